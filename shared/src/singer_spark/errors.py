@@ -1,0 +1,133 @@
+"""The one tree of errors, and the edge where they become one line for the user.
+
+::
+
+    SingerSparkError
+    ├── ConfigurationError   a setting must change
+    ├── SourceError          the database refused, or can't be reached
+    ├── ProtocolError        the Singer input is malformed or out of order
+    ├── RecordError          a record breaks its stream's schema
+    ├── SchemaError          no lake type can hold a column, or a table's columns would conflict
+    ├── StateError           a saved state is malformed, or another run moved it on
+    ├── StorageError         the bucket refused, or gave an answer that can't be trusted
+    └── LockedError          another run holds the pipeline
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_plus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MASK = "*****"
+SHORTEST_SECRET = 3
+_secrets: set[str] = set()
+
+
+class SingerSparkError(Exception):
+    """What happened, in which stream or file, and what to do, in one line."""
+
+    exit_code = 1
+
+
+class ConfigurationError(SingerSparkError):
+    """A setting is missing, malformed, or contradicts another."""
+
+
+class SourceError(SingerSparkError):
+    """The source database refused a request, or can't be reached."""
+
+
+class ProtocolError(SingerSparkError):
+    """The Singer input is malformed or its messages are out of order."""
+
+
+class RecordError(SingerSparkError):
+    """A record breaks the JSON Schema of its stream."""
+
+
+class SchemaError(SingerSparkError):
+    """No lake type can hold a column, or a table's columns would conflict."""
+
+
+class StateError(SingerSparkError):
+    """A state is malformed, or is not the one that the run started from."""
+
+
+class StorageError(SingerSparkError):
+    """The storage refused a request, or its answer can't be trusted."""
+
+
+class LockedError(SingerSparkError):
+    """Another run holds the pipeline."""
+
+
+def register_secret(text: str | None) -> None:
+    """Hides this text, also as it stands in a URL, from every line that passes `redact`."""
+    if text and len(text) >= SHORTEST_SECRET:
+        _secrets.update({text, quote(text, safe=""), quote_plus(text)})
+
+
+def redact(text: str) -> str:
+    """The text with every registered secret masked, the longest first."""
+    for secret in sorted(_secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+class _RedactingFilter(logging.Filter):
+    """Masks secrets in a log record, its arguments and its traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redact(record.getMessage()), None
+        if record.exc_info:
+            record.exc_text = redact("".join(traceback.format_exception(*record.exc_info)))
+            record.exc_info = None
+        return True
+
+
+def redact_logs() -> None:
+    """Puts the mask on every handler that the root logger has."""
+    for handler in logging.getLogger().handlers:
+        if not any(isinstance(present, _RedactingFilter) for present in handler.filters):
+            handler.addFilter(_RedactingFilter())
+
+
+def wants_traceback(program: str) -> bool:
+    """Whether the user asked for debug output, by the flag, the SDK's switch or the program's own."""
+    named = program.upper().replace("-", "_") + "_LOGLEVEL"
+    levels = [os.environ.get(name, "") for name in ("SINGER_SDK_LOG_LEVEL", "LOGLEVEL", named)]
+    following = dict(zip(sys.argv, sys.argv[1:], strict=False))
+    levels.append(following.get("--log-level", ""))
+    levels.extend(word.partition("=")[2] for word in sys.argv if word.startswith("--log-level="))
+    return any(level.lower() == "debug" for level in levels)
+
+
+def one_line(error: BaseException) -> str:
+    """The error as one redacted line; for an error that is not ours, with its class name."""
+    text = " ".join(str(error).split())
+    if isinstance(error, SingerSparkError):
+        return redact(text)
+    return redact(f"unexpected {type(error).__name__}: {text[:500]} (--log-level debug shows the trace)")
+
+
+def run_command_line(main: Callable[[], int | None], program: str) -> None:
+    """Runs `main` and leaves the process with its exit code; an error becomes one line on standard error.
+
+    Raises:
+        SystemExit: always.
+    """
+    try:
+        code = main()
+    except Exception as error:
+        if wants_traceback(program):
+            sys.stderr.write(redact(traceback.format_exc()))
+        sys.stderr.write(f"{program}: {one_line(error)}\n")
+        sys.exit(getattr(error, "exit_code", 1))
+    sys.exit(code)

@@ -1,0 +1,60 @@
+"""Standard output belongs to Singer messages: the JVM and every library are sent to standard error."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from pathlib import Path
+
+CHUNK_BYTES = 1 << 24
+
+
+def claim_stdout() -> None:
+    """Keeps file descriptor 1 for Singer lines alone; call it first, before any JVM starts.
+
+    Afterwards descriptor 1, which child processes inherit, is standard error, and `sys.stdout` is the real output.
+    """
+    sys.stdout.flush()
+    singer = os.dup(1)
+    os.set_inheritable(singer, False)
+    os.dup2(2, 1)
+    sys.stdout = os.fdopen(singer, "w", encoding="utf-8", buffering=1 << 16, closefd=True)
+
+
+def write(data: bytes) -> None:
+    """Writes whole lines to the Singer output and flushes them.
+
+    Raises:
+        BrokenPipeError: the reader is gone.
+    """
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def send_file(path: Path) -> None:
+    """Appends a file's bytes to the Singer output, inside the kernel where both ends are real files.
+
+    Raises:
+        BrokenPipeError: the reader is gone.
+    """
+    sys.stdout.flush()
+    sys.stdout.buffer.flush()
+    with path.open("rb") as source:
+        try:
+            output = sys.stdout.buffer.fileno()
+        except (io.UnsupportedOperation, AttributeError):
+            shutil.copyfileobj(source, sys.stdout.buffer, CHUNK_BYTES)
+            return
+        _send(source.fileno(), output, path.stat().st_size)
+
+
+def _send(source: int, output: int, size: int) -> None:
+    offset = 0
+    while offset < size:
+        sent = os.sendfile(output, source, offset, min(CHUNK_BYTES, size - offset))
+        if sent == 0:
+            raise OSError(f"the spool file ended after {offset} of {size} bytes")
+        offset += sent
