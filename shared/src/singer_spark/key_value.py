@@ -128,7 +128,7 @@ class KeyValue:
     def __lt__(self, other: KeyValue) -> bool:
         if (self.key_type, self.aware) != (other.key_type, other.aware):
             raise TypeError(f"a {self.key_type} value can't be compared with a {other.key_type} value")
-        return self._order() < other._order()
+        return bool(self._order() < other._order())
 
     def _order(self) -> Any:
         match self.key_type:

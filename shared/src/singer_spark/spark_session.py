@@ -1,0 +1,161 @@
+"""The only place where a Spark session is made: UTC everywhere, ANSI casts, logs on standard error."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JVM_OPTIONS = "-Duser.timezone=UTC -XX:+UseSerialGC -Xss4m"
+LOGGING = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+BASE_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.sources.timestampNTZTypeInference.enabled": "true",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.driver.memory": "1g",
+}
+BASE_HADOOP_CONF = {
+    # Whatever Spark writes is staged out of sight, so the quick committer is safe.
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+HADOOP_PREFIX = "spark.hadoop."
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """What a session needs.
+
+    Attributes:
+        app_name: Shown by a cluster.
+        master: `local[*]` where not given.
+        remote: A Spark Connect URL, instead of a master.
+        conf: The user's own settings; they win over ours, but for the time zone.
+        jars: Local paths of drivers and connectors.
+        hadoop_conf: Storage options, without the `spark.hadoop.` prefix.
+        log_level: Of the JVM: `ERROR`, `WARN`, `INFO`.
+    """
+
+    app_name: str
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    jars: tuple[str, ...] = ()
+    hadoop_conf: Mapping[str, str] = field(default_factory=dict)
+    log_level: str = "ERROR"
+
+
+def get_session(options: SparkOptions) -> SparkSession:
+    """Starts the session, or gives the one that runs in this process.
+
+    Raises:
+        ConfigurationError: no Java is there, or Spark can't start with these settings.
+    """
+    from pyspark.sql import SparkSession
+
+    if options.remote:
+        return SparkSession.builder.remote(options.remote).appName(options.app_name).getOrCreate()
+    if SparkSession.getActiveSession() is None:
+        _prepare_environment(options)
+    builder = SparkSession.builder.appName(options.app_name).master(options.master or "local[*]")
+    for name, value in session_conf(options).items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise ConfigurationError(f"Spark did not start: {_cause(error)}; look at `spark` in the config") from error
+    # Set here and not by the builder: PySpark hands the builder's settings to the JVM's command line, for all to see.
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for name, value in _hadoop_conf(options).items():
+        hadoop.set(name, value)
+    return session
+
+
+def session_conf(options: SparkOptions) -> dict[str, str]:
+    """All settings of the session but the storage's, those of the user laid over ours."""
+    conf = dict(BASE_CONF)
+    # Loopback spares a wait on machines whose host name does not resolve; a cluster must reach the driver.
+    if (options.master or "local").startswith("local"):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
+    if options.jars:
+        conf["spark.jars"] = ",".join([*options.jars, *filter(None, [conf.get("spark.jars")])])
+    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        conf[name] = " ".join(filter(None, [JVM_OPTIONS, conf.get(name)]))
+    conf["spark.sql.session.timeZone"] = "UTC"
+    return conf
+
+
+def _hadoop_conf(options: SparkOptions) -> dict[str, str]:
+    prefixed = {name: str(value) for name, value in options.conf.items() if name.startswith(HADOOP_PREFIX)}
+    user = {name.removeprefix(HADOOP_PREFIX): value for name, value in prefixed.items()}
+    return {**BASE_HADOOP_CONF, **options.hadoop_conf, **user}
+
+
+def stop_session() -> None:
+    """Stops the session and its JVM, if there is one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        process = getattr(gateway, "proc", None)
+        gateway.shutdown()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        if process is not None:
+            process.stdin.close()
+            process.terminate()
+            process.wait()
+
+
+def _prepare_environment(options: SparkOptions) -> None:
+    """What must be set before the JVM starts: which Java, its memory, its class path, its logging."""
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    os.environ.pop("SPARK_HOME", None)
+    os.environ.pop("_JAVA_OPTIONS", None)
+    conf = session_conf(options)
+    logging = Path(tempfile.mkdtemp(prefix="spark-lake-")) / "log4j2.properties"
+    logging.write_text(LOGGING.format(level=options.log_level.lower()))
+    java_options = f"{conf['spark.driver.extraJavaOptions']} -Dlog4j2.configurationFile={logging.as_uri()}"
+    arguments = ["--driver-memory", conf["spark.driver.memory"], "--driver-java-options", java_options]
+    if options.jars:
+        # A driver on the class path is known to DriverManager; executors get it by spark.jars.
+        arguments += ["--driver-class-path", ":".join(options.jars)]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*(f"'{word}'" for word in arguments), "pyspark-shell"])
+
+
+def _cause(error: Exception) -> str:
+    return " ".join(str(error).split())[:500] or type(error).__name__
