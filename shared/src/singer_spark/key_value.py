@@ -188,8 +188,8 @@ def _full_offset(zone: str) -> str:
 
 def _moment_text(moment: datetime, below_microsecond: str, aware: bool) -> str:
     finer = below_microsecond.rstrip("0")
-    fraction = f"{moment.microsecond:06d}" + (finer.ljust(3, "0") if finer else "")
-    return f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0") + f".{fraction}" + ("Z" if aware else "")
+    text = moment.isoformat(timespec="microseconds") + (finer.ljust(3, "0") if finer else "")
+    return text + ("Z" if aware else "")
 
 
 def _example(key_type: KeyType) -> str:

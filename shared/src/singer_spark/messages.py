@@ -21,7 +21,7 @@ def _line(message: JSON) -> bytes:
 
 def timestamp_text(moment: datetime) -> str:
     """An aware moment as `2026-11-21T04:00:00.000000Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def record_prefix(stream: str) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import threading
 import time
@@ -39,10 +41,11 @@ class Progress:
         self._counts: dict[str, _Count] = {}
         self._lock = threading.Lock()
         self._last_log = time.monotonic()
-        self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
-        if sys.stderr.isatty():
-            self._bars = _start_bars()
+        on_terminal = sys.stderr.isatty()
+        # In `tap | target` one live display is enough: the one at the pipe's end.
+        self._quiet = on_terminal and _feeds_a_pipe()
+        self._bars: Bars | None = _start_bars() if on_terminal and not self._quiet else None
 
     def expect(self, stream: str, rows: int | None) -> None:
         """Tells how many rows are to come, where that is known, for the percentage."""
@@ -86,9 +89,16 @@ class Progress:
                 self._tasks[stream] = self._bars.add_task(stream, total=count.expected, detail="")
             detail = f"{count.rows} rows  {_rate(count)}  {_size(count.size)}"
             self._bars.update(self._tasks[stream], completed=count.rows, total=count.expected, detail=detail)
-        elif time.monotonic() - self._last_log >= LOG_SECONDS:
+        elif not self._quiet and time.monotonic() - self._last_log >= LOG_SECONDS:
             self._last_log = time.monotonic()
             _say(f"{stream}: {count.rows} records {self._verb}{_percent(count)}, {_rate(count)}, {_size(count.size)}")
+
+
+def _feeds_a_pipe() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _start_bars() -> Bars:

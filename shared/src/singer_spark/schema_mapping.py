@@ -1,6 +1,6 @@
 """JSON Schema to Spark: which lake column a property becomes.
 
-JSON types decide first, the SQL annotation refines them, so that a value which the schema admits always fits the column.
+JSON types decide first, the SQL annotation refines them: a value that the schema admits always fits the column.
 """
 
 from __future__ import annotations
