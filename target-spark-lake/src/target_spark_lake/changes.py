@@ -1,0 +1,93 @@
+"""The plain values of a commit: what a run staged, and what it wants to change in the lake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from target_spark_lake.table_record import TableRecord
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A whole data file that no reader sees yet.
+
+    Attributes:
+        path: Where it lies, relative to the bucket.
+        rows: Rows in it.
+        bytes: Its size.
+        partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    partition: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """One move of a commit: from its staged path to its final one, both relative to the bucket."""
+
+    staged: str
+    final: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """What a run changes in one table; a stream that had no records has one with nothing in it.
+
+    Attributes:
+        stream: Name of the stream as Singer spells it.
+        table: Folder of the table, relative to the bucket (`Layout.table`).
+        staged: New files, published before anything is retired.
+        retire: Files that the new ones replace, relative to the bucket (`PipelineRun.table_files` for all).
+        record: Owner and columns of the table after this run; None leaves the record as it is.
+        extension: End of the final names, `zstd.parquet`.
+        rejected: Records of the stream that were quarantined.
+    """
+
+    stream: str
+    table: str
+    staged: tuple[StagedFile, ...] = ()
+    retire: tuple[str, ...] = ()
+    record: TableRecord | None = None
+    extension: str = "zstd.parquet"
+    rejected: int = 0
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """What one run did to one stream: rows and files published, their bytes, records rejected."""
+
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+    rejected: int = 0
+
+    def plus(self, change: TableChange) -> StreamReport:
+        """The report with one more table of the stream counted in."""
+        return StreamReport(
+            self.records + sum(file.rows for file in change.staged),
+            self.files + len(change.staged),
+            self.bytes + sum(file.bytes for file in change.staged),
+            self.rejected + change.rejected,
+        )
+
+
+@dataclass(frozen=True)
+class Commit:
+    """All that a run wants to change, at once.
+
+    Attributes:
+        changes: One for each table that the run touched.
+        state: The Singer STATE value to save; None when no STATE came, and the saved one stays.
+    """
+
+    changes: tuple[TableChange, ...] = ()
+    state: Mapping[str, Any] | None = field(default=None)

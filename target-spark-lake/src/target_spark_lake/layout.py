@@ -1,0 +1,77 @@
+"""Where things lie in a bucket. All paths are relative to it, in POSIX spelling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.run_log import LAKE_FOLDER, folder_name, runs_folder
+from singer_spark.state_store import state_path
+
+__all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths of one pipeline.
+
+    Attributes:
+        pipeline: Name of the isolated state.
+        path: Data root inside the bucket.
+    """
+
+    pipeline: str
+    path: str = "raw"
+
+    def __post_init__(self) -> None:
+        """Refuses a data root that leaves the bucket or lies in the lake's own folder."""
+        parts = self.path.strip("/").split("/")
+        if ".." in parts or parts[0] == LAKE_FOLDER:
+            raise ConfigurationError(f"path '{self.path}' must be a folder inside the bucket, outside {LAKE_FOLDER}")
+
+    def table(self, stream: str, path: str | None = None) -> str:
+        """Folder of a stream's table, below the data root or below the stream's own `path`."""
+        root = (self.path if path is None else path).strip("/")
+        return "/".join(part for part in (root, folder_name(stream)) if part)
+
+    def table_record(self, table: str) -> str:
+        """The object that holds a table's owner and columns."""
+        return f"{LAKE_FOLDER}/tables/{table}.json"
+
+    @property
+    def state(self) -> str:
+        """The published state."""
+        return state_path(self.pipeline)
+
+    @property
+    def runs(self) -> str:
+        """Folder of the journals and reports."""
+        return runs_folder(self.pipeline)
+
+    def journal(self, run_id: str) -> str:
+        """Journal and report of a run; its creation is the commit point."""
+        return f"{self.runs}/{run_id}.json"
+
+    @property
+    def locks(self) -> str:
+        """Folder of the pipeline's run lock."""
+        return f"{LAKE_FOLDER}/locks/{folder_name(self.pipeline)}"
+
+    @property
+    def pipeline_staging(self) -> str:
+        """Folder of all that runs of this pipeline staged."""
+        return f"{LAKE_FOLDER}/staging/{folder_name(self.pipeline)}"
+
+    def staging(self, run_id: str, stream: str | None = None) -> str:
+        """Folder of what a run staged, of one stream or of all."""
+        run = f"{self.pipeline_staging}/{run_id}"
+        return run if stream is None else f"{run}/{folder_name(stream)}"
+
+    def rejected(self, run_id: str, stream: str) -> str:
+        """File of a run's quarantined records of one stream."""
+        return f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}/{run_id}/{folder_name(stream)}.jsonl"
+
+    def final_file(self, table: str, partition: str, run_id: str, number: int, extension: str) -> str:
+        """Name of a published file: the run's id makes it one that is never used twice."""
+        folder = "/".join(part for part in (table, partition.strip("/")) if part)
+        return f"{folder}/{run_id}-{number:05d}.{extension}"
