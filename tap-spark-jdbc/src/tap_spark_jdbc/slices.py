@@ -1,0 +1,124 @@
+"""Slices: how one stream's rows are cut, by count and not by value, so that skewed keys cost nothing (plain Python).
+
+A slice is a range of the replication key, below one upper bound that was fixed before reading. Bounds are found
+lazily by hops on an index: the key that stands `rows` rows further on. Rows with equal keys are never cut apart by the
+key; where they are too many for one slice they are cut along a second column, the first one of the primary key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, Protocol, TypeVar
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class Range(Generic[K]):
+    """Values of one column, by the database's order.
+
+    Attributes:
+        lower: Inclusive; None for no bound.
+        upper: Exclusive unless `closed`; None for no bound.
+        closed: The upper bound belongs to the range.
+    """
+
+    lower: K | None = None
+    upper: K | None = None
+    closed: bool = False
+
+    def from_(self, lower: K) -> Range[K]:
+        """The part of this range that begins here."""
+        return Range(lower, self.upper, self.closed)
+
+
+@dataclass(frozen=True)
+class Slice(Generic[K]):
+    """One unit of reading, of memory and of STATE.
+
+    Attributes:
+        key: Range of the replication key; None where the key bounds nothing.
+        split: Range of the split column; None where it bounds nothing.
+        nulls: The rows whose replication key is NULL, instead of a range.
+        resume_at: Once this slice and all before it are sent, every row below this key is; None: nothing to say yet.
+    """
+
+    key: Range[K] | None = None
+    split: Range[K] | None = None
+    nulls: bool = False
+    resume_at: K | None = None
+
+
+class Bounds(Protocol[K]):
+    """What must be known of one column of the source to cut it. NULLs are never among its values."""
+
+    def at(self, within: Range[K], offset: int) -> K | None:
+        """The value `offset` rows behind the first row of the range, in the column's order; None behind its end."""
+
+    def next_above(self, value: K, within: Range[K]) -> K | None:
+        """The smallest value of the range that is greater than this one."""
+
+    def marks(self, key: Range[K], rows: int) -> list[K]:
+        """Ascending values of this column that cut the rows of a replication key's range into parts of `rows` rows."""
+
+
+def cut(bounds: Bounds[K], whole: Range[K], rows: Callable[[], int]) -> Iterator[tuple[Range[K], bool]]:
+    """Cuts a range, lazily, into consecutive ones of about `rows()` rows that cover it without gap or overlap.
+
+    Yields:
+        Each part, and whether it is a single value with more rows than that.
+    """
+    first = bounds.at(whole, 0)
+    rest = whole
+    while first is not None:
+        bound = bounds.at(rest.from_(first), rows())
+        heavy = bound == first
+        if heavy:
+            bound = bounds.next_above(first, rest)
+        if bound is None:
+            yield rest, heavy
+            return
+        yield Range(rest.lower, bound), heavy
+        first, rest = bound, rest.from_(bound)
+    yield rest, False
+
+
+def indexed_slices(
+    bounds: Bounds[K], whole: Range[K], rows: Callable[[], int], split: Bounds[K] | None
+) -> Iterator[Slice[K]]:
+    """Cuts along an indexed replication key; a value with too many rows is cut along the split column.
+
+    Args:
+        bounds: The replication key.
+        whole: From the bookmark to the upper bound of the run, which belongs to it.
+        rows: Rows a slice; asked before each cut.
+        split: The split column, if the table has one.
+    """
+    for part, heavy in cut(bounds, whole, rows):
+        resume_at = None if part.closed else part.upper
+        pieces = _pieces(split.marks(part, rows())) if heavy and split else [None]
+        for number, piece in enumerate(pieces, start=1):
+            yield Slice(part, piece, resume_at=resume_at if number == len(pieces) else None)
+
+
+def split_slices(split: Bounds[K] | None, rows: Callable[[], int], key: Range[K] | None = None) -> Iterator[Slice[K]]:
+    """Cuts along the split column alone, so that all slices together cost one pass; no STATE before the last.
+
+    Args:
+        split: The split column; None for one slice of everything.
+        rows: Rows of the table a slice; asked before each cut.
+        key: Range of the replication key that all slices share, if there is one.
+    """
+    if split is None:
+        yield Slice(key)
+        return
+    for part, _ in cut(split, Range(), rows):
+        yield Slice(key, None if part == Range() else part)
+
+
+def _pieces(marks: list[K]) -> list[Range[K] | None]:
+    """Ranges between the marks, open at both ends, so that they cover all values of the split column."""
+    edges = [None, *marks, None]
+    return [Range(lower, upper) for lower, upper in pairwise(edges)]
