@@ -1,0 +1,182 @@
+"""Bad input: one clear line, an exit code that is not 0, and nothing changed in the lake."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.pipe import TIMEOUT_SECONDS, Outcome, Pipe
+
+SCHEMA = {
+    "type": "SCHEMA",
+    "stream": "people",
+    "key_properties": ["id"],
+    "schema": {"properties": {"id": {"type": "integer"}, "born": {"type": ["string", "null"], "format": "date"}}},
+}
+RECORD = {"type": "RECORD", "stream": "people", "record": {"id": 1, "born": "1755-11-02"}}
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file of the lake that a reader or the next run looks at, with its bytes."""
+    files = [path for path in folder.rglob("*") if path.is_file() and "/.dataspoc/runs/" not in str(path)]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Pipe:
+    """A pipe from SQLite that has run once, with new rows waiting."""
+    database = tmp_path / "shop.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("create table orders (id integer primary key, note text)")
+        connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(1, 101)])
+        connection.commit()
+        pipe = Pipe(
+            tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{database}", "incremental_tables": ["orders:id:integer"]}
+        )
+        pipe.run().succeeded()
+        connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(101, 201)])
+        connection.commit()
+    connection.close()
+    return pipe
+
+
+def assert_one_clear_line(errors: str, program: str, *says: str) -> None:
+    lines = [line for line in errors.splitlines() if line.startswith(f"{program}:")]
+    assert len(lines) == 1, errors
+    assert all(word in lines[0] for word in says), lines[0]
+    assert "Traceback" not in errors
+
+
+BAD_SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"incremental_tables": ["ordrs:id:integer"]}, ("ordrs", "orders")),
+    ({"incremental_tables": ["orders:idd:integer"]}, ("idd",)),
+    ({"incremental_tables": ["orders:id:integr"]}, ("integr",)),
+    ({"jdbc_url": "jdbc:sqlite:/no/such/folder/shop.db"}, ("/no/such/folder/shop.db",)),
+    ({"jdbc_url": "jdbc:postgresql://127.0.0.1:1/shop", "user": "u", "password": "hunter22"}, ("127.0.0.1:1",)),
+    ({"jdbc_url": 5, "n_jobs": "many", "no_such_setting": 1}, ("jdbc_url", "n_jobs", "no_such_setting")),
+]
+
+
+@pytest.mark.parametrize(("settings", "says"), BAD_SETTINGS, ids=lambda case: str(case)[:40])
+def test_a_bad_tap_config_changes_nothing(shop: Pipe, settings: dict[str, Any], says: tuple[str, ...]) -> None:
+    before = tree(shop.bucket)
+    shop.tap = {**shop.tap, **settings}
+    outcome = shop.run()
+    assert outcome.tap_code != 0
+    assert_one_clear_line(outcome.tap_errors, "tap-spark-jdbc", *says)
+    assert "hunter22" not in outcome.tap_errors
+    assert tree(shop.bucket) == before
+
+
+def test_a_wrong_password_changes_nothing_and_is_not_shown(postgresql: Any, tmp_path: Path) -> None:
+    database = postgresql.new_database()
+    pipe = Pipe(tmp_path, {"jdbc_url": database.jdbc_url, "user": database.user, "password": "not-the-one"})
+    outcome = pipe.run()
+    assert outcome.tap_code != 0
+    assert_one_clear_line(outcome.tap_errors, "tap-spark-jdbc", database.user)
+    assert "not-the-one" not in outcome.tap_errors
+    assert not (tmp_path / "lake" / "raw").exists()
+
+
+@pytest.mark.parametrize("text", ['{"bookmarks": {', '["bookmarks"]', '{"bookmarks": {"orders": 5}}', "\x00\x01"])
+def test_a_malformed_state_is_never_a_silent_full_run(shop: Pipe, text: str) -> None:
+    shop.state_path.write_text(text)
+    before = tree(shop.bucket)
+    outcome = shop.run()
+    assert outcome.tap_code != 0
+    assert_one_clear_line(outcome.tap_errors, "tap-spark-jdbc", "state")
+    assert tree(shop.bucket) == before
+
+
+def feed(pipe: Pipe, *lines: dict[str, Any] | str) -> Outcome:
+    """Gives the target these lines, as any tap would."""
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    done = subprocess.run(
+        pipe.target_command(), input=text, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    states = [json.loads(line) for line in done.stdout.splitlines()]
+    return Outcome(0, done.returncode, "", done.stderr, states)
+
+
+BAD_LINES: list[tuple[list[dict[str, Any] | str], tuple[str, ...]]] = [
+    ([SCHEMA, RECORD, '{"type": "RECORD", "stream": "people", "rec'], ("line 3",)),
+    ([RECORD], ("people", "SCHEMA")),
+    ([SCHEMA, RECORD, {**RECORD, "record": {"id": "one", "born": None}}], ("people", "id", "integer")),
+    ([SCHEMA, RECORD, {**RECORD, "record": {"id": 2, "born": "2025-02-30"}}], ("people", "born", "2025-02-30")),
+    ([SCHEMA, RECORD, {**RECORD, "record": {"id": 2, "born": 5}}], ("people", "born")),
+    ([SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "full"}, RECORD], ("final",)),
+    ([SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "saved"}, RECORD], ("state",)),
+]
+
+
+@pytest.mark.parametrize(("lines", "says"), BAD_LINES, ids=lambda case: str(case[-1])[:40])
+def test_bad_lines_change_nothing(tmp_path: Path, lines: list[Any], says: tuple[str, ...]) -> None:
+    pipe = Pipe(tmp_path, {})
+    good = feed(pipe, SCHEMA, RECORD, {"type": "STATE", "value": {"bookmarks": {"people": {"at": 1}}}})
+    assert good.target_code == 0, good.target_errors
+    before = tree(pipe.bucket)
+    outcome = feed(pipe, *lines)
+    assert outcome.target_code != 0
+    assert outcome.states == []
+    assert_one_clear_line(outcome.target_errors, "target-spark-lake", *says)
+    assert tree(pipe.bucket) == before
+
+
+def test_an_unwritable_bucket_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    pipe = Pipe(tmp_path / "run", {}, {"bucket": str(tmp_path / "file" / "lake")})
+    outcome = feed(pipe, SCHEMA, RECORD)
+    assert outcome.target_code != 0
+    assert_one_clear_line(outcome.target_errors, "target-spark-lake", str(tmp_path / "file"))
+
+
+def big_shop(folder: Path, rows: int) -> Pipe:
+    database = folder / "big.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("create table orders (id integer primary key, note text)")
+        connection.executemany("insert into orders values (?, ?)", ((n, "x" * 200) for n in range(rows)))
+        connection.commit()
+    connection.close()
+    settings = {"incremental_tables": ["orders:id:integer"], "slice_rows": 5000}
+    return Pipe(folder / "run", {"jdbc_url": f"jdbc:sqlite:{database}", **settings})
+
+
+@pytest.mark.parametrize("lines_before", [1, 100_000])
+def test_a_tap_that_dies_publishes_nothing(tmp_path: Path, lines_before: int) -> None:
+    pipe = big_shop(tmp_path, 200_000)
+    outcome = run_and_kill_the_tap(pipe, lines_before, lambda tap: tap.send_signal(signal.SIGKILL))
+    assert outcome.target_code != 0
+    assert outcome.states == []
+    assert not pipe.state_path.exists()
+    assert not list(pipe.bucket.glob("raw/**/*.parquet"))
+    pipe.run().succeeded()
+    assert pipe.rows("orders", "count(*), count(distinct id)") == [(200_000, 200_000)]
+    assert not list(pipe.bucket.glob(".dataspoc/staging/**/*.parquet"))
+
+
+def run_and_kill_the_tap(pipe: Pipe, lines_before: int, kill: Callable[[Any], None]) -> Outcome:
+    """Passes this many lines of the tap on, then kills it and lets the target see the end of its input."""
+    with (pipe.folder / "tap.err").open("wb") as errors:
+        tap = subprocess.Popen(
+            pipe.tap_command("--state", str(pipe.state_path)), stdout=subprocess.PIPE, stderr=errors, cwd=pipe.folder
+        )
+    target = subprocess.Popen(
+        pipe.target_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=pipe.folder
+    )
+    assert tap.stdout is not None
+    assert target.stdin is not None
+    for _ in range(lines_before):
+        target.stdin.write(tap.stdout.readline())
+    kill(tap)
+    tap.stdout.close()
+    tap.wait(timeout=TIMEOUT_SECONDS)
+    output, target_errors = target.communicate(timeout=TIMEOUT_SECONDS)
+    states = [json.loads(line) for line in output.splitlines()]
+    return Outcome(tap.returncode, target.returncode, "", target_errors.decode(), states)
