@@ -2,38 +2,63 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from singer_spark.run_log import LAKE_FOLDER, folder_name
+from singer_spark.errors import StateError
+from singer_spark.run_log import COMMITTED, LAKE_FOLDER, folder_name, last_committed
+from singer_spark.storage import open_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from singer_spark.run_log import RunEntry
+    from singer_spark.storage import Storage
+
+LAKE_STATE = re.compile(rf"{re.escape(LAKE_FOLDER)}/state/([^/]+)/state\.json")
+
 
 @dataclass(frozen=True)
 class SavedState:
-    """A state that was found.
-
-    Attributes:
-        value: The Singer STATE value.
-        origin: Where it came from, for people.
-        run_id: The run that saved it, where the lake knows.
-    """
+    """A state that was found: the Singer STATE value, and where it came from, for people."""
 
     value: dict[str, Any]
     origin: str
-    run_id: str | None = None
 
 
 class StateStore(Protocol):
-    """A place for the published copy of a pipeline's state."""
+    """A place for the published copy of a pipeline's state; the journal in the bucket stays the truth."""
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self) -> SavedState | None:
         """The published state, or None."""
 
     def write(self, value: Mapping[str, Any]) -> None:
         """Replaces it at once."""
+
+
+@dataclass(frozen=True)
+class BucketState:
+    """The state as plain JSON in the bucket, for people to read and edit."""
+
+    storage: Storage
+    path: str
+
+    def read(self) -> SavedState | None:
+        """The published state, or None.
+
+        Raises:
+            StateError: it is malformed, with line and column.
+        """
+        data = self.storage.read(self.path)
+        origin = f"{self.storage.url}/{self.path}"
+        return None if data is None else SavedState(read_state(data, origin), origin)
+
+    def write(self, value: Mapping[str, Any]) -> None:
+        """Replaces it at once."""
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        self.storage.replace(self.path, text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def state_path(pipeline: str) -> str:
@@ -47,7 +72,42 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
     Raises:
         StateError: it is not JSON, with line and column, or not an object.
     """
-    raise NotImplementedError
+    way_out = "correct it, or remove it to start from the beginning"
+    try:
+        content = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        value = json.loads(content, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise StateError(f"{origin}, line {line}, column {column}: not UTF-8 text; {way_out}") from error
+    except json.JSONDecodeError as error:
+        raise StateError(f"{origin}, line {error.lineno}, column {error.colno}: {error.msg}; {way_out}") from error
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{origin}, line 1, column 1: {error}; {way_out}") from error
+    if not isinstance(value, dict):
+        raise StateError(f'{origin}, line 1, column 1: not a JSON object like {{"bookmarks": …}}; {way_out}')
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def same_state(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+    """Whether two states are the same JSON, whatever the order of their keys; 1 and true are not."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def committed_state(store: StateStore, entry: RunEntry | None) -> SavedState | None:
+    """The state that counts: the last commit's while its publishing is unfinished, else the published copy.
+
+    Args:
+        store: Where the published copy is.
+        entry: The pipeline's last committed run.
+    """
+    if entry is not None and entry.phase == COMMITTED and entry.state is not None:
+        return SavedState(entry.state, f"the journal of run {entry.run_id}")
+    return store.read()
 
 
 def load_state(url: str, options: Mapping[str, Any] | None = None) -> SavedState | None:
@@ -55,5 +115,14 @@ def load_state(url: str, options: Mapping[str, Any] | None = None) -> SavedState
 
     On `<bucket>/.dataspoc/state/<pipeline>/state.json` a run that committed and died before `state.json` followed
     counts: its state is returned.
+
+    Raises:
+        StateError: the state is malformed.
+        StorageError: the place can't be read.
     """
-    raise NotImplementedError
+    storage, path = open_url(url, options)
+    store = BucketState(storage, path)
+    in_lake = LAKE_STATE.fullmatch(path)
+    if in_lake is None:
+        return store.read()
+    return committed_state(store, last_committed(storage, f"{LAKE_FOLDER}/runs/{in_lake[1]}"))

@@ -1,0 +1,51 @@
+"""The narrow seam below `Storage`: what a kind of storage must offer. Tests put faults here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file or object: path relative to the storage's root, size in bytes."""
+
+    path: str
+    size: int
+
+
+class Files(Protocol):
+    """Files by path relative to a root; failures are OSErrors, FileNotFoundError where nothing is."""
+
+    def read(self, path: str) -> bytes:
+        """The content."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """Creates with all of its content; FileExistsError where something stands."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Writes over what stands there; readers meet the old content or the new."""
+
+    def move(self, source: str, target: str) -> None:
+        """Moves without reading; FileNotFoundError where the source is not."""
+
+    def delete(self, path: str) -> None:
+        """Removes; a missing one is fine."""
+
+    def delete_all(self, prefix: str) -> None:
+        """Removes all below a folder; a missing one is fine."""
+
+    def list(self, prefix: str) -> list[FileInfo]:
+        """All files below a folder, in any order."""
+
+    def size(self, path: str) -> int:
+        """Size in bytes."""
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Makes files survive a power cut."""
+
+    def sweep(self) -> None:
+        """Removes what dead writers left half done."""

@@ -1,0 +1,122 @@
+"""The storage operations on a local (or mounted) disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from singer_spark.files import FileInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SCRATCH_TRIES = 10
+
+
+class LocalFiles:
+    """Files below a folder; content appears whole, by a hard link or a rename out of a scratch folder."""
+
+    def __init__(self, root: Path, scratch: str) -> None:
+        self.root = root
+        self.scratch = root / scratch
+
+    def read(self, path: str) -> bytes:
+        """The content; FileNotFoundError where nothing is."""
+        return (self.root / path).read_bytes()
+
+    def create(self, path: str, data: bytes) -> None:
+        """Creates a file; FileExistsError where one stands."""
+        self._land(path, data, os.link)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Writes a file over what stands there."""
+        self._land(path, data, os.replace)
+
+    def _land(self, path: str, data: bytes, land: Callable[[Path, Path], None]) -> None:
+        """Writes a scratch file and lands it whole at its path; written again if another run swept it away."""
+        target = self.root / path
+        for attempt in range(SCRATCH_TRIES):
+            scratch = self.scratch / uuid.uuid4().hex
+            try:
+                _write(scratch, data)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                land(scratch, target)
+                _flush(target.parent)
+                return
+            except FileNotFoundError:
+                if attempt == SCRATCH_TRIES - 1:
+                    raise
+            finally:
+                scratch.unlink(missing_ok=True)
+
+    def move(self, source: str, target: str) -> None:
+        """Renames a file; FileNotFoundError where it is not."""
+        (self.root / target).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / source).rename(self.root / target)
+
+    def delete(self, path: str) -> None:
+        """Removes a file; a missing one is fine."""
+        (self.root / path).unlink(missing_ok=True)
+
+    def delete_all(self, prefix: str) -> None:
+        """Removes a folder with all below it; a missing one is fine."""
+        _remove_tree(self.root / prefix)
+
+    def list(self, prefix: str) -> list[FileInfo]:
+        """All files below a folder."""
+        found = []
+        for folder, _, names in os.walk(self.root / prefix):
+            for name in names:
+                file = Path(folder, name)
+                try:
+                    size = file.stat().st_size
+                except FileNotFoundError:  # removed while we walked
+                    continue
+                found.append(FileInfo(file.relative_to(self.root).as_posix(), size))
+        return found
+
+    def size(self, path: str) -> int:
+        """Size in bytes; FileNotFoundError where nothing is."""
+        return (self.root / path).stat().st_size
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Syncs files, and the folders between them and the root."""
+        folders: set[Path] = set()
+        for path in paths:
+            _flush(self.root / path)
+            folders.update(Path(path).parents)
+        for folder in folders:
+            _flush(self.root / folder)
+
+    def sweep(self) -> None:
+        """Removes the scratch files that dead writers left."""
+        _remove_tree(self.scratch)
+
+
+def _write(file: Path, data: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("xb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Removes a tree; what vanishes meanwhile is fine, what can't be removed is not."""
+
+    def unless_gone(_function: object, _path: str, error: tuple[type, BaseException, object]) -> None:
+        if not isinstance(error[1], FileNotFoundError):
+            raise error[1]
+
+    shutil.rmtree(folder, onerror=unless_gone)

@@ -1,0 +1,100 @@
+"""The storage operations on an object store, through fsspec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.files import FileInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# fsspec answers create-if-absent with a conditional put on these; elsewhere it checks, then writes.
+CONDITIONAL_PROTOCOLS = ("s3", "s3a", "gs", "gcs")
+LOST_RACE_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+
+
+class ObjectFiles:
+    """Objects below a prefix of a bucket."""
+
+    def __init__(self, filesystem: Any, root: str) -> None:
+        self.filesystem = filesystem
+        self.root = root.rstrip("/")
+
+    def _key(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+    def read(self, path: str) -> bytes:
+        """The content; FileNotFoundError where nothing is."""
+        return bytes(self.filesystem.cat_file(self._key(path)))
+
+    def create(self, path: str, data: bytes) -> None:
+        """Creates an object by a conditional put; FileExistsError where one stands."""
+        protocols = self.filesystem.protocol
+        names = (protocols,) if isinstance(protocols, str) else tuple(protocols)
+        if not any(name in CONDITIONAL_PROTOCOLS for name in names):
+            raise OSError(f"{names[0]}:// offers no conditional put, so two runs could both win; use s3:// or gs://")
+        try:
+            self.filesystem.pipe_file(self._key(path), data, mode="create")
+        except OSError as error:
+            if error_code(error) in LOST_RACE_CODES:
+                raise FileExistsError(path) from error
+            raise
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Writes an object; a put is whole or not at all."""
+        self.filesystem.pipe_file(self._key(path), data)
+
+    def move(self, source: str, target: str) -> None:
+        """Copies inside the store and removes the source; FileNotFoundError where it is not."""
+        self.filesystem.cp_file(self._key(source), self._key(target))
+        self.filesystem.rm_file(self._key(source))
+
+    def delete(self, path: str) -> None:
+        """Removes an object; a missing one is fine."""
+        try:
+            self.filesystem.rm_file(self._key(path))
+        except FileNotFoundError as error:
+            if error_code(error) == "NoSuchBucket":
+                raise
+
+    def delete_all(self, prefix: str) -> None:
+        """Removes all objects below a prefix."""
+        keys = [self._key(file.path) for file in self.list(prefix)]
+        if keys:
+            self.filesystem.rm(keys)
+
+    def list(self, prefix: str) -> list[FileInfo]:
+        """All objects below a prefix, folder markers left out."""
+        try:
+            found: Mapping[str, Mapping[str, Any]] = self.filesystem.find(self._key(prefix) + "/", detail=True)
+        except FileNotFoundError as error:
+            if error_code(error) == "NoSuchBucket":
+                raise
+            return []
+        start = len(self.root) + 1
+        return [
+            FileInfo(key[start:], int(info["size"] or 0))
+            for key, info in found.items()
+            if info["type"] == "file" and not key.endswith("/")
+        ]
+
+    def size(self, path: str) -> int:
+        """Size in bytes; FileNotFoundError where nothing is."""
+        return int(self.filesystem.info(self._key(path))["size"])
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Nothing to do: an object store answers when the object is durable."""
+
+    def sweep(self) -> None:
+        """Nothing to do: a put leaves nothing half done."""
+
+
+def error_code(error: BaseException | None) -> str:
+    """The store's own code of a failure (`NoSuchBucket`), or empty."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        error = error.__cause__
+    return ""
