@@ -1,0 +1,46 @@
+"""Real servers, started when the first test asks for one, ended with the session: also after Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from servers.child import started
+from servers.postgresql import PostgreSQL
+from servers.s3 import S3
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_configure() -> None:
+    """Lets `kill` and `timeout` end a session as Ctrl-C does, fixtures and all."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A real PostgreSQL: `new_database()` gives an empty one with its `dsn`, `jdbc_url`, `user` and `password`."""
+    with started("servers.postgresql") as facts:
+        yield PostgreSQL(**facts)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """A real S3 server: `new_bucket()` gives a URL, `storage_options` what a config needs for it."""
+    with started("servers.s3") as facts:
+        yield S3(**facts)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of this process."""
+    from singer_spark.spark_session import SparkOptions, get_session, stop_session
+
+    yield get_session(SparkOptions(app_name="tests", master="local[2]"))
+    stop_session()

