@@ -6,11 +6,10 @@ Whoever creates it decides. A commit has two phases: `committed`, and `published
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import orjson
 
 from singer_spark.errors import StorageError
 
@@ -56,7 +55,8 @@ class RunEntry:
 
 def encode(body: dict[str, Any]) -> bytes:
     """An object of the lake's own folder as it is written: JSON with its format version first."""
-    return orjson.dumps({"format_version": FORMAT_VERSION, **body}, option=orjson.OPT_INDENT_2)
+    # Not orjson: a foreign tap's state may hold integers beyond 64 bits, and must come back as it was.
+    return json.dumps({"format_version": FORMAT_VERSION, **body}, indent=1).encode()
 
 
 def decode(data: bytes, path: str) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def decode(data: bytes, path: str) -> dict[str, Any]:
         StorageError: it is damaged, or a newer version of the programs wrote it.
     """
     try:
-        body = orjson.loads(data)
+        body = json.loads(data)
         version = body["format_version"]
-    except (orjson.JSONDecodeError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{path} is damaged ({error}); restore it from a backup, or remove it") from error
     if version != FORMAT_VERSION:
         raise StorageError(

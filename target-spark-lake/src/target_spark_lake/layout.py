@@ -60,7 +60,7 @@ class Layout:
     @property
     def pipeline_staging(self) -> str:
         """Folder of all that runs of this pipeline staged."""
-        return f"{LAKE_FOLDER}/staging/{folder_name(self.pipeline)}"
+        return f"{LAKE_FOLDER}/staging/runs/{folder_name(self.pipeline)}"
 
     def staging(self, run_id: str, stream: str | None = None) -> str:
         """Folder of what a run staged, of one stream or of all."""

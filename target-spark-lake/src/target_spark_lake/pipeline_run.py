@@ -14,30 +14,68 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import (
+    ConfigurationError,
+    LockedError,
+    ProtocolError,
+    SingerSparkError,
+    StateError,
+    StorageError,
+)
+from singer_spark.run_log import ABORTED, RunEntry, read_entry
+from singer_spark.state_store import BucketState, committed_state, same_state
+from target_spark_lake import journal
+from target_spark_lake.lock import take_lock
+from target_spark_lake.publish import publish, verify_staged
+from target_spark_lake.recovery import recover
+from target_spark_lake.table_record import check_owner, claim, read_record, release_claims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
+    from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
-
     from target_spark_lake.changes import Commit, StreamReport
     from target_spark_lake.layout import Layout
+    from target_spark_lake.lock import RunLock
+    from target_spark_lake.process import Process
+    from target_spark_lake.recovery import Recovery
     from target_spark_lake.table_record import TableRecord
+
+logger = logging.getLogger(__name__)
+
+STARTS_FROM_STATE = {"saved": True, "first": False}
 
 
 class PipelineRun:
-    """An open run; made by `open_run`, which took the lock."""
+    """An open run; made by `open_run`, which took the lock.
 
-    storage: Storage
-    layout: Layout
-    run_id: str
-    started_at: datetime
+    Attributes:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        run_id: Sortable, safe in file names, never used twice.
+        started_at: When the lock was taken, UTC.
+        recovery: What was found and done before the run.
+    """
+
+    def __init__(self, storage: Storage, layout: Layout, store: StateStore, lock: RunLock, recovery: Recovery) -> None:
+        self.storage = storage
+        self.layout = layout
+        self.run_id = lock.entry.run_id
+        self.started_at = lock.entry.since
+        self.recovery = recovery
+        self._store = store
+        self._lock = lock
+        self._claiming = False
+        self._saved = committed_state(store, recovery.last)
 
     def committed_state(self) -> dict[str, Any] | None:
         """The state that the last committed run saved (or a person edited), or None."""
-        raise NotImplementedError
+        return self._saved.value if self._saved else None
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
         """Refuses a run that began from another state than the committed one.
@@ -49,11 +87,28 @@ class PipelineRun:
         Raises:
             StateError: another run moved the state on in between.
         """
-        raise NotImplementedError
+        if start is None or start == "full":
+            return
+        if start not in STARTS_FROM_STATE:
+            raise ProtocolError(f"the tap says it starts from {start!r}, which this target does not know")
+        saved = self.committed_state()
+        if same_state(saved, value if STARTS_FROM_STATE[start] else None):
+            return
+        read = "the state that it read" if STARTS_FROM_STATE[start] else "no state"
+        raise StateError(
+            f"pipeline {self.layout.pipeline}: the tap started from {read}, but saved is another one"
+            f"{self._who_saved()}; nothing was changed, run tap and target again"
+        )
+
+    def _who_saved(self) -> str:
+        last = self.recovery.last
+        if self._saved is None or last is None:
+            return ""
+        return f" (last committed run: {last.run_id})"
 
     def staging_path(self, stream: str) -> str:
         """Folder for the staged files of a stream; `storage.url_for_spark` makes it a URL for Spark."""
-        raise NotImplementedError
+        return self.layout.staging(self.run_id, stream)
 
     def table_record(self, stream: str, table: str) -> TableRecord | None:
         """The table as it stands; None for a new one.
@@ -61,31 +116,137 @@ class PipelineRun:
         Raises:
             ConfigurationError: another pipeline or another stream owns the table.
         """
-        raise NotImplementedError
+        record = read_record(self.storage, self.layout.table_record(table))
+        if record is not None:
+            check_owner(record, self.layout.pipeline, stream, table)
+        return record
 
     def table_files(self, table: str) -> tuple[str, ...]:
         """All data files of a table, for `TableChange.retire` of an overwrite."""
-        raise NotImplementedError
+        found = (file.path for file in self.storage.list(table))
+        return tuple(path for path in found if _is_data(path[len(table) + 1 :]))
 
     def commit(self, commit: Commit) -> Mapping[str, StreamReport]:
         """Makes the run happen: journal, publish, state; gives up the lock.
 
         Raises:
+            ConfigurationError: another pipeline owns one of the tables.
             LockedError: another run took the pipeline over; nothing of this one happened.
             StorageError: the text says whether the run is committed; the next start finishes or undoes it.
         """
-        raise NotImplementedError
+        entry = self._decide(commit)
+        try:
+            published = publish(self.storage, self.layout, self._store, entry, self._lock.ensure_held)
+            self.storage.delete_all(self.layout.staging(self.run_id))
+        except (StorageError, LockedError) as error:
+            raise StorageError(
+                f"run {self.run_id} is committed, but not all of it is published yet: the next run, or `spark-lake "
+                f"recover`, finishes it ({error})"
+            ) from error
+        self._end(published)
+        return journal.stream_reports(commit)
+
+    def _decide(self, commit: Commit) -> RunEntry:
+        """Everything up to and with the commit point."""
+        tables = [change.table for change in commit.changes]
+        if len(set(tables)) < len(tables):
+            raise ConfigurationError(f"two streams share one table: {', '.join(sorted(tables))}")
+        verify_staged(self.storage, (file for change in commit.changes for file in change.staged))
+        self._lock.ensure_held()
+        self._claiming = True
+        records = {
+            change.table: claim(self.storage, self.layout, change.table, change.record, self.run_id)
+            for change in commit.changes
+            if change.record is not None
+        }
+        plan = journal.plan_commit(self.layout, self.run_id, commit, records)
+        saved = self.committed_state()
+        state = None if commit.state is None or same_state(commit.state, saved) else commit.state
+        body = journal.committed_body(self._facts(), plan, journal.stream_reports(commit), state, saved)
+        if not self._create_journal(body):
+            raise LockedError(
+                f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead and undid it; "
+                "nothing of it happened, run it again"
+            )
+        return RunEntry(self.run_id, body["phase"], body["last_committed"], body["state"], body)
+
+    def _create_journal(self, body: dict[str, Any]) -> bool:
+        try:
+            return journal.decide(self.storage, self.layout, body)
+        except StorageError:
+            # Only the answer may have got lost: these very bytes standing there are our commit.
+            return journal.decide(self.storage, self.layout, body)
 
     def fail(self, error: BaseException) -> None:
-        """Leaves a report, removes what was staged, gives up the lock; safe after anything, never raises."""
-        raise NotImplementedError
+        """Leaves a report, removes what was staged, gives up the lock; safe after anything, never raises.
+
+        A run that has committed stays committed: whoever creates the journal first decides.
+        """
+        try:
+            body = journal.aborted_body(self._facts(), journal.FAILED, error)
+            decided_here = journal.decide(self.storage, self.layout, body)
+            entry = None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
+            if entry is None or entry.phase == ABORTED:
+                self.storage.delete_all(self.layout.staging(self.run_id))
+                if self._claiming:
+                    release_claims(self.storage, self.run_id)
+            else:
+                logger.warning("Run %s is committed; the next run finishes publishing it.", self.run_id)
+            self._lock.release()
+        except SingerSparkError as failure:
+            # Undecided now: the next start rolls the run back, and finds the lock of a dead process.
+            self._lock.stop()
+            logger.warning("Cleaning up after the failed run did not work: %s", failure)
+
+    def _facts(self) -> journal.RunFacts:
+        last = self.recovery.last
+        return journal.RunFacts(self.run_id, self.layout.pipeline, self.started_at, last.run_id if last else None)
+
+    def _end(self, entry: RunEntry) -> None:
+        """Tidies up after a success; a failure here changes nothing about it."""
+        try:
+            journal.prune(self.storage, self.layout, self.recovery.decided, keep={entry.last_committed or ""})
+            self._lock.release()
+        except StorageError as failure:
+            self._lock.stop()
+            logger.warning("Tidying up after the run did not work: %s", failure)
 
 
-def open_run(storage: Storage, layout: Layout, *, lock_ttl_seconds: float = 60) -> PipelineRun:
+def open_run(
+    storage: Storage,
+    layout: Layout,
+    *,
+    lock_ttl_seconds: float = 60,
+    store: StateStore | None = None,
+    force: bool = False,
+    process: Process | None = None,
+) -> PipelineRun:
     """Takes the pipeline's lock and finishes or undoes what a dead run left.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        lock_ttl_seconds: After this long without a sign of life the run counts as dead on other hosts.
+        store: Where the published state is; the bucket's `state.json` where not given.
+        force: Takes the pipeline from a living holder too.
+        process: In whose name the lock is held; this process where not given.
 
     Raises:
         LockedError: a living run holds the pipeline; names it and since when.
         StorageError: the bucket can't be read or written.
+        StateError: the saved state is malformed.
     """
-    raise NotImplementedError
+    place = store or BucketState(storage, layout.state)
+    lock = take_lock(storage, layout, lock_ttl_seconds, force=force, process=process)
+    try:
+        return PipelineRun(storage, layout, place, lock, recover(storage, layout, place, lock))
+    except BaseException:
+        with suppress(StorageError):
+            lock.release()
+        raise
+
+
+def _is_data(below_table: str) -> bool:
+    """Whether a path below a table is one of its data files: Parquet, in hive folders at most."""
+    *folders, name = below_table.split("/")
+    return name.endswith(".parquet") and all("=" in folder for folder in folders)

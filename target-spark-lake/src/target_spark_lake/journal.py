@@ -1,0 +1,166 @@
+"""The journal: one object per run, created if absent, that decides whether the run happened.
+
+As a commit it holds everything that publishing needs, so that any later process can finish it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import StorageError, one_line
+from singer_spark.messages import timestamp_text
+from singer_spark.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, encode
+from target_spark_lake.changes import PublishedFile, StreamReport
+from target_spark_lake.table_record import TableRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from singer_spark.storage import Storage
+    from target_spark_lake.changes import Commit
+    from target_spark_lake.layout import Layout
+
+SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
+KEPT_RUNS = 1000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a commit tells every process to do; each part may be done again.
+
+    Attributes:
+        publish: Files to move to where readers see them.
+        retire: Files to remove after that.
+        tables: Path of a table's record to its new content.
+    """
+
+    publish: tuple[PublishedFile, ...]
+    retire: tuple[str, ...]
+    tables: Mapping[str, TableRecord]
+
+    @staticmethod
+    def of(entry: RunEntry) -> Plan:
+        """Reads the plan of a committed run.
+
+        Raises:
+            StorageError: the journal is damaged.
+        """
+        try:
+            return Plan(
+                publish=tuple(PublishedFile(**file) for file in entry.body["publish"]),
+                retire=tuple(entry.body["retire"]),
+                tables={path: TableRecord.from_body(body, path) for path, body in entry.body["tables"].items()},
+            )
+        except (KeyError, TypeError) as error:
+            raise StorageError(f"the journal of run {entry.run_id} is damaged ({error})") from error
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What every journal says about its run, whatever became of it."""
+
+    run_id: str
+    pipeline: str
+    started_at: datetime
+    last_committed: str | None
+
+
+def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]) -> Plan:
+    """Gives each staged file its final name, and gathers the rest.
+
+    Args:
+        layout: The pipeline's paths.
+        run_id: Makes the names ones that no other run uses.
+        commit: What the run wants.
+        records: Table folder to its record after the commit.
+    """
+    publish: list[PublishedFile] = []
+    for change in commit.changes:
+        for number, file in enumerate(change.staged, start=1):
+            final = layout.final_file(change.table, file.partition, run_id, number, change.extension)
+            publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
+    return Plan(
+        publish=tuple(publish),
+        retire=tuple(path for change in commit.changes for path in change.retire),
+        tables={layout.table_record(table): record for table, record in records.items()},
+    )
+
+
+def stream_reports(commit: Commit) -> dict[str, StreamReport]:
+    """What a commit does, per stream."""
+    reports: dict[str, StreamReport] = {}
+    for change in commit.changes:
+        reports[change.stream] = reports.get(change.stream, StreamReport()).plus(change)
+    return reports
+
+
+def committed_body(
+    facts: RunFacts,
+    plan: Plan,
+    streams: Mapping[str, StreamReport],
+    state: Mapping[str, Any] | None,
+    previous_state: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """A commit as a JSON object; `state` is None where the saved one stays."""
+    return {
+        **_head(facts, COMMITTED, SUCCEEDED),
+        "committed_at": timestamp_text(datetime.now(UTC)),
+        "streams": {name: asdict(report) for name, report in streams.items()},
+        "state": state,
+        "previous_state": previous_state,
+        "publish": [asdict(file) for file in plan.publish],
+        "retire": list(plan.retire),
+        "tables": {path: record.to_body() for path, record in plan.tables.items()},
+    }
+
+
+def aborted_body(facts: RunFacts, outcome: str, error: BaseException | str) -> dict[str, Any]:
+    """A run that did not happen, as a JSON object, with the reason (secrets masked)."""
+    return {
+        **_head(facts, ABORTED, outcome),
+        "finished_at": timestamp_text(datetime.now(UTC)),
+        "error": error if isinstance(error, str) else one_line(error) or type(error).__name__,
+    }
+
+
+def _head(facts: RunFacts, phase: str, outcome: str) -> dict[str, Any]:
+    return {
+        "run_id": facts.run_id,
+        "pipeline": facts.pipeline,
+        "phase": phase,
+        "outcome": outcome,
+        "started_at": timestamp_text(facts.started_at),
+        "finished_at": None,
+        "last_committed": facts.last_committed,
+        "streams": {},
+        "state": None,
+        "error": None,
+    }
+
+
+def decide(storage: Storage, layout: Layout, body: Mapping[str, Any]) -> bool:
+    """Creates a run's journal; False when the run was decided before, in whatever way."""
+    return storage.create(layout.journal(body["run_id"]), encode(dict(body)))
+
+
+def mark_published(storage: Storage, layout: Layout, entry: RunEntry) -> RunEntry:
+    """Notes that readers see all of a committed run."""
+    body = {**entry.body, "phase": PUBLISHED, "finished_at": timestamp_text(datetime.now(UTC))}
+    storage.replace(layout.journal(entry.run_id), encode(body))
+    return RunEntry(entry.run_id, PUBLISHED, entry.last_committed, entry.state, body)
+
+
+def prune(storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str]) -> None:
+    """Removes the oldest journals beyond those that are kept.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        decided: Ids of the runs, newest first.
+        keep: Runs that stay, however old.
+    """
+    for run_id in decided[KEPT_RUNS:]:
+        if run_id not in keep:
+            storage.delete(layout.journal(run_id))

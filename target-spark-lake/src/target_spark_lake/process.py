@@ -1,0 +1,70 @@
+"""A process as other processes, also on other machines, can recognise it and tell whether it lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process.
+
+    Attributes:
+        host: Name of its machine, for people.
+        machine: Kernel boot and process namespace: within one, process ids can be looked up.
+        pid: Process id.
+        started: The kernel's start time of the process, which tells a reused id; empty where unknown.
+    """
+
+    host: str
+    machine: str
+    pid: int
+    started: str
+
+    @staticmethod
+    def this() -> Process:
+        """The process that runs now."""
+        return Process.of(os.getpid())
+
+    @staticmethod
+    def of(pid: int) -> Process:
+        """A process of this machine."""
+        return Process(socket.gethostname(), _machine(), pid, _status(pid)[1])
+
+    def is_here(self) -> bool:
+        """Whether its id can be looked up on this machine."""
+        return self.machine == _machine()
+
+    def is_dead(self) -> bool:
+        """Whether it surely is gone; False also where this machine can't tell."""
+        if not self.is_here():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass  # another user's, so it lives
+        letter, started = _status(self.pid)
+        return letter in ("Z", "X") or (bool(self.started) and started != self.started)
+
+
+def _machine() -> str:
+    """What tells one space of process ids from another; the host's name where the kernel says nothing."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _status(pid: int) -> tuple[str, str]:
+    """The kernel's state letter and start time of a process; empty where there is no such file."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0], fields[19]
+    except (OSError, IndexError):
+        return "", ""

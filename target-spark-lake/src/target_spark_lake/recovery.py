@@ -1,0 +1,96 @@
+"""What a new holder of a pipeline does first: finish or undo what the run before left."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singer_spark.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
+from target_spark_lake.journal import ROLLED_BACK, RunFacts, aborted_body, decide
+from target_spark_lake.lock import take_lock
+from target_spark_lake.publish import publish
+from target_spark_lake.table_record import release_claims
+
+if TYPE_CHECKING:
+    from singer_spark.run_log import RunEntry
+    from singer_spark.state_store import StateStore
+    from singer_spark.storage import Storage
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.lock import LockEntry, RunLock
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What was found and done.
+
+    Attributes:
+        last: The last committed run, published by now; None before the first.
+        finished: Run whose publishing was finished here.
+        rolled_back: Runs that were found dead before their commit.
+        decided: Ids of all decided runs, newest first.
+    """
+
+    last: RunEntry | None
+    finished: str | None
+    rolled_back: tuple[str, ...]
+    decided: tuple[str, ...]
+
+
+def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) -> Recovery:
+    """Finishes the committed, undoes the uncommitted, and removes all that dead runs staged.
+
+    Raises:
+        StorageError: the storage failed; the next start does it again.
+        LockedError: another process took the pipeline from this one meanwhile.
+    """
+    rolled_back = tuple(before.run_id for before in lock.earlier if _roll_back(storage, layout, before))
+    last = last_committed(storage, layout.runs)
+    finished = None
+    if last is not None and last.phase == COMMITTED:
+        logger.info("Run %s had committed and died: publishing the rest of it.", last.run_id)
+        last = publish(storage, layout, store, last, lock.ensure_held)
+        finished = last.run_id
+    storage.delete_all(layout.pipeline_staging)
+    storage.sweep()
+    for before in lock.earlier:
+        _release_claims(storage, layout, before)
+    lock.forget_earlier()
+    return Recovery(last, finished, rolled_back, tuple(run_ids(storage, layout.runs)))
+
+
+def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
+    """Decides an undecided run as dead; from then on it can't commit, even if it only slept."""
+    if before.released or read_entry(storage, layout.runs, before.run_id) is not None:
+        return False
+    last = last_committed(storage, layout.runs)
+    facts = RunFacts(before.run_id, layout.pipeline, before.since, last.run_id if last else None)
+    error = f"{before.holder()} died before its commit; nothing of the run happened"
+    if not decide(storage, layout, aborted_body(facts, ROLLED_BACK, error)):
+        return False
+    logger.info("Run %s died before its commit: undone.", before.run_id)
+    return True
+
+
+def _release_claims(storage: Storage, layout: Layout, before: LockEntry) -> None:
+    """Gives back the tables of a run that died between its claims and its commit."""
+    if before.released:
+        return
+    entry = read_entry(storage, layout.runs, before.run_id)
+    if entry is not None and entry.phase == ABORTED:
+        release_claims(storage, before.run_id)
+
+
+def free(storage: Storage, layout: Layout, store: StateStore, ttl_seconds: float, *, force: bool) -> Recovery:
+    """Takes the pipeline only to finish or undo what the run before left, then gives it up.
+
+    Raises:
+        LockedError: a living run holds it, and `force` was not given.
+    """
+    lock = take_lock(storage, layout, ttl_seconds, force=force)
+    try:
+        return recover(storage, layout, store, lock)
+    finally:
+        lock.release()
