@@ -1,0 +1,63 @@
+# Needs Python 3.11 or newer and make; everything else is fetched. `make help` lists the targets.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test check bench lock
+
+PYTHON := .venv/bin/python
+PACKAGES := shared tap-spark-jdbc target-spark-lake
+DRIVERS := postgresql sqlite
+SETTINGS := requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
+
+# The machine's uv, else one of our own.
+UV_VERSION := 0.13.8
+UV := $(or $(shell command -v uv 2>/dev/null),.tools/uv/bin/uv)
+# Where the machine has certificates of its own (a company's mirror), uv must trust them too.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt),)
+export UV_SYSTEM_CERTS := true
+endif
+
+help:
+	@echo "make setup   all that is needed, into .venv"
+	@echo "make demo    a small database, a full sync, changes, an incremental sync"
+	@echo "make test    the whole suite against real servers (make test ARGS='-k NAME' for a part)"
+	@echo "make check   lint, types, import rules: what CI runs"
+	@echo "make bench   the benchmarks, with a table at the end"
+	@echo "make lock    the newest versions that pyproject.toml allows, into requirements.lock"
+
+setup: .venv/.ready
+
+demo: setup
+	@bash demo/run.sh
+
+test: setup
+	@$(PYTHON) -m pytest $(ARGS)
+
+check: setup
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy $(PACKAGES:%=%/src)
+	.venv/bin/lint-imports
+
+bench: setup
+	@$(PYTHON) benchmarks/run.py $(ARGS)
+
+# uv.lock names the package index of whoever made it, so this file is the one that is kept.
+lock: | $(UV)
+	$(UV) lock --upgrade
+	$(UV) export --quiet --all-packages --all-groups --all-extras --no-emit-workspace --no-header --no-annotate \
+	  --output-file requirements.lock
+
+.venv/.ready: $(SETTINGS) Makefile | $(UV)
+	@echo "setting up .venv ..."
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null \
+	  || $(UV) venv --quiet --clear --python ">=3.11" .venv
+	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements.lock
+	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation $(PACKAGES:%=--editable ./%)
+	@$(PYTHON) -m tap_spark_jdbc.drivers $(DRIVERS)
+	@touch $@
+
+.tools/uv/bin/uv:
+	@echo "fetching uv ..."
+	@python3 -m venv .tools/uv || { rm -rf .tools/uv; echo "python3 can't make a virtual environment: install uv, or Debian's python3-venv" >&2; exit 1; }
+	@.tools/uv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
