@@ -1,0 +1,17 @@
+"""Plain Spark: `spark.read.jdbc` in two partitions of the primary key, written as zstd Parquet; nothing else is set.
+
+`fetchsize` is the one thing that no user can do without: at its default the driver loads a whole partition into memory.
+"""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+url, user, password, table, rows, jar, output = sys.argv[1:]
+spark = SparkSession.builder.master("local[*]").config("spark.jars", jar).getOrCreate()
+properties = {"user": user, "password": password, "driver": "org.postgresql.Driver", "fetchsize": "10000"}
+frame = spark.read.jdbc(
+    url, table, column="id", lowerBound=1, upperBound=int(rows), numPartitions=2, properties=properties
+)
+frame.write.option("compression", "zstd").parquet(output)
+spark.stop()
