@@ -102,7 +102,7 @@ def failure(work: Work, codes: dict[str, int], source: Source, printed: Path) ->
             found: tuple[int, ...] = (int(printed.read_text().split()[-1]),)
             wanted: tuple[int, ...] = (source.rows,)
         else:
-            found = duckdb.sql(f"SELECT count(*), sum(id)::bigint FROM {work.relation}").fetchall()[0]
+            found = duckdb.connect().execute(f"SELECT count(*), sum(id)::bigint FROM {work.relation}").fetchall()[0]
             wanted = (source.rows, source.checksum)
     except (duckdb.Error, ValueError, IndexError) as error:
         return f"output unreadable: {error}".splitlines()[0]
