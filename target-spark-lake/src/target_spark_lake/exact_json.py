@@ -1,0 +1,35 @@
+"""JSON with exact numbers: what `json` and `orjson` would round stays a Decimal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+
+def from_json(text: bytes | str) -> Any:
+    """Parses JSON; numbers become int or Decimal.
+
+    Raises:
+        ValueError: it is no JSON (a bare NaN is none), no UTF-8, or a text in it is no Unicode.
+    """
+    text = text.decode() if isinstance(text, bytes) else text
+    value = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+    if "\\u" in text:
+        to_json(value).encode()
+    return value
+
+
+def to_json(value: Any) -> str:
+    """JSON text that keeps every digit of a Decimal."""
+    if isinstance(value, Mapping):
+        members = (f"{json.dumps(str(name), ensure_ascii=False)}:{to_json(each)}" for name, each in value.items())
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(to_json, value)) + "]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")

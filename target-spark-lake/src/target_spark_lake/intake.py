@@ -1,0 +1,161 @@
+"""Singer lines in: raw RECORD lines grouped by stream without being parsed, all other messages as dictionaries.
+
+A RECORD line is known by its head, the bytes from its start to its record's `{`. A stream's head is learned
+from the first of its lines that is read as JSON; from then on whole buffers of lines with that head pass in one
+piece. Whether such a line is good JSON to its end is for the stage that parses it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from singer_spark.errors import ProtocolError
+
+RECORD = "RECORD"
+READ_BYTES = 1 << 21
+# Nothing that a tap sends is longer; without a limit an endless line would fill the memory.
+LONGEST_LINE = 1 << 30
+SHOWN_CHARACTERS = 120
+
+_HEAD = re.compile(
+    rb'\{\s*(?:"type"\s*:\s*"[A-Za-z]+"\s*,\s*"stream"\s*:\s*"(?:[^"\\]|\\.)*"'
+    rb'|"stream"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"type"\s*:\s*"[A-Za-z]+")\s*,\s*"record"\s*:\s*(?=\{)'
+)
+
+
+@dataclass(frozen=True)
+class RecordLines:
+    """Adjacent RECORD lines of one stream.
+
+    Attributes:
+        stream: The stream's name.
+        data: Whole lines, each with its newline.
+        rows: How many.
+        first_line: Number of the first one in the input, from 1.
+    """
+
+    stream: str
+    data: bytes
+    rows: int
+    first_line: int
+
+
+@dataclass(frozen=True)
+class Message:
+    """A line that is no RECORD: its type in capitals, its content, its number in the input."""
+
+    kind: str
+    value: dict[str, Any]
+    line: int
+
+
+class LineRouter:
+    """Turns pieces of the input, cut anywhere, into record groups and messages, in the input's order."""
+
+    def __init__(self) -> None:
+        """Has learned nothing yet."""
+        self._rest = b""
+        self._next_line = 1
+        self._heads: dict[bytes, str] = {}
+        self._not_followed_by: dict[bytes, re.Pattern[bytes]] = {}
+
+    def feed(self, piece: bytes) -> Iterator[RecordLines | Message]:
+        """Takes the next bytes of the input, gives what is complete.
+
+        Raises:
+            ProtocolError: a line is malformed.
+        """
+        end = piece.rfind(b"\n") + 1
+        if not end:
+            self._rest += piece
+            if len(self._rest) > LONGEST_LINE:
+                raise ProtocolError(f"input line {self._next_line} is longer than {LONGEST_LINE} bytes")
+            return
+        lines = self._rest + piece[:end]
+        self._rest = piece[end:]
+        yield from self._route(lines)
+
+    def close(self) -> Iterator[RecordLines | Message]:
+        """The input is at its end; its last line may lack the newline."""
+        lines, self._rest = self._rest, b""
+        if lines:
+            yield from self._route(lines + b"\n")
+
+    def _route(self, lines: bytes) -> Iterator[RecordLines | Message]:
+        position, size = 0, len(lines)
+        while position < size:
+            head = self._head_at(lines, position)
+            if head is None:
+                end = lines.index(b"\n", position) + 1
+                routed = self._single(lines[position:end])
+                self._next_line += 1
+                if routed is not None:
+                    yield routed
+            else:
+                end = self._end_of_run(lines, position, head)
+                data = lines if (position, end) == (0, size) else lines[position:end]
+                rows = data.count(b"\n")
+                yield RecordLines(self._heads[head], data, rows, self._next_line)
+                self._next_line += rows
+            position = end
+
+    def _head_at(self, lines: bytes, position: int) -> bytes | None:
+        match = _HEAD.match(lines, position)
+        head = match[0] if match else None
+        return head if head in self._heads else None
+
+    def _end_of_run(self, lines: bytes, position: int, head: bytes) -> int:
+        """Where the lines that begin with this head end: at the first newline that no such head follows."""
+        match = self._not_followed_by[head].search(lines, position)
+        return match.end() if match else len(lines)
+
+    def _single(self, line: bytes) -> RecordLines | Message | None:
+        stripped = line.strip()
+        if self._next_line == 1:
+            stripped = stripped.removeprefix(b"\xef\xbb\xbf")
+        if not stripped:
+            return None
+        message = parse_line(stripped, self._next_line)
+        kind = message["type"].upper()
+        if kind != RECORD:
+            return Message(kind, message, self._next_line)
+        stream = _record_stream(message, self._next_line)
+        match = _HEAD.match(stripped)
+        if match and match[0] not in self._heads:
+            self._heads[match[0]] = stream
+            self._not_followed_by[match[0]] = re.compile(rb"\n(?!" + re.escape(match[0]) + rb")")
+        return RecordLines(stream, stripped + b"\n", 1, self._next_line)
+
+
+def parse_line(line: bytes, number: int) -> dict[str, Any]:
+    """Reads a line as a Singer message.
+
+    Raises:
+        ProtocolError: it is not JSON, not an object, or has no type.
+    """
+    try:
+        message = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError(f"input line {number} is not JSON ({error}): {_shown(line)}") from error
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise ProtocolError(f"input line {number} is not a Singer message, it has no type: {_shown(line)}")
+    return message
+
+
+def _record_stream(message: dict[str, Any], number: int) -> str:
+    stream = message.get("stream")
+    if not isinstance(stream, str) or not stream:
+        raise ProtocolError(f"input line {number} is a RECORD without a stream")
+    if not isinstance(message.get("record"), dict):
+        raise ProtocolError(f"input line {number} is a RECORD of stream {stream} without a record object")
+    return stream
+
+
+def _shown(line: bytes) -> str:
+    text = line[:SHOWN_CHARACTERS].decode(errors="replace")
+    return repr(text + ("…" if len(line) > SHOWN_CHARACTERS else ""))

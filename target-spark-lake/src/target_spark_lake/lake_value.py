@@ -1,0 +1,135 @@
+"""A JSON value in the form that Spark's parser takes for a lake column, or the reason why the column can't hold it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from target_spark_lake.exact_json import to_json
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+_INTEGER_BYTES = {"byte": 1, "short": 2, "integer": 4, "long": 8}
+_GREATEST = {"float": Decimal("3.4028234663852886e38"), "double": Decimal("1.7976931348623157e308")}
+_NON_FINITE = ("NaN", "Infinity", "-Infinity")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)?")
+_UTC = ("Z", "z", "+00:00", "-00:00")
+
+
+class UnholdableError(ValueError):
+    """Why a column can't hold a value."""
+
+
+def lake_value(value: Any, lake: DataType) -> Any:
+    """The value, written for the column's type.
+
+    Args:
+        value: Parsed JSON, numbers as int or Decimal.
+        lake: The column's Spark type.
+
+    Raises:
+        UnholdableError: the column can't hold it without a loss.
+    """
+    if value is None:
+        return None
+    kind = lake.typeName()
+    if kind == "string":
+        return value if isinstance(value, str) else to_json(value)
+    if kind == "boolean":
+        return _expect(value, isinstance(value, bool), "it is no boolean")
+    if kind in _INTEGER_BYTES:
+        return _integer(value, _INTEGER_BYTES[kind])
+    if kind in _GREATEST:
+        return _floating(value, _GREATEST[kind])
+    if kind == "decimal":
+        return _decimal(value, getattr(lake, "precision", 0), getattr(lake, "scale", 0))
+    if kind == "array":
+        _expect(value, isinstance(value, list), "it is no array")
+        return [lake_value(each, lake.elementType) for each in value]  # type: ignore[attr-defined]
+    if kind == "struct":
+        _expect(value, isinstance(value, Mapping), "it is no object")
+        return {
+            field.name: lake_value(value[field.name], field.dataType)
+            for field in lake.fields  # type: ignore[attr-defined]
+            if field.name in value
+        }
+    _expect(value, isinstance(value, str), "it is no text")
+    if kind == "date":
+        return _date(value)
+    return _binary(value) if kind == "binary" else _moment(value, naive=kind == "timestamp_ntz")
+
+
+def _expect(value: Any, holds: bool, reason: str) -> Any:
+    if not holds:
+        raise UnholdableError(reason)
+    return value
+
+
+def _number(value: Any) -> Decimal:
+    _expect(value, isinstance(value, int | Decimal) and not isinstance(value, bool), "it is no number")
+    return Decimal(value)
+
+
+def _integer(value: Any, size: int) -> int:
+    number = _number(value)
+    _expect(number, number == number.to_integral_value(), "it has a fraction")
+    bound = 2 ** (8 * size - 1)
+    _expect(number, -bound <= number < bound, f"it needs more than {size} byte(s)")
+    return int(number)
+
+
+def _floating(value: Any, greatest: Decimal) -> Any:
+    if value in _NON_FINITE and isinstance(value, str):
+        return value
+    _expect(value, abs(_number(value)) <= greatest, "it is too large")
+    return float(value)
+
+
+def _decimal(value: Any, precision: int, scale: int) -> Decimal:
+    number = _number(value)
+    try:
+        exact = number.scaleb(scale).normalize()
+        whole = exact == exact.to_integral_value()
+    except InvalidOperation as error:
+        raise UnholdableError("it has too many digits") from error
+    _expect(number, whole, f"it has more than {scale} digits behind the point")
+    _expect(
+        number,
+        abs(number) < Decimal(10) ** (precision - scale),
+        f"it has more than {precision - scale} digits before the point",
+    )
+    return Decimal(format(number, "f"))
+
+
+def _date(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        raise UnholdableError(f"{error}") from error
+
+
+def _binary(text: str) -> str:
+    try:
+        return base64.b64encode(base64.b64decode(text, validate=True)).decode()
+    except binascii.Error as error:
+        raise UnholdableError(f"it is no base64 ({error})") from error
+
+
+def _moment(text: str, *, naive: bool) -> str:
+    match = _MOMENT.fullmatch(text)
+    if not match:
+        raise UnholdableError("it is no date and time")
+    day, clock, fraction, zone = match.groups()
+    _expect(text, not (fraction or "")[6:].strip("0"), "it is finer than a microsecond")
+    _expect(text, not naive or not zone or zone in _UTC, "it has a time zone, the column has none")
+    try:
+        datetime.fromisoformat(f"{day}T{clock}")
+    except ValueError as error:
+        raise UnholdableError(str(error)) from error
+    return f"{day}T{clock}.{(fraction or '')[:6]:0<6}" + ("" if naive else (zone or "Z").upper())

@@ -1,0 +1,155 @@
+"""What becomes of one stream: its load method, its table's columns, the batch that is being filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, ProtocolError, SchemaError
+from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.settings import (
+    APPEND_ONLY,
+    AVAILABLE_LOAD_METHODS,
+    LOAD_METHODS,
+    OVERWRITE,
+    StreamOptions,
+    TargetSettings,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from pyspark.sql.types import StructType
+
+    from target_spark_lake.changes import StagedFile
+    from target_spark_lake.record_check import RecordCheck
+    from target_spark_lake.spool import SpooledBatch
+    from target_spark_lake.table_record import TableRecord
+    from target_spark_lake.validation import RecordValidator
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StreamSchema:
+    """A SCHEMA message as the lake sees it.
+
+    Attributes:
+        stream: Name of the stream.
+        schema: JSON Schema of a record, without the metadata columns that the target adds itself.
+        key_properties: Primary key; empty where there is none.
+        load_method: Decided by option, annotation, setting and replication method, in this order.
+        extent: `full` or `delta` where the tap says so.
+    """
+
+    stream: str
+    schema: JSON
+    key_properties: tuple[str, ...]
+    load_method: str
+    extent: str | None
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any], settings: TargetSettings) -> StreamSchema:
+        """Reads a SCHEMA message.
+
+        Raises:
+            ProtocolError: it is malformed.
+            ConfigurationError: its load method is unknown, not available, or would destroy the table.
+        """
+        stream, schema = message.get("stream"), message.get("schema")
+        if not isinstance(stream, str) or not stream or not isinstance(schema, dict):
+            raise ProtocolError("a SCHEMA message has no stream or no schema")
+        if not isinstance(schema.get("properties"), dict) or not schema["properties"]:
+            raise ProtocolError(f"stream {stream}: its SCHEMA has no properties, so its table would have no columns")
+        options = settings.options_of(stream)
+        method = load_method_of(stream, options, schema, settings.load_method)
+        extent = schema.get("x-extent")
+        if method == OVERWRITE and extent == "delta":
+            raise ConfigurationError(
+                f"stream {stream}: this run sends only what changed, and load_method overwrite would leave nothing "
+                "else in the table; use append-only for it, or run the tap with --full"
+            )
+        return cls(stream, _own_schema(schema, settings), _keys(message, options, stream), method, extent)
+
+
+def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None) -> str:
+    """The stream's option, the SCHEMA's annotation, the setting; else by the replication method.
+
+    Raises:
+        ConfigurationError: it is none that this target has.
+    """
+    by_method = OVERWRITE if schema.get("x-replication-method") == "FULL_TABLE" else APPEND_ONLY
+    method = options.load_method or schema.get("x-load-method") or setting or by_method
+    if method not in AVAILABLE_LOAD_METHODS:
+        known = "is not available yet" if method in LOAD_METHODS else "is unknown"
+        raise ConfigurationError(
+            f"stream {stream}: load_method {method!r} {known}; use one of {', '.join(AVAILABLE_LOAD_METHODS)}"
+        )
+    return str(method)
+
+
+def _own_schema(schema: JSON, settings: TargetSettings) -> JSON:
+    properties = {name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS}
+    if settings.add_record_metadata:
+        properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
+    required = [name for name in schema.get("required", []) if name in properties]
+    return {**schema, "properties": properties, "required": required}
+
+
+def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:
+    keys = options.key_properties if options.key_properties is not None else message.get("key_properties") or ()
+    if isinstance(keys, str) or not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
+        raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are no list of names")
+    return tuple(keys)
+
+
+@dataclass
+class StreamSink:
+    """What a run holds of one stream.
+
+    Attributes:
+        schema: The last SCHEMA; its lines are in `batch`.
+        table: Folder of the table, relative to the bucket.
+        columns: Lake columns of the last schema's records; None until the first record.
+        check: What makes a line of them a suspect.
+        validator: Judges the suspects.
+        all_columns: Every column of the run and, where the table keeps its rows, of the table: name to type.
+        record: The table as it stood; None for a new one.
+        batch: Lines that are not staged yet.
+        staging: Results to come, in order.
+        size: Bytes of the records so far.
+    """
+
+    schema: StreamSchema
+    table: str
+    columns: StructType | None = None
+    check: RecordCheck | None = None
+    validator: RecordValidator | None = None
+    all_columns: dict[str, str] = field(default_factory=dict)
+    record: TableRecord | None = None
+    batch: SpooledBatch | None = None
+    staging: list[Future[tuple[StagedFile, ...]]] = field(default_factory=list)
+    size: int = 0
+
+    def add_columns(self, columns: StructType) -> None:
+        """Takes the columns of one more schema.
+
+        Raises:
+            SchemaError: one of them has another type than the table, or differs from a column only by case.
+        """
+        known = {name.lower(): name for name in self.all_columns}
+        for column in columns.fields:
+            new, name = column.dataType.simpleString(), known.get(column.name.lower(), column.name)
+            if name != column.name:
+                raise SchemaError(
+                    f"stream {self.schema.stream}: columns {name!r} and {column.name!r} differ only by case; rename one "
+                    "of them, or load the stream into another table (stream_options, path)"
+                )
+            old = self.all_columns.setdefault(name, new)
+            if old != new:
+                raise SchemaError(
+                    f"stream {self.schema.stream}: column {name} is {old} in the table and {new} in the new schema; "
+                    "nothing was written. Give the column its old type in the tap, load the stream into another table "
+                    "(stream_options, path), or load it anew with load_method overwrite"
+                )

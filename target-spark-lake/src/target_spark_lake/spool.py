@@ -1,0 +1,76 @@
+"""RECORD lines wait on the local disk until a batch of them is worth a Spark job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from target_spark_lake.intake import RecordLines
+
+MEGABYTE = 1 << 20
+FIRST_BATCH_BYTES = 32 * MEGABYTE
+LARGEST_BATCH_BYTES = 256 * MEGABYTE
+# A batch is this part of what the stream had before: the first one is soon at work, later ones make large files.
+GROWTH = 3
+
+
+def batch_bytes(before: int) -> int:
+    """Size at which a stream's batch is closed, given the bytes that came before it."""
+    return min(LARGEST_BATCH_BYTES, max(FIRST_BATCH_BYTES, before // GROWTH))
+
+
+@dataclass
+class SpooledBatch:
+    """Lines of one stream under one schema, in a file of their own.
+
+    Attributes:
+        path: The file.
+        received: When the batch was begun.
+        batched: When it was closed.
+        rows: Lines in it.
+        size: Bytes in it.
+    """
+
+    path: Path
+    received: datetime = field(default_factory=lambda: datetime.now(UTC))
+    batched: datetime | None = None
+    rows: int = 0
+    size: int = 0
+    _segments: list[tuple[int, int]] = field(default_factory=list)
+    _file: BinaryIO | None = None
+
+    def write(self, lines: RecordLines) -> None:
+        """Appends a group of lines."""
+        if self._file is None:
+            self._file = self.path.open("wb", buffering=0)
+        self._file.write(lines.data)
+        self._segments.append((lines.first_line, lines.rows))
+        self.rows += lines.rows
+        self.size += len(lines.data)
+
+    def close(self) -> None:
+        """No more lines come."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.batched = datetime.now(UTC)
+
+    def line_number(self, line: bytes) -> int | None:
+        """Where in the input this line stood first; reads the file, so only for an error's text."""
+        wanted = line.rstrip(b"\n")
+        with self.path.open("rb") as lines:
+            index = next((index for index, each in enumerate(lines) if each.rstrip(b"\n") == wanted), None)
+        for first, rows in self._segments if index is not None else ():
+            if index < rows:
+                return first + index
+            index -= rows
+        return None
+
+    def remove(self) -> None:
+        """Gives the disk space back."""
+        self.close()
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,146 @@
+"""From a spooled batch to staged files: Spark takes the bulk, jsonschema the suspects, and the rows are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ProtocolError, RecordError, SingerSparkError, StorageError
+from target_spark_lake.changes import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+    from singer_spark.storage import Storage
+    from target_spark_lake.spool import SpooledBatch
+    from target_spark_lake.staging import BatchPlan
+    from target_spark_lake.validation import RecordValidator
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """All that is needed to stage one batch.
+
+    Attributes:
+        stream: Its name, for errors.
+        batch: The spooled lines, closed.
+        plan: How lines become rows.
+        validator: Judges the suspects.
+        folder: Staging folder of the batch, relative to the bucket; not there yet.
+    """
+
+    stream: str
+    batch: SpooledBatch
+    plan: BatchPlan
+    validator: RecordValidator
+    folder: str
+
+
+def stage_batch(session: SparkSession, storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
+    """Stages every row of the batch, and removes the spooled file.
+
+    Raises:
+        RecordError: a record is invalid.
+        ProtocolError: a line is malformed.
+        StorageError: the files can't be written, or do not hold all the rows.
+    """
+    try:
+        _stage(session, storage, job)
+        return _staged_files(storage, job)
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        raise _told(error, job) from error
+    finally:
+        job.batch.remove()
+
+
+def _stage(session: SparkSession, storage: Storage, job: BatchJob) -> None:
+    from target_spark_lake.staging import stage_lines, write_suspects
+
+    batch, check = job.batch, job.plan.check
+    if check is not None and check.by_jsonschema:
+        with batch.path.open("rb") as lines:
+            _stage_rewritten(session, storage, job, lines, batch.rows)
+        return
+    count = stage_lines(session, batch.path.as_uri(), storage.url_for_spark(f"{job.folder}/lines"), job.plan)
+    if count.lines != batch.rows:
+        raise StorageError(f"stream {job.stream}: Spark read {count.lines} of {batch.rows} spooled lines; run it again")
+    if count.suspects:
+        folder = batch.path.with_suffix(".suspects")
+        write_suspects(session, batch.path.as_uri(), folder.as_uri(), job.plan)
+        _stage_rewritten(session, storage, job, _lines_below(folder), count.suspects)
+
+
+def _lines_below(folder: Path) -> Iterable[bytes]:
+    for part in sorted(folder.glob("part-*")):
+        with part.open("rb") as lines:
+            yield from lines
+        part.unlink()
+
+
+def _stage_rewritten(
+    session: SparkSession, storage: Storage, job: BatchJob, lines: Iterable[bytes], expected: int
+) -> None:
+    from target_spark_lake.staging import stage_lines
+
+    path = job.batch.path.with_suffix(".rewritten")
+    rows = 0
+    with path.open("wb") as output:
+        for line in lines:
+            output.write(_rewrite(job, line))
+            rows += 1
+    if rows != expected:
+        raise StorageError(f"stream {job.stream}: {rows} of {expected} suspect lines came back; run it again")
+    plan = replace(job.plan, check=None)
+    count = stage_lines(session, path.as_uri(), storage.url_for_spark(f"{job.folder}/rewritten"), plan)
+    path.unlink()
+    if count.suspects:
+        raise RecordError(
+            f"stream {job.stream}: {count.suspects} record(s) hold values that their columns can't; "
+            "correct the types in the tap's schema"
+        )
+
+
+def _rewrite(job: BatchJob, line: bytes) -> bytes:
+    try:
+        return job.validator.rewrite(line)
+    except (RecordError, ProtocolError) as error:
+        number = job.batch.line_number(line)
+        error.args = (f"input line {number}: {error}" if number else str(error),)
+        raise
+
+
+def _staged_files(storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
+    found = [file for file in storage.list(job.folder) if file.path.endswith(".parquet")]
+    files = tuple(StagedFile(file.path, parquet_rows(storage, file.path), file.size) for file in found)
+    rows = sum(file.rows for file in files)
+    if rows != job.batch.rows:
+        raise StorageError(
+            f"stream {job.stream}: the staged files hold {rows} rows, {job.batch.rows} records came; run it again"
+        )
+    return tuple(file for file in files if file.rows)
+
+
+def parquet_rows(storage: Storage, path: str) -> int:
+    """Rows of a Parquet file, from its footer."""
+    import fsspec
+    import pyarrow.parquet
+
+    with fsspec.open(f"{storage.url}/{path}", "rb", **storage.options) as file:
+        return int(pyarrow.parquet.read_metadata(file).num_rows)
+
+
+def _told(error: Exception, job: BatchJob) -> SingerSparkError:
+    from target_spark_lake.staging import jvm_is_gone
+
+    if jvm_is_gone():
+        return StorageError(
+            "Spark's JVM ended in the middle of the run (killed, or out of memory: see spark.driver.memory in "
+            "`spark.conf`); nothing was published"
+        )
+    cause = " ".join(str(error).split())
+    return StorageError(f"stream {job.stream}: a batch could not be staged in {job.folder}: {cause[:400]}")

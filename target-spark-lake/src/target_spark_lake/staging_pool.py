@@ -1,0 +1,86 @@
+"""Batches are staged in the background, beside the reading: a few at a time, and only a few may wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+from target_spark_lake.stager import BatchJob, stage_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from singer_spark.storage import Storage
+    from target_spark_lake.changes import StagedFile
+
+WORKERS = 2
+# Together with those at work they bound the disk space of the spool.
+WAITING_BATCHES = 2
+CHECK_SECONDS = 0.5
+
+
+class StagingPool:
+    """Runs `stage_batch`; one Spark session for all, started in the background."""
+
+    def __init__(self, storage: Storage, start_session: Callable[[], SparkSession]) -> None:
+        """Starts nothing yet.
+
+        Args:
+            storage: The bucket.
+            start_session: Gives the session; called once, in another thread.
+        """
+        self._storage = storage
+        self._start_session = start_session
+        self._threads = ThreadPoolExecutor(WORKERS + 1, thread_name_prefix="staging")
+        self._session: Future[SparkSession] | None = None
+        self._places = threading.Semaphore(WORKERS + WAITING_BATCHES)
+        self._pending: set[Future[tuple[StagedFile, ...]]] = set()
+
+    def start(self) -> None:
+        """Starts the session, unless it was."""
+        if self._session is None:
+            self._session = self._threads.submit(self._start_session)
+
+    def submit(self, job: BatchJob) -> Future[tuple[StagedFile, ...]]:
+        """Hands a batch over; waits where too many are waiting.
+
+        Raises:
+            SingerSparkError: an earlier batch failed.
+        """
+        self.start()
+        while not self._places.acquire(timeout=CHECK_SECONDS):
+            self.check()
+        future = self._threads.submit(self._stage, job)
+        future.add_done_callback(lambda _: self._places.release())
+        self._pending.add(future)
+        return future
+
+    def check(self) -> None:
+        """Raises what a batch failed with, if one did."""
+        done = {future for future in self._pending if future.done()}
+        self._pending -= done
+        for future in done:
+            future.result()
+        if self._session is not None and self._session.done():
+            self._session.result()
+
+    def finish(self) -> None:
+        """Waits for all batches.
+
+        Raises:
+            SingerSparkError: one failed.
+        """
+        while self._pending:
+            wait(self._pending, timeout=CHECK_SECONDS, return_when=FIRST_EXCEPTION)
+            self.check()
+        self._threads.shutdown()
+
+    def abandon(self) -> None:
+        """Begins nothing more; what runs may come to its end unseen."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _stage(self, job: BatchJob) -> tuple[StagedFile, ...]:
+        assert self._session is not None
+        return stage_batch(self._session.result(), self._storage, job)

@@ -1,0 +1,169 @@
+"""The last word on suspect records: jsonschema says whether they are valid, and why not.
+
+A valid record that Spark's parser did not take (1.0 for an integer) is written anew in the one form that it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from singer_sdk.exceptions import MissingKeyPropertiesError
+
+from singer_spark.errors import ProtocolError, RecordError
+from singer_spark.schema_mapping import json_types, single_branch
+from singer_spark.sql_type import annotated_type
+from target_spark_lake.exact_json import from_json, to_json
+from target_spark_lake.lake_value import UnholdableError, lake_value
+from target_spark_lake.record_check import FLOATING, NON_FINITE, plain_union
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+    from pyspark.sql.types import StructType
+
+JSON = dict[str, Any]
+
+SHOWN_CHARACTERS = 80
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)?")
+
+
+class MissingKeyError(RecordError, MissingKeyPropertiesError):
+    """A record lacks a property of its stream's primary key."""
+
+
+class RecordValidator:
+    """Judges and rewrites the records of one stream under one schema."""
+
+    def __init__(
+        self, stream: str, schema: JSON, key_properties: Iterable[str], columns: StructType, *, validate: bool
+    ) -> None:
+        """Prepares to judge.
+
+        Args:
+            stream: Its name, for errors.
+            schema: JSON Schema of the records.
+            key_properties: Properties that each record must have.
+            columns: The lake's columns.
+            validate: False takes invalid records too, as far as the lake's columns can hold them.
+        """
+        self._stream = stream
+        self._schema = schema
+        self._keys = tuple(key_properties)
+        self._columns = columns
+        self._validate = validate
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return draft7(self._schema)
+
+    def rewrite(self, line: bytes) -> bytes:
+        """A valid RECORD line in the form that Spark's parser takes, with its newline.
+
+        Raises:
+            ProtocolError: the line is malformed.
+            RecordError: the record is invalid, or its column can't hold a value of it.
+        """
+        message = self._parse(line)
+        record = message["record"]
+        missing = [name for name in self._keys if name not in record]
+        if missing:
+            raise MissingKeyError(f"stream {self._stream}: a record lacks its key property {', '.join(missing)}")
+        if self._validate:
+            self._judge(record)
+        values = {}
+        for column in self._columns.fields:
+            if column.name in record:
+                try:
+                    values[column.name] = lake_value(record[column.name], column.dataType)
+                except UnholdableError as error:
+                    raise RecordError(
+                        f"stream {self._stream}: column {column.name} ({column.dataType.simpleString()}) can't hold "
+                        f"{shown(record[column.name])}: {error}; correct the column's type in the tap's schema"
+                    ) from error
+        kept = {name: message[name] for name in ("time_extracted", "version") if name in message}
+        return (to_json({"type": "RECORD", "stream": self._stream, "record": values, **kept}) + "\n").encode()
+
+    def _parse(self, line: bytes) -> JSON:
+        try:
+            message = from_json(line)
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
+        if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
+            raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
+        return message
+
+    def _judge(self, record: JSON) -> None:
+        error = next(
+            iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
+        )
+        if error is not None:
+            pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
+            raise RecordError(
+                f"stream {self._stream}: a record is invalid at {pointer or '/'}: {_reason(error.message)}"
+            )
+
+
+def draft7(schema: JSON) -> Validator:
+    """A Draft 7 validator with formats, as Singer uses them, on exact numbers."""
+    from jsonschema import Draft7Validator, FormatChecker
+    from jsonschema.validators import extend
+
+    def is_number(_: Any, value: Any) -> bool:
+        return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+    def is_integer(_: Any, value: Any) -> bool:
+        return is_number(_, value) and value == int(value)
+
+    types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine("integer", is_integer)
+    formats = FormatChecker(Draft7Validator.FORMAT_CHECKER.checkers)
+    formats.checkers = {**Draft7Validator.FORMAT_CHECKER.checkers, "date-time": (_is_moment, ValueError)}
+    exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
+    validator: Validator = extend(Draft7Validator, type_checker=types)(exact, format_checker=formats)
+    return validator
+
+
+def _as_draft7(schema: Any) -> Any:
+    """Singer's own habits in Draft 7's words: scale hints, draft 4's exclusive bounds, NaN as text."""
+    if isinstance(schema, list):
+        return [_as_draft7(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if "type" not in schema and "anyOf" in schema:
+        schema = plain_union(dict(schema))
+    kept = {
+        name: _as_draft7(value)
+        for name, value in schema.items()
+        if not (name.startswith("exclusiveM") and value is True)
+    }
+    branch = single_branch(dict(schema))
+    sql = annotated_type(branch)
+    if json_types(branch) == {"number"} and sql is not None and sql.name in FLOATING:
+        return {"anyOf": [kept, {"enum": list(NON_FINITE)}]}
+    return kept
+
+
+def _is_moment(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    match = _MOMENT.fullmatch(value)
+    if not match:
+        return False
+    day, clock, _, zone = match.groups()
+    # RFC 3339 knows the leap second, Python does not.
+    datetime.fromisoformat(f"{day}T{clock[:6]}{'59' if clock[6:] == '60' else clock[6:]}{(zone or '').upper()}")
+    return True
+
+
+def shown(value: Any) -> str:
+    """A value for an error's line: not longer than a person reads."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else to_json(value)
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+
+
+def _reason(message: str) -> str:
+    return message if len(message) <= 3 * SHOWN_CHARACTERS else message[: 3 * SHOWN_CHARACTERS] + "…"
