@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from tap_spark_jdbc.tables import Table
+
 if TYPE_CHECKING:
-    from tap_spark_jdbc.dialects.dialect import Dialect
-    from tap_spark_jdbc.jdbc_connection import JdbcConnection
-    from tap_spark_jdbc.tables import Table
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.jdbc_connection import JdbcConnection, Row
+
+Name = tuple[str | None, str]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What discovery is limited to.
+    """What discovery is limited to; patterns fit names in any case.
 
     Attributes:
         schemas: Glob patterns; empty: all but the system's.
@@ -24,7 +29,31 @@ class Bounds:
 
     schemas: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
-    only: Collection[tuple[str | None, str]] | None = None
+    only: Collection[Name] | None = None
+
+    def admit(self, schema: str | None, table: str, system_schemas: Iterable[str]) -> bool:
+        """Whether this table is asked for."""
+        if self.only is not None:
+            return (schema, table) in self.only
+        if schema is not None and not self._admit_schema(schema, system_schemas):
+            return False
+        full = table if schema is None else f"{schema}.{table}"
+        return not self.tables or any(_fits(full, each) or _fits(table, each) for each in self.tables)
+
+    def _admit_schema(self, schema: str, system_schemas: Iterable[str]) -> bool:
+        if self.schemas:
+            return any(_fits(schema, pattern) for pattern in self.schemas)
+        return not any(fnmatchcase(schema, pattern) for pattern in system_schemas)
+
+    def table_names(self) -> list[str] | None:
+        """The bare names to ask for, where nothing else can be meant; None where all must be looked at."""
+        if self.only is not None:
+            return sorted({table for _, table in self.only})
+        if not self.tables or any(_is_pattern(each) for each in self.tables):
+            return None
+        # A dot may part schema and table, or stand in the table's name: both are asked for.
+        parts = [each.split(".") for each in self.tables]
+        return sorted({".".join(part[start:]) for part in parts for start in range(len(part))})
 
 
 def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
@@ -33,4 +62,73 @@ def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds
     Raises:
         SourceError: the database refused.
     """
-    raise NotImplementedError
+    from tap_spark_jdbc.driver_metadata import tables_by_driver
+
+    if bounds.only is not None and not bounds.only:
+        return []
+    if dialect.catalog is None:
+        tables = tables_by_driver(connection, dialect, bounds)
+    else:
+        tables = _tables_by_catalog(connection, dialect, bounds)
+    return sorted(tables, key=lambda table: (table.schema or "", table.name))
+
+
+def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
+    """Three queries of the database's own catalog."""
+    assert dialect.catalog is not None
+    condition = _condition(dialect, bounds)
+    wanted = "table_schema, table_name, column_name, position"
+    columns: dict[Name, list[Row]] = defaultdict(list)
+    more = f"{wanted}, native_type, nullable, table_kind, row_estimate"
+    for row in connection.bulk_rows(f"SELECT {more} FROM ({dialect.catalog.columns}) q {condition}"):
+        name = (row[0], str(row[1]))
+        if bounds.admit(*name, dialect.system_schemas):
+            columns[name].append(row)
+    if not columns:
+        return []
+    keys, indexes = (
+        _names_by_table(connection.bulk_rows(f"SELECT {wanted} FROM ({query}) q {condition}"))
+        for query in (dialect.catalog.primary_keys, dialect.catalog.indexes)
+    )
+    return [_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()]
+
+
+def _table(
+    name: Name, rows: list[Row], keys: Mapping[Name, list[str]], indexes: Mapping[Name, list[str]], dialect: Dialect
+) -> Table:
+    ordered = sorted(rows, key=lambda row: int(row[3] or 0))
+    return Table(
+        schema=name[0],
+        name=name[1],
+        columns=tuple(dialect.column(str(row[2]), row[4] or "", nullable=row[5] != "0") for row in ordered),
+        is_view=ordered[0][6] == "view",
+        primary_key=tuple(keys.get(name, ())),
+        indexed=frozenset(indexes.get(name, ())),
+        row_estimate=int(ordered[0][7]) if ordered[0][7] else None,
+    )
+
+
+def _names_by_table(rows: Iterable[Row]) -> dict[Name, list[str]]:
+    """Column names of each table, by position."""
+    found: dict[Name, list[str]] = defaultdict(list)
+    for schema, table, column, _ in sorted(rows, key=lambda row: int(row[3] or 0)):
+        found[(schema, str(table))].append(str(column))
+    return found
+
+
+def _condition(dialect: Dialect, bounds: Bounds) -> str:
+    """Keeps a database from describing what nobody asked for."""
+    names = bounds.table_names()
+    if names is None:
+        return ""
+    exact = ", ".join(dialect.string(name) for name in names)
+    lowered = ", ".join(dialect.string(name.lower()) for name in names)
+    return f"WHERE table_name IN ({exact}) OR lower(table_name) IN ({lowered})"
+
+
+def _is_pattern(text: str) -> bool:
+    return any(sign in text for sign in "*?[")
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name.lower(), pattern.lower())

@@ -2,64 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from py4j.protocol import Py4JJavaError
+
+from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.jdbc_source import JdbcSource, plain_url
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from pyspark.sql import SparkSession
-    from tap_spark_jdbc.dialects.dialect import Dialect
-    from tap_spark_jdbc.settings import TapSettings
+
+__all__ = ["JdbcConnection", "JdbcSource"]
 
 Row = tuple[str | None, ...]
 
-
-@dataclass(frozen=True)
-class JdbcSource:
-    """How the database is reached.
-
-    Attributes:
-        url: JDBC URL, as the driver wants it.
-        dialect: Its kind.
-        driver: The driver's class.
-        jars: Local paths of the driver's jars, for `SparkOptions.jars`.
-        user: If any.
-        password: If any; registered as a secret.
-    """
-
-    url: str
-    dialect: Dialect
-    driver: str
-    jars: tuple[str, ...]
-    user: str | None = None
-    password: str | None = None
-
-    @classmethod
-    def of(cls, settings: TapSettings) -> JdbcSource:
-        """Finds dialect and driver of the settings' URL (the first time by fetching the driver); no JVM needed.
-
-        Raises:
-            ConfigurationError: no dialect, no driver, or it can't be had.
-        """
-        raise NotImplementedError
-
-    def reader_options(self) -> dict[str, str]:
-        """Options for `spark.read.format("jdbc")`: url, driver, user, password, properties, sessionInitStatement."""
-        raise NotImplementedError
+_ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
+_HINTS = {
+    "08": "check host and port in jdbc_url, and that the server is up",
+    "28": "check user and password",
+    "3D": "check the database's name in jdbc_url",
+    "42": "check names, and what the user may read",
+    "XJ004": "check the path in jdbc_url",
+}
 
 
 class JdbcConnection:
-    """A java.sql.Connection; a context manager."""
+    """A java.sql.Connection in autocommit mode; a context manager, for one thread at a time."""
+
+    def __init__(self, connection: Any, gateway: Any) -> None:
+        """Wraps an open connection; see `open`."""
+        self._connection = connection
+        self._gateway = gateway
 
     @classmethod
     def open(cls, spark: SparkSession, source: JdbcSource) -> JdbcConnection:
         """Connects.
 
         Raises:
+            ConfigurationError: the driver is not on Spark's class path, or does not take the URL.
             SourceError: one line: unreachable, unknown database, wrong password, …
         """
-        raise NotImplementedError
+        gateway: Any = spark.sparkContext._gateway
+        jvm = gateway.jvm
+        for name, value in source.dialect.system_properties.items():
+            if jvm.java.lang.System.getProperty(name) is None:
+                jvm.java.lang.System.setProperty(name, value)
+        driver = _load_driver(jvm, source)
+        properties = jvm.java.util.Properties()
+        for name, value in source.connection_properties().items():
+            properties.setProperty(name, value)
+        try:
+            raw = driver.connect(source.url, properties)
+        except Py4JJavaError as error:
+            raise SourceError(f"can't connect to {plain_url(source.url)}: {_reason(error)}") from error
+        if raw is None:
+            raise ConfigurationError(f"driver {source.driver} does not take {plain_url(source.url)}; check jdbc_url")
+        connection = cls(raw, gateway)
+        for statement in source.dialect.session_statements:
+            connection.execute(statement)
+        return connection
+
+    def execute(self, sql: str) -> None:
+        """Runs a statement that gives no rows.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        try:
+            statement = self._connection.createStatement()
+            try:
+                statement.execute(sql)
+            finally:
+                statement.close()
+        except Py4JJavaError as error:
+            raise SourceError(f"the database refused {_shown(sql)}: {_reason(error)}") from error
 
     def rows(self, sql: str) -> list[Row]:
         """All rows of a small result (MAX, COUNT, bounds), each value by `getString`.
@@ -67,19 +87,45 @@ class JdbcConnection:
         Raises:
             SourceError: the database refused.
         """
-        raise NotImplementedError
+        return self._query(sql, _row_by_row)
 
     def bulk_rows(self, sql: str) -> list[Row]:
-        """All rows of a result of any size, moved to Python in one call."""
-        raise NotImplementedError
+        """All rows of a result of any size that memory holds, moved to Python in one call.
 
-    def metadata(self, method: str, *arguments: Any) -> list[dict[str, str | None]]:
-        """A whole result of `DatabaseMetaData.<method>`, by column name in upper case, in one call."""
-        raise NotImplementedError
+        Raises:
+            SourceError: the database refused.
+        """
+        try:
+            return self._query(sql, self._at_once)
+        except (ElementTree.ParseError, _NotAtOnce):
+            return self._query(sql, _row_by_row)
+
+    def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
+        """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        try:
+            return self._metadata(method, arguments, self._at_once)
+        except (ElementTree.ParseError, _NotAtOnce):
+            return self._metadata(method, arguments, _row_by_row)
+
+    def identifier_quote(self) -> str:
+        """What the driver says that identifiers are quoted with."""
+        return str(self._connection.getMetaData().getIdentifierQuoteString()).strip()
+
+    def search_pattern(self, name: str) -> str:
+        """A name as a pattern of the metadata methods that fits this name alone."""
+        escape = str(self._connection.getMetaData().getSearchStringEscape() or "")
+        return re.sub(r"[_%]", lambda match: escape + match[0], name.replace(escape, escape * 2)) if escape else name
 
     def close(self) -> None:
         """Closes the connection; never raises."""
-        raise NotImplementedError
+        try:
+            self._connection.close()
+        except Exception:  # the JVM may be gone already
+            return
 
     def __enter__(self) -> JdbcConnection:
         return self
@@ -88,3 +134,104 @@ class JdbcConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _query(self, sql: str, move: Any) -> list[Row]:
+        try:
+            statement = self._connection.createStatement()
+            try:
+                rows: list[Row] = move(statement.executeQuery(sql))
+                return rows
+            finally:
+                statement.close()
+        except Py4JJavaError as error:
+            raise SourceError(f"the database refused {_shown(sql)}: {_reason(error)}") from error
+
+    def _metadata(self, method: str, arguments: tuple[Any, ...], move: Any) -> list[dict[str, str | None]]:
+        try:
+            result = getattr(self._connection.getMetaData(), method)(*map(self._java, arguments))
+            try:
+                described = result.getMetaData()
+                count = described.getColumnCount()
+                names = [described.getColumnLabel(position + 1).upper() for position in range(count)]
+                return [dict(zip(names, row, strict=True)) for row in move(result)]
+            finally:
+                result.close()
+        except Py4JJavaError as error:
+            raise SourceError(f"the database refused to describe itself ({method}): {_reason(error)}") from error
+
+    def _java(self, value: Any) -> Any:
+        """A tuple of strings as a `String[]`; everything else as it stands."""
+        if not isinstance(value, tuple):
+            return value
+        array = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(value))
+        for position, text in enumerate(value):
+            array[position] = text
+        return array
+
+    def _at_once(self, result: Any) -> list[Row]:
+        """The result as one XML text, which saves a round trip to the JVM for each value."""
+        jvm = self._gateway.jvm
+        writer = jvm.java.io.StringWriter()
+        try:
+            rowset = jvm.javax.sql.rowset.RowSetProvider.newFactory().createWebRowSet()
+            rowset.writeXml(result, writer)
+        except Py4JJavaError as error:
+            raise _NotAtOnce from error
+        data = ElementTree.fromstring(writer.toString()).find(f"{_ROWSET}data")
+        return [tuple(_value(cell) for cell in row) for row in (data if data is not None else ())]
+
+
+class _NotAtOnce(Exception):
+    """This driver's results can't be put into a row set."""
+
+
+def _load_driver(jvm: Any, source: JdbcSource) -> Any:
+    """An instance of the driver; `DriverManager` alone would not see one that came with `spark.jars`."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        return jvm.java.lang.Class.forName(source.driver, True, loader).getDeclaredConstructor().newInstance()
+    except Py4JJavaError as error:
+        raise ConfigurationError(
+            f"driver {source.driver} is not on Spark's class path ({_reason(error)}); check `driver`, "
+            "`driver_package` and `driver_jars`"
+        ) from error
+
+
+def _row_by_row(result: Any) -> list[Row]:
+    columns = range(1, result.getMetaData().getColumnCount() + 1)
+    rows = []
+    while result.next():
+        rows.append(tuple(result.getString(column) for column in columns))
+    return rows
+
+
+def _value(cell: ElementTree.Element) -> str | None:
+    return None if cell.find(f"{_ROWSET}null") is not None else (cell.text or "")
+
+
+def _reason(error: Py4JJavaError) -> str:
+    """The driver's message in one line, with what to do where its SQLSTATE tells."""
+    cause = error.java_exception
+    messages: list[str] = []
+    state = ""
+    while cause is not None and len(messages) < 3:
+        text = " ".join(str(cause.getMessage() or cause.getClass().getSimpleName()).split())
+        if not any(text in known for known in messages):
+            messages.append(text)
+        if hasattr(cause, "getSQLState") and not state:
+            state = _sql_state(cause)
+        cause = cause.getCause()
+    hint = _HINTS.get(state) or _HINTS.get(state[:2])
+    return "; ".join([": ".join(messages), *([hint] if hint else [])])
+
+
+def _sql_state(cause: Any) -> str:
+    try:
+        return str(cause.getSQLState() or "")
+    except Exception:  # no SQLException
+        return ""
+
+
+def _shown(sql: str) -> str:
+    text = " ".join(sql.split())
+    return f"`{text[:300]}…`" if len(text) > 300 else f"`{text}`"

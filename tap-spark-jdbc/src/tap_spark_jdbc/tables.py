@@ -176,6 +176,5 @@ def _agreed(column: Column, natural: KeyType, asked: KeyType) -> KeyType:
     if natural is KeyType.STRING and (asked.is_moment or asked is KeyType.UUID):
         return KeyType.DATETIME if asked is KeyType.TIMESTAMP else asked
     raise ValueError(
-        f"column {column.name!r} is of type {column.native_type}, which is no {asked} key; "
-        f"its key type is {natural}"
+        f"column {column.name!r} is of type {column.native_type}, which is no {asked} key; its key type is {natural}"
     )

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.dialects.derby import DERBY
 from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule, text_form
+from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
+from tap_spark_jdbc.dialects.sqlite import SQLITE
+from tap_spark_jdbc.dialects.standard import STANDARD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,8 +18,8 @@ __all__ = ["CatalogQueries", "Dialect", "TypeRule", "dialect_of", "known_dialect
 
 
 def known_dialects() -> Mapping[str, Dialect]:
-    """All dialects by name."""
-    raise NotImplementedError
+    """All dialects of known databases by name."""
+    return {dialect.name: dialect for dialect in (POSTGRESQL, SQLITE, DERBY)}
 
 
 def dialect_of(jdbc_url: str) -> Dialect:
@@ -23,4 +28,11 @@ def dialect_of(jdbc_url: str) -> Dialect:
     Raises:
         ConfigurationError: it is no JDBC URL.
     """
-    raise NotImplementedError
+    if not jdbc_url.startswith("jdbc:"):
+        raise ConfigurationError(
+            "setting jdbc_url: it must begin with jdbc:, as in jdbc:postgresql://host:5432/shop or jdbc:sqlite:shop.db"
+        )
+    for dialect in known_dialects().values():
+        if jdbc_url.startswith(dialect.url_prefixes):
+            return dialect
+    return STANDARD

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.bookmark import KeyType, KeyValue
 from singer_spark.errors import ConfigurationError
 from singer_spark.sql_type import SqlType
-from tap_spark_jdbc.tables import Column, Key, Reading, Table
+from tap_spark_jdbc.dialects.text_casts import spark_string, text_cast
+from tap_spark_jdbc.tables import Column, Key, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from tap_spark_jdbc.tables import Table
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class TypeRule:
         select: SQL template over the quoted column `{c}`, see `Reading`.
         read_as: Spark type of what `select` gives.
         becomes: Spark SQL template over `{c}`.
+        cast_text: `select` gives text, or an array of texts, and Spark casts it to `sql_type` under checks.
         problem: Why such a column can't be read.
     """
 
@@ -34,6 +36,7 @@ class TypeRule:
     select: str = "{c}"
     read_as: str = "STRING"
     becomes: str = "{c}"
+    cast_text: bool = False
     problem: str | None = None
 
 
@@ -42,10 +45,10 @@ class CatalogQueries:
     """SQL that asks a whole database for its tables at once; each query names its columns exactly so.
 
     Attributes:
-        columns: `table_schema, table_name, table_kind, row_estimate, column_name, native_type, nullable`
-            in the order of schema, table and position; kind is `table` or `view`, nullable `1` or `0`.
-        primary_keys: `table_schema, table_name, column_name` in the key's order.
-        indexes: `table_schema, table_name, column_name`: each index's first column.
+        columns: `table_schema, table_name, table_kind, row_estimate, column_name, position, native_type, nullable`;
+            kind is `table` or `view`, nullable `1` or `0`.
+        primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
+        indexes: `table_schema, table_name, column_name, position`: each index's first column.
     """
 
     columns: str
@@ -70,6 +73,7 @@ class Dialect:
         now: SQL expression: the database's clock, in UTC.
         has_schemas: Whether tables live in schemas.
         system_schemas: Glob patterns of schemas that discovery leaves out.
+        system_properties: Of the JVM, set before the first connection where they are not set yet.
         table_types: What `DatabaseMetaData.getTables` is asked for.
         catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is asked.
         quote_mark: Encloses identifiers, doubled inside.
@@ -93,6 +97,7 @@ class Dialect:
     table_types: tuple[str, ...] = ("TABLE", "VIEW")
     catalog: CatalogQueries | None = None
     quote_mark: str = '"'
+    system_properties: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     session_statements: tuple[str, ...] = ()
     text_moments: bool = False
@@ -127,51 +132,58 @@ class Dialect:
         if key.textual:
             return self.string(raw if raw is not None else text_form(value, like))
         template = self.literals[_literal_type(key)]
-        shown = value.text.removesuffix("Z").replace("T", " ") if value.key_type.is_moment else value.text
-        return template.replace("{n}", shown) if "{n}" in template else template.replace("{v}", self.string(shown))
+        shown = value.text
+        if value.key_type.is_moment:
+            shown = shown.replace("T", " ").replace("Z", "+00:00")
+        return template.replace("{n}", shown).replace("{v}", self.string(shown))
 
     def key_text(self, key: Key) -> str:
         """SQL whose `getString` is a text of the key that `Key.parse` and `literal(raw=)` take."""
         return self.key_select.get(_literal_type(key), "{c}").replace("{c}", self.quote(key.column.name))
 
-    def select(self, column: Column, *, source: str = "") -> str:
-        """SQL that reads a column exactly; a value that its type can't hold makes the database raise a clear error.
-
-        Args:
-            column: The column.
-            source: Alias of the table it is read from, already quoted, if any.
-        """
-        name = self.quote(column.name)
-        complaint = (
-            f"column {column.name} ({column.native_type}) holds a value that {column.sql_type} can't hold; "
-            'set its type_overrides to "text": '
-        )
-        template = column.reading.select.replace("{complaint}", self.string(complaint).replace("{c}", "{ c}"))
-        return template.replace("{c}", f"{source}.{name}" if source else name)
+    def select(self, column: Column) -> str:
+        """SQL that reads a column exactly; a value that its type can't hold makes the database raise a clear error."""
+        return column.reading.select.replace("{c}", self.quote(column.name))
 
     def limited(self, limit: int, offset: int = 0) -> str:
         """The clause behind ORDER BY that gives `limit` rows after the first `offset`."""
         return self.page.replace("{limit}", str(limit)).replace("{offset}", str(offset))
 
-    def reading(self, native_type: str) -> Reading:
-        """How columns of this native type are read."""
+    def column(self, name: str, native_type: str, *, nullable: bool) -> Column:
+        """A column of this native type, with the way to read it."""
         lowered = " ".join(native_type.lower().split())
         for rule in self.type_rules:
             match = re.fullmatch(rule.pattern, lowered)
             if match:
-                return _filled(rule, match.groupdict())
-        return Reading(SqlType("TEXT"), problem=f"no exact reading is known for type {native_type}")
+                return self._column(name, native_type, nullable, _filled(rule, match.groupdict()))
+        unread = Reading(SqlType("TEXT"), self.text_select, problem=f"no exact reading of type {native_type} is known")
+        return self._column(name, native_type, nullable, unread)
 
-    def overridden(self, column: Column, type_name: str) -> Reading:
-        """How a column is read as another type: by its text, cast under checks in Spark.
+    def overridden(self, column: Column, type_name: str) -> Column:
+        """The column, read as another type: by its text, cast in Spark under checks.
 
         Raises:
             ValueError: `type_name` is no SQL type, or none that text can be cast to.
         """
-        from tap_spark_jdbc.dialects.overrides import text_cast
-
         sql_type = SqlType.parse(type_name)
-        return Reading(sql_type, self.text_select, "STRING", text_cast(sql_type, column.name))
+        reading = Reading(sql_type, self.text_select, "STRING", text_cast(sql_type))
+        return self._column(column.name, column.native_type, column.nullable, reading)
+
+    def _column(self, name: str, native_type: str, nullable: bool, reading: Reading) -> Column:
+        complaint = (
+            f"column {name} ({native_type}) holds a value that {reading.sql_type} can't hold, "
+            'set its type_overrides to "text": '
+        ).replace("{c}", "{ c }")
+        return Column(
+            name,
+            native_type,
+            nullable,
+            replace(
+                reading,
+                select=reading.select.replace("{complaint}", self.string(complaint)),
+                becomes=reading.becomes.replace("{complaint}", spark_string(complaint)),
+            ),
+        )
 
 
 def text_form(value: KeyValue, like: str | None = None) -> str:
@@ -201,13 +213,6 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
             template = template.replace("{" + name + "}", value or "0")
         return template
 
-    return Reading(
-        SqlType.parse(fill(rule.sql_type)), fill(rule.select), fill(rule.read_as), fill(rule.becomes), rule.problem
-    )
-
-
-def schema_is_system(dialect: Dialect, schema: str, globs: Iterable[str] | None = None) -> bool:
-    """Whether discovery leaves this schema out."""
-    from fnmatch import fnmatchcase
-
-    return any(fnmatchcase(schema, pattern) for pattern in (globs or dialect.system_schemas))
+    sql_type = SqlType.parse(fill(rule.sql_type))
+    becomes = text_cast(sql_type) if rule.cast_text else fill(rule.becomes)
+    return Reading(sql_type, fill(rule.select), fill(rule.read_as), becomes, rule.problem)

@@ -1,0 +1,51 @@
+"""Apache Derby, whose driver ships with Spark; dates and times leave as text, exact to the nanosecond."""
+
+from __future__ import annotations
+
+import os
+
+from singer_spark.bookmark import KeyType
+from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+
+_RULES = (
+    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
+    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
+    TypeRule("integer", "INTEGER", read_as="INT"),
+    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
+    TypeRule("real", "REAL", read_as="FLOAT"),
+    TypeRule("double|float|double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule("date", "DATE", "CAST({c} AS CHAR(10))", cast_text=True),
+    TypeRule("time", "TIME", "CAST({c} AS CHAR(8))"),
+    TypeRule("timestamp", "TIMESTAMP", "CAST({c} AS CHAR(29))", cast_text=True),
+    TypeRule(r".*for bit data.*", "VARBINARY", read_as="BINARY"),
+    TypeRule(r"blob.*", "VARBINARY", read_as="BINARY"),
+    TypeRule(r"char\((?P<p>\d+)\)", "CHAR({p})"),
+    TypeRule(r"varchar\((?P<p>\d+)\)", "VARCHAR({p})"),
+    TypeRule(r"(?:long varchar|clob).*", "TEXT"),
+    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)"),
+)
+
+DERBY = Dialect(
+    name="derby",
+    url_prefixes=("jdbc:derby:",),
+    driver="org.apache.derby.iapi.jdbc.AutoloadedDriver",
+    driver_package=None,
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "DATE({v})",
+        KeyType.DATETIME: "TIMESTAMP({v})",
+        KeyType.TIMESTAMP: "TIMESTAMP({v})",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "{v}",
+        KeyType.BINARY: "X{v}",
+    },
+    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
+    text_select="CAST({c} AS VARCHAR(32672))",
+    now="CURRENT_TIMESTAMP",
+    system_schemas=("SYS*", "NULLID", "SQLJ"),
+    # Derby would write its log where the tap happens to run.
+    system_properties={"derby.stream.error.file": os.devnull},
+)

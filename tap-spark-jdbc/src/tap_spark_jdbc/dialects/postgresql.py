@@ -1,0 +1,185 @@
+"""PostgreSQL, and what speaks like it.
+
+Dates and timestamps leave as integers: the driver's own way shifts days before the 15th of October 1582.
+"""
+
+from __future__ import annotations
+
+from singer_spark.bookmark import KeyType
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
+
+# The years that a lake's date can hold; infinities and years before Christ are outside.
+_DATES = "BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
+_MOMENTS = "BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31 23:59:59.999999'"
+_INSTANTS = (
+    "BETWEEN TIMESTAMP WITH TIME ZONE '0001-01-01 00:00:00+00' "
+    "AND TIMESTAMP WITH TIME ZONE '9999-12-31 23:59:59.999999+00'"
+)
+
+
+def _guarded(fits: str, value: str, result_type: str) -> str:
+    """The value where it fits; else a cast that must fail, with the complaint in its message."""
+    refuse = f"CAST({{complaint}} || CAST({{c}} AS text) AS {result_type})"
+    return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {refuse} END"
+
+
+_MICROSECONDS = "CAST(EXTRACT(EPOCH FROM {c}) * 1000000 AS bigint)"
+_TEXT = "CAST({c} AS text)"
+_FLAT = "COALESCE(array_ndims({c}), 1) = 1"
+
+
+def _array(pattern: str, sql_type: str, read_as: str) -> TypeRule:
+    """A one-dimensional array, element by element; one of more dimensions is refused, for the lake has no type."""
+    element = "text" if read_as == "STRING" else "{e}"
+    select = _guarded(_FLAT, f"CAST({{c}} AS {element}[])", f"{element}[]")
+    pattern = rf"(?P<e>{pattern})\[\]"
+    return TypeRule(pattern, f"{sql_type} ARRAY", select, f"ARRAY<{read_as}>", cast_text=read_as == "STRING")
+
+
+_RULES = (
+    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
+    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
+    TypeRule("integer", "INTEGER", read_as="INT"),
+    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
+    TypeRule("oid", "BIGINT", "CAST({c} AS bigint)", "BIGINT"),
+    TypeRule("real", "REAL", read_as="FLOAT"),
+    TypeRule("double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule(
+        r"numeric\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)",
+        "DECIMAL({p},{s})",
+        _guarded("{c} NOT IN ('NaN', 'Infinity', '-Infinity')", "{c}", "numeric({p},{s})"),
+        "DECIMAL({p},{s})",
+    ),
+    TypeRule(r"numeric\((?P<p>\d+),(?P<s>-?\d+)\)", "NUMERIC", _TEXT),
+    TypeRule("numeric|money", "NUMERIC", "CAST(CAST({c} AS numeric) AS text)"),
+    TypeRule(r"character varying\((?P<p>\d+)\)", "VARCHAR({p})"),
+    TypeRule("character varying", "VARCHAR"),
+    TypeRule(r"character\((?P<p>\d+)\)", "CHAR({p})"),
+    TypeRule("text|citext|name|bpchar", "TEXT", _TEXT),
+    TypeRule("bytea", "VARBINARY", read_as="BINARY"),
+    TypeRule(
+        "date",
+        "DATE",
+        _guarded(f"{{c}} {_DATES}", "{c} - DATE '1970-01-01'", "int"),
+        "INT",
+        "date_from_unix_date({c})",
+    ),
+    TypeRule(
+        r"timestamp(\(\d\))? without time zone",
+        "TIMESTAMP",
+        _guarded(f"{{c}} {_MOMENTS}", _MICROSECONDS, "bigint"),
+        "BIGINT",
+        "CAST(timestamp_micros({c}) AS TIMESTAMP_NTZ)",
+    ),
+    TypeRule(
+        r"timestamp(\(\d\))? with time zone",
+        "TIMESTAMP WITH TIME ZONE",
+        _guarded(f"{{c}} {_INSTANTS}", _MICROSECONDS, "bigint"),
+        "BIGINT",
+        "timestamp_micros({c})",
+    ),
+    TypeRule(r"time(\(\d\))? without time zone", "TIME", _TEXT),
+    TypeRule(r"time(\(\d\))? with time zone", "TIME WITH TIME ZONE", _TEXT),
+    TypeRule(r"interval[^\[]*", "INTERVAL", _TEXT),
+    TypeRule("uuid", "UUID", _TEXT),
+    TypeRule("json|jsonb", "JSON", _TEXT),
+    _array("boolean", "BOOLEAN", "BOOLEAN"),
+    _array("smallint", "SMALLINT", "SMALLINT"),
+    _array("integer", "INTEGER", "INT"),
+    _array("bigint", "BIGINT", "BIGINT"),
+    _array("real", "REAL", "FLOAT"),
+    _array("double precision", "DOUBLE PRECISION", "DOUBLE"),
+    _array(r"text|character varying(?:\(\d+\))?", "TEXT", "STRING"),
+    _array("uuid", "UUID", "STRING"),
+    _array("date", "DATE", "STRING"),
+    _array(r"timestamp(?:\(\d\))? without time zone", "TIMESTAMP", "STRING"),
+    _array(r"timestamp(?:\(\d\))? with time zone", "TIMESTAMP WITH TIME ZONE", "STRING"),
+    _array(r"numeric(?:\(\d+,-?\d+\))?", "NUMERIC", "STRING"),
+    # Enums, ranges, networks, XML, bit strings, composites, other arrays, extensions: their text is exact.
+    TypeRule(".*", "TEXT", _TEXT),
+)
+
+_COLUMNS = """
+WITH RECURSIVE domain AS (
+  SELECT oid AS domain, typbasetype AS base, typtypmod AS typmod, typnotnull AS required
+  FROM pg_catalog.pg_type WHERE typtype = 'd'
+  UNION ALL
+  SELECT d.domain, t.typbasetype, CASE WHEN d.typmod >= 0 THEN d.typmod ELSE t.typtypmod END, d.required OR t.typnotnull
+  FROM domain d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype = 'd'
+), base AS (
+  SELECT d.* FROM domain d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype <> 'd'
+)
+SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
+  CASE WHEN c.relkind IN ('v', 'm') THEN 'view' ELSE 'table' END AS table_kind,
+  CASE WHEN c.reltuples >= 0 THEN CAST(CAST(c.reltuples AS bigint) AS text) END AS row_estimate,
+  CAST(a.attname AS text) AS column_name, CAST(a.attnum AS int) AS position,
+  CASE WHEN b.base IS NULL THEN pg_catalog.format_type(a.atttypid, a.atttypmod)
+    ELSE pg_catalog.format_type(b.base, b.typmod) END AS native_type,
+  CASE WHEN a.attnotnull OR b.required THEN '0' ELSE '1' END AS nullable
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN base b ON b.domain = a.atttypid
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
+"""
+
+_PRIMARY_KEYS = """
+SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
+  CAST(a.attname AS text) AS column_name, CAST(k.position AS int) AS position
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, position)
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+WHERE i.indisprimary AND k.position <= i.indnkeyatts
+"""
+
+_INDEXES = """
+SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table_name,
+  CAST(a.attname AS text) AS column_name, 1 AS position
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+JOIN pg_catalog.pg_am m ON m.oid = x.relam AND m.amname = 'btree'
+JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+WHERE i.indisvalid AND i.indpred IS NULL
+"""
+
+POSTGRESQL = Dialect(
+    name="postgresql",
+    url_prefixes=("jdbc:postgresql:",),
+    driver="org.postgresql.Driver",
+    driver_package="org.postgresql:postgresql:42.7.8",
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "DATE {v}",
+        KeyType.DATETIME: "TIMESTAMP {v}",
+        KeyType.TIMESTAMP: "TIMESTAMP WITH TIME ZONE {v}",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "CAST({v} AS uuid)",
+        KeyType.BINARY: "CAST({v} AS bytea)",
+    },
+    key_select=dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID, KeyType.BINARY], _TEXT),
+    page="LIMIT {limit} OFFSET {offset}",
+    text_select=_TEXT,
+    now="CAST(clock_timestamp() AT TIME ZONE 'UTC' AS text)",
+    system_schemas=("pg_*", "information_schema"),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES),
+    properties={
+        "ApplicationName": "tap-spark-jdbc",
+        "prepareThreshold": "-1",  # binary transfer from the first row on
+        "connectTimeout": "30",
+        "tcpKeepAlive": "true",
+    },
+    session_statements=(
+        "SET TimeZone = 'UTC'",
+        "SET DateStyle = 'ISO, YMD'",
+        "SET IntervalStyle = 'postgres'",
+        "SET bytea_output = 'hex'",
+        "SET extra_float_digits = 3",
+        "SET standard_conforming_strings = on",
+    ),
+)

@@ -1,0 +1,128 @@
+"""SQLite: any column holds anything, so each value's own type is looked at before it is read as its column's.
+
+A value of another type makes the query fail: `json_extract` quotes a path that is none, here the complaint.
+"""
+
+from __future__ import annotations
+
+from singer_spark.bookmark import KeyType
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
+
+_REFUSE = "json_extract('{}', {complaint} || quote({c}))"
+# The shortest text that reads back as the same number: CAST alone stops at 15 digits.
+_REAL_TEXT = "CASE WHEN CAST(CAST({c} AS TEXT) AS REAL) = {c} THEN CAST({c} AS TEXT) ELSE printf('%!.17g', {c}) END"
+
+
+def _by_type(*cases: tuple[str, str]) -> str:
+    """SQL that reads a value by its own type; NULL stays, what no case names is refused."""
+    whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
+    return f"CASE WHEN {{c}} IS NULL THEN NULL {whens} ELSE {_REFUSE} END"
+
+
+def _is(*types: str) -> str:
+    return "typeof({c}) IN (" + ", ".join(f"'{name}'" for name in types) + ")"
+
+
+_INTEGER = _by_type((_is("integer"), "{c}"))
+_REAL = _by_type((_is("real", "integer"), "CAST({c} AS REAL)"))
+_DECIMAL = _by_type(
+    (_is("integer"), "CAST({c} AS TEXT)"),
+    (_is("real") + " AND round({c}, {s}) = {c}", "printf('%!.{s}f', {c})"),
+    (_is("text"), "{c}"),
+)
+_NUMERIC = _by_type((_is("integer", "text"), "CAST({c} AS TEXT)"), (_is("real"), _REAL_TEXT))
+_BOOLEAN = _by_type(
+    (_is("integer") + " AND {c} IN (0, 1)", "{c}"),
+    ("lower({c}) IN ('true', 't', 'yes')", "1"),
+    ("lower({c}) IN ('false', 'f', 'no')", "0"),
+)
+_CHARACTERS = _by_type((_is("text", "integer"), "CAST({c} AS TEXT)"), (_is("real"), _REAL_TEXT))
+_MOMENT = _by_type((_is("text"), "{c}"))
+_BINARY = _by_type((_is("blob"), "{c}"))
+_ANY = _by_type((_is("text", "integer"), "CAST({c} AS TEXT)"), (_is("real"), _REAL_TEXT), (_is("blob"), "hex({c})"))
+
+_DECIMAL_NAME = "(?:decimal|numeric|number|dec)"
+_DIGITS = r"[1-9]|[12]\d|3[0-8]"
+_LENGTH = r"\s?\(\s?(?P<p>\d+)\s?\)"
+
+# Any declared type is legal in SQLite, so the names are read as its own affinity rules read them: by what they contain.
+_RULES = (
+    TypeRule("bool(ean)?", "BOOLEAN", _BOOLEAN, "BOOLEAN"),
+    TypeRule(
+        rf"{_DECIMAL_NAME}\s?\(\s?(?P<p>{_DIGITS})\s?(,\s?(?P<s>0|{_DIGITS})\s?)?\)",
+        "DECIMAL({p},{s})",
+        _DECIMAL,
+        cast_text=True,
+    ),
+    TypeRule(f"{_DECIMAL_NAME}.*|.*money.*", "NUMERIC", _NUMERIC),
+    TypeRule("date", "DATE", _MOMENT, cast_text=True),
+    TypeRule("(?:datetime|timestamp).*(?:tz|with time zone)", "TIMESTAMP WITH TIME ZONE", _MOMENT, cast_text=True),
+    TypeRule("(?:datetime|timestamp).*", "TIMESTAMP", _MOMENT, cast_text=True),
+    TypeRule("time.*", "TIME", _MOMENT),
+    TypeRule("json.*", "JSON", _CHARACTERS),
+    TypeRule("uuid|guid", "UUID", _MOMENT),
+    TypeRule(".*int.*", "BIGINT", _INTEGER, "BIGINT"),
+    TypeRule(f"(?:n?char|character){_LENGTH}", "CHAR({p})", _CHARACTERS),
+    TypeRule(f"(?:n?varchar2?|varying character|character varying){_LENGTH}", "VARCHAR({p})", _CHARACTERS),
+    TypeRule(".*(?:char|clob|text|string|enum).*", "TEXT", _CHARACTERS),
+    TypeRule(".*(?:blob|binary|bytea).*", "VARBINARY", _BINARY, "BINARY"),
+    TypeRule(".*(?:real|floa|doub).*", "DOUBLE PRECISION", _REAL, "DOUBLE"),
+    # No type, or one that says nothing: each value by its text, bytes in hexadecimal.
+    TypeRule(".*", "TEXT", _ANY),
+)
+
+_TABLES = """
+FROM pragma_table_list t JOIN pragma_table_xinfo(t.name) x
+WHERE t.schema = 'main' AND t.type IN ('table', 'view', 'virtual') AND substr(t.name, 1, 7) <> 'sqlite_'
+"""
+
+# Only the single INTEGER PRIMARY KEY of a table is NOT NULL without saying so: it is the row's own number.
+_ROW_NUMBER = """x.pk = 1 AND upper(x.type) = 'INTEGER'
+  AND (SELECT count(*) FROM pragma_table_xinfo(t.name) o WHERE o.pk > 0) = 1"""
+
+_COLUMNS = f"""
+SELECT NULL AS table_schema, t.name AS table_name,
+  CASE WHEN t.type = 'view' THEN 'view' ELSE 'table' END AS table_kind, NULL AS row_estimate,
+  x.name AS column_name, x.cid AS position, x.type AS native_type,
+  CASE WHEN x."notnull" = 1 OR ({_ROW_NUMBER}) THEN '0' ELSE '1' END AS nullable
+{_TABLES} AND x.hidden <> 1
+"""
+
+_PRIMARY_KEYS = f"""
+SELECT NULL AS table_schema, t.name AS table_name, x.name AS column_name, x.pk AS position
+{_TABLES} AND x.pk > 0
+"""
+
+_INDEXES = f"""
+SELECT NULL AS table_schema, t.name AS table_name, i.name AS column_name, 1 AS position
+FROM pragma_table_list t JOIN pragma_index_list(t.name) l JOIN pragma_index_xinfo(l.name) i
+WHERE t.schema = 'main' AND l.partial = 0 AND i.seqno = 0 AND i.name IS NOT NULL
+UNION SELECT NULL, t.name, x.name, 1 {_TABLES} AND {_ROW_NUMBER}
+"""
+
+SQLITE = Dialect(
+    name="sqlite",
+    url_prefixes=("jdbc:sqlite:",),
+    driver="org.sqlite.JDBC",
+    driver_package="org.xerial:sqlite-jdbc:3.50.3.0",
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "{v}",
+        KeyType.DATETIME: "{v}",
+        KeyType.TIMESTAMP: "{v}",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "{v}",
+        KeyType.BINARY: "unhex({v})",
+    },
+    key_select={KeyType.DECIMAL: _REAL_TEXT, KeyType.BINARY: "hex({c})"},
+    page="LIMIT {limit} OFFSET {offset}",
+    text_select=_ANY,
+    now="strftime('%Y-%m-%d %H:%M:%f', 'now')",
+    has_schemas=False,
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES),
+    # 1 is SQLITE_OPEN_READONLY: a file that is not there is an error, not a new database.
+    properties={"open_mode": "1", "busy_timeout": "60000"},
+    text_moments=True,
+)

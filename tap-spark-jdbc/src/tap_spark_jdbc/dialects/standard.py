@@ -1,0 +1,53 @@
+"""Standard SQL, for databases that are not known: types by their standard names, everything else refused by name."""
+
+from __future__ import annotations
+
+from singer_spark.bookmark import KeyType
+from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+
+_TEXT = "CAST({c} AS VARCHAR(32000))"
+_DECIMAL = r"(?:decimal|numeric|dec)\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)"
+
+_RULES = (
+    TypeRule("boolean|bool", "BOOLEAN", read_as="BOOLEAN"),
+    TypeRule("tinyint|smallint", "SMALLINT", read_as="SMALLINT"),
+    TypeRule("integer|int", "INTEGER", read_as="INT"),
+    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
+    TypeRule("real", "REAL", read_as="FLOAT"),
+    TypeRule("double|double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule("date", "DATE", "CAST({c} AS VARCHAR(32))", cast_text=True),
+    TypeRule(r"time(\(\d\))?", "TIME", "CAST({c} AS VARCHAR(32))"),
+    TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP", "CAST({c} AS VARCHAR(40))", cast_text=True),
+    TypeRule(
+        r"timestamp(\(\d\))? with time zone", "TIMESTAMP WITH TIME ZONE", "CAST({c} AS VARCHAR(40))", cast_text=True
+    ),
+    TypeRule(r"(?:character|char)\((?P<p>\d+)\)", "CHAR({p})"),
+    TypeRule(r"(?:character varying|varchar)\((?P<p>\d+)\)", "VARCHAR({p})"),
+    TypeRule(r"(?:character varying|varchar|clob|character large object|text).*", "TEXT"),
+    TypeRule(r"(?:binary varying|varbinary|binary|blob|binary large object).*", "VARBINARY", read_as="BINARY"),
+    TypeRule("uuid", "UUID", _TEXT),
+)
+
+STANDARD = Dialect(
+    name="standard SQL",
+    url_prefixes=(),
+    driver="",
+    driver_package=None,
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "DATE {v}",
+        KeyType.DATETIME: "TIMESTAMP {v}",
+        KeyType.TIMESTAMP: "TIMESTAMP WITH TIME ZONE {v}",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "CAST({v} AS UUID)",
+        KeyType.BINARY: "X{v}",
+    },
+    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
+    text_select=_TEXT,
+    now="CURRENT_TIMESTAMP",
+    system_schemas=("INFORMATION_SCHEMA", "information_schema", "SYS*", "sys*", "pg_*"),
+    table_types=("TABLE", "BASE TABLE", "VIEW"),
+)

@@ -1,0 +1,63 @@
+"""Text to exact values inside Spark: what the type can't hold raises an error that names the column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from singer_spark.sql_type import SqlType
+
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+_SPARK_NAMES = {"INTEGER": "INT", "REAL": "FLOAT", "DOUBLE PRECISION": "DOUBLE", "TIMESTAMP": "TIMESTAMP_NTZ"}
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_CLOCK = r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?)?"
+_ZONE = r"( ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?))?"
+_TEXTUAL = ("TEXT", "VARCHAR", "CHAR", "JSON", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL")
+
+
+def text_cast(sql_type: SqlType) -> str:
+    """A Spark SQL template over `{c}`, a text, that gives the value of this type or raises `{complaint}`.
+
+    For an array `{c}` is an array of texts.
+
+    Raises:
+        ValueError: text can't be cast to that type.
+    """
+    if sql_type.element is not None:
+        inside = text_cast(sql_type.element)
+        return "{c}" if inside == "{c}" else f"transform({{c}}, x -> {inside.replace('{c}', 'x')})"
+    if sql_type.name in _TEXTUAL or (sql_type.name == "DECIMAL" and not sql_type.is_exact_decimal):
+        return "{c}"
+    spark_type, pattern = _spark_form(sql_type)
+    # A pattern first: Spark's own cast cuts digits and trailing text without a word.
+    fits = f"{{c}} RLIKE '^{pattern}$' AND try_cast({{c}} AS {spark_type}) IS NOT NULL"
+    refuse = f"CAST(raise_error(concat({{complaint}}, {{c}})) AS {spark_type})"
+    return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN CAST({{c}} AS {spark_type}) ELSE {refuse} END"
+
+
+def spark_string(text: str) -> str:
+    """A string literal of Spark SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _spark_form(sql_type: SqlType) -> tuple[str, str]:
+    """The Spark type, and a regular expression of the texts that it holds exactly."""
+    name = sql_type.name
+    spark_name = _SPARK_NAMES.get(name, name)
+    if name in _INTEGERS:
+        return spark_name, "[+-]?[0-9]+"
+    if name == "DECIMAL":
+        scale = sql_type.scale or 0
+        return f"DECIMAL({sql_type.precision},{scale})", f"[+-]?[0-9]*([.][0-9]{{0,{scale}}}0*)?"
+    if name in ("REAL", "DOUBLE PRECISION"):
+        return spark_name, ".+"
+    match name:
+        case "BOOLEAN":
+            return "BOOLEAN", "(?i:t|f|true|false|y|n|yes|no|0|1)"
+        case "DATE":
+            return "DATE", _DAY
+        case "TIMESTAMP":
+            return spark_name, _DAY + _CLOCK
+        case "TIMESTAMP WITH TIME ZONE":
+            return "TIMESTAMP", _DAY + _CLOCK + _ZONE
+    raise ValueError(f"text can't be read as {sql_type}")

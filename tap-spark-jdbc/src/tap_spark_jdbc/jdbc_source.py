@@ -1,0 +1,79 @@
+"""How the database is reached: URL, driver and its jars, login. No JVM is needed to know it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, register_secret
+from tap_spark_jdbc.dialects import dialect_of
+from tap_spark_jdbc.drivers import cached_jars, local_jars
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.settings import TapSettings
+
+_URL_SECRET = re.compile(r"(?i)[?&;](?:password|pwd|sslpassword|token|secret)=([^&;]+)")
+
+
+@dataclass(frozen=True)
+class JdbcSource:
+    """How the database is reached.
+
+    Attributes:
+        url: JDBC URL.
+        dialect: Its kind.
+        driver: The driver's class.
+        jars: Local paths of the driver's jars, for `SparkOptions.jars`.
+        user: If any.
+        password: If any; registered as a secret.
+    """
+
+    url: str
+    dialect: Dialect
+    driver: str
+    jars: tuple[str, ...] = ()
+    user: str | None = None
+    password: str | None = None
+
+    @classmethod
+    def of(cls, settings: TapSettings) -> JdbcSource:
+        """Finds dialect and driver of the settings' URL (the first time by fetching the driver); no JVM needed.
+
+        Raises:
+            ConfigurationError: no dialect, no driver, or it can't be had.
+        """
+        dialect = dialect_of(settings.jdbc_url)
+        driver = settings.driver or dialect.driver
+        package = settings.driver_package or dialect.driver_package
+        if not driver:
+            raise ConfigurationError(
+                f"no driver is known for {plain_url(settings.jdbc_url)}; name its class in `driver`, "
+                "and its Maven coordinates in `driver_package` or its jar in `driver_jars`"
+            )
+        for secret in (settings.password, *_URL_SECRET.findall(settings.jdbc_url)):
+            register_secret(secret)
+        jars: tuple[str, ...] = ()
+        if settings.driver_jars:
+            jars = local_jars(settings.driver_jars)
+        elif package:
+            jars = cached_jars(package, ivy_settings=settings.spark.conf.get("spark.jars.ivySettings"))
+        return cls(settings.jdbc_url, dialect, driver, jars, settings.user, settings.password)
+
+    def connection_properties(self) -> dict[str, str]:
+        """The dialect's properties, user and password; what stands in the URL wins over them."""
+        login = {"user": self.user, "password": self.password}
+        return {**self.dialect.properties, **{name: value for name, value in login.items() if value is not None}}
+
+    def reader_options(self) -> dict[str, str]:
+        """Options for `spark.read.format("jdbc")`: url, driver, the properties and what each session begins with."""
+        options = {"url": self.url, "driver": self.driver, **self.connection_properties()}
+        if self.dialect.session_statements:
+            options["sessionInitStatement"] = "; ".join(self.dialect.session_statements)
+        return options
+
+
+def plain_url(url: str) -> str:
+    """A JDBC URL without its parameters, where passwords may stand."""
+    return re.split(r"[?;]", url, maxsplit=1)[0]
