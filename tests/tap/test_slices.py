@@ -13,24 +13,20 @@ from tap_spark_jdbc.slices import Range, Slice, cut, indexed_slices, split_slice
 class SqliteBounds:
     """Bounds of one column of table `t (k, p)` in a SQLite database."""
 
-    def __init__(self, connection, column):
-        self.connection, self.column = connection, column
+    def __init__(self, connection, column, condition="1=1"):
+        self.connection, self.column, self.condition = connection, column, condition
 
     def at(self, within, offset):
-        sql = f"SELECT {self.column} FROM t WHERE {where(self.column, within)} ORDER BY 1 LIMIT 1 OFFSET {offset}"
-        return self._one(sql)
+        inside = f"{where(self.column, within)} AND {self.condition}"
+        return self._one(f"SELECT {self.column} FROM t WHERE {inside} ORDER BY 1 LIMIT 1 OFFSET {offset}")
 
     def next_above(self, value, within):
         return self._one(
             f"SELECT MIN({self.column}) FROM t WHERE {where(self.column, within)} AND {self.column} > {value}"
         )
 
-    def marks(self, key, rows):
-        found = self.connection.execute(
-            f"SELECT DISTINCT {self.column} FROM (SELECT {self.column}, ROW_NUMBER() OVER (ORDER BY {self.column}) n"
-            f" FROM t WHERE {where('k', key)}) WHERE n > 1 AND (n - 1) % {rows} = 0 ORDER BY 1"
-        )
-        return [value for (value,) in found]
+    def inside(self, key):
+        return SqliteBounds(self.connection, self.column, where("k", key))
 
     def _one(self, sql):
         row = self.connection.execute(sql).fetchone()
@@ -40,7 +36,7 @@ class SqliteBounds:
 def where(column, within):
     terms = [f"{column} IS NOT NULL"]
     if within.lower is not None:
-        terms.append(f"{column} >= {within.lower}")
+        terms.append(f"{column} {'>' if within.after else '>='} {within.lower}")
     if within.upper is not None:
         terms.append(f"{column} {'<=' if within.closed else '<'} {within.upper}")
     return " AND ".join(terms)
@@ -64,17 +60,17 @@ keys_with_ties = st.lists(st.integers(-5, 25), min_size=1, max_size=120)
 
 
 @settings(max_examples=150, deadline=None)
-@given(keys_with_ties, st.integers(1, 15), st.none() | st.integers(-5, 25), st.booleans())
-def test_slices_hold_every_row_of_the_range_exactly_once(keys, rows, start, has_split):
+@given(keys_with_ties, st.integers(1, 15), st.none() | st.integers(-5, 25), st.booleans(), st.booleans())
+def test_slices_hold_every_row_of_the_range_exactly_once(keys, rows, start, after, has_split):
     connection = table(keys)
-    split = SqliteBounds(connection, "p") if has_split else None
-    upper = max(keys)
-    whole = Range(start, upper, closed=True)
+    split = SqliteBounds(connection, "p").inside if has_split else None
+    whole = Range(start, max(keys), closed=True, after=after and start is not None)
 
     found = list(indexed_slices(SqliteBounds(connection, "k"), whole, lambda: rows, split))
 
     sent = Counter(row for each in found for row in rows_of(connection, each))
-    assert sent == Counter(number for number, key in enumerate(keys) if start is None or key >= start)
+    wanted = [number for number, key in enumerate(keys) if start is None or key > start or (key == start and not after)]
+    assert sent == Counter(wanted)
 
 
 @settings(max_examples=150, deadline=None)
@@ -96,7 +92,7 @@ def test_state_after_a_slice_speaks_only_of_rows_that_were_sent(keys, rows):
     sent: set[int] = set()
 
     for each in indexed_slices(
-        SqliteBounds(connection, "k"), Range(None, max(keys), True), lambda: rows, SqliteBounds(connection, "p")
+        SqliteBounds(connection, "k"), Range(None, max(keys), True), lambda: rows, SqliteBounds(connection, "p").inside
     ):
         sent.update(rows_of(connection, each))
         if each.resume_at is not None:
@@ -111,7 +107,9 @@ def test_a_huge_tie_group_is_cut_along_the_split_column(keys, rows):
     connection = table([7] * (len(keys) + rows + 1))
 
     found = list(
-        indexed_slices(SqliteBounds(connection, "k"), Range(None, 7, True), lambda: rows, SqliteBounds(connection, "p"))
+        indexed_slices(
+            SqliteBounds(connection, "k"), Range(None, 7, True), lambda: rows, SqliteBounds(connection, "p").inside
+        )
     )
 
     assert [len(rows_of(connection, each)) <= rows for each in found] == [True] * len(found)

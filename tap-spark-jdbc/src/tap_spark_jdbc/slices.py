@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K")
@@ -20,14 +19,16 @@ class Range(Generic[K]):
     """Values of one column, by the database's order.
 
     Attributes:
-        lower: Inclusive; None for no bound.
+        lower: Inclusive unless `after`; None for no bound.
         upper: Exclusive unless `closed`; None for no bound.
         closed: The upper bound belongs to the range.
+        after: The lower bound does not belong to the range.
     """
 
     lower: K | None = None
     upper: K | None = None
     closed: bool = False
+    after: bool = False
 
     def from_(self, lower: K) -> Range[K]:
         """The part of this range that begins here."""
@@ -41,7 +42,7 @@ class Slice(Generic[K]):
     Attributes:
         key: Range of the replication key; None where the key bounds nothing.
         split: Range of the split column; None where it bounds nothing.
-        nulls: The rows whose replication key is NULL, instead of a range.
+        nulls: The rows whose replication key is NULL belong to it too; without a range they alone.
         resume_at: Once this slice and all before it are sent, every row below this key is; None: nothing to say yet.
     """
 
@@ -51,7 +52,7 @@ class Slice(Generic[K]):
     resume_at: K | None = None
 
 
-class Bounds(Protocol[K]):
+class BoundsSource(Protocol[K]):
     """What must be known of one column of the source to cut it. NULLs are never among its values."""
 
     def at(self, within: Range[K], offset: int) -> K | None:
@@ -60,11 +61,8 @@ class Bounds(Protocol[K]):
     def next_above(self, value: K, within: Range[K]) -> K | None:
         """The smallest value of the range that is greater than this one."""
 
-    def marks(self, key: Range[K], rows: int) -> list[K]:
-        """Ascending values of this column that cut the rows of a replication key's range into parts of `rows` rows."""
 
-
-def cut(bounds: Bounds[K], whole: Range[K], rows: Callable[[], int]) -> Iterator[tuple[Range[K], bool]]:
+def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> Iterator[tuple[Range[K], bool]]:
     """Cuts a range, lazily, into consecutive ones of about `rows()` rows that cover it without gap or overlap.
 
     Yields:
@@ -80,13 +78,16 @@ def cut(bounds: Bounds[K], whole: Range[K], rows: Callable[[], int]) -> Iterator
         if bound is None:
             yield rest, heavy
             return
-        yield Range(rest.lower, bound), heavy
+        yield Range(rest.lower, bound, after=rest.after), heavy
         first, rest = bound, rest.from_(bound)
     yield rest, False
 
 
 def indexed_slices(
-    bounds: Bounds[K], whole: Range[K], rows: Callable[[], int], split: Bounds[K] | None
+    bounds: BoundsSource[K],
+    whole: Range[K],
+    rows: Callable[[], int],
+    split: Callable[[Range[K]], BoundsSource[K]] | None = None,
 ) -> Iterator[Slice[K]]:
     """Cuts along an indexed replication key; a value with too many rows is cut along the split column.
 
@@ -94,31 +95,30 @@ def indexed_slices(
         bounds: The replication key.
         whole: From the bookmark to the upper bound of the run, which belongs to it.
         rows: Rows a slice; asked before each cut.
-        split: The split column, if the table has one.
+        split: The split column among the rows of a range of the replication key, if the table has one.
     """
     for part, heavy in cut(bounds, whole, rows):
         resume_at = None if part.closed else part.upper
-        pieces = _pieces(split.marks(part, rows())) if heavy and split else [None]
-        for number, piece in enumerate(pieces, start=1):
-            yield Slice(part, piece, resume_at=resume_at if number == len(pieces) else None)
+        if heavy and split:
+            for piece, _ in cut(split(part), Range(), rows):
+                yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None)
+        else:
+            yield Slice(part, resume_at=resume_at)
 
 
-def split_slices(split: Bounds[K] | None, rows: Callable[[], int], key: Range[K] | None = None) -> Iterator[Slice[K]]:
+def split_slices(
+    split: BoundsSource[K] | None, rows: Callable[[], int], key: Range[K] | None = None, *, nulls: bool = False
+) -> Iterator[Slice[K]]:
     """Cuts along the split column alone, so that all slices together cost one pass; no STATE before the last.
 
     Args:
         split: The split column; None for one slice of everything.
         rows: Rows of the table a slice; asked before each cut.
         key: Range of the replication key that all slices share, if there is one.
+        nulls: Rows whose replication key is NULL belong to them too.
     """
     if split is None:
-        yield Slice(key)
+        yield Slice(key, nulls=nulls)
         return
     for part, _ in cut(split, Range(), rows):
-        yield Slice(key, None if part == Range() else part)
-
-
-def _pieces(marks: list[K]) -> list[Range[K] | None]:
-    """Ranges between the marks, open at both ends, so that they cover all values of the split column."""
-    edges = [None, *marks, None]
-    return [Range(lower, upper) for lower, upper in pairwise(edges)]
+        yield Slice(key, None if part == Range() else part, nulls)

@@ -1,0 +1,93 @@
+"""The bounds of slices, asked of the database: greatest key, the key so many rows further on, counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.slices import Range, Slice
+from tap_spark_jdbc.stream_sql import Point, StreamSql, range_condition
+
+if TYPE_CHECKING:
+    from singer_spark.bookmark import Bookmark, KeyValue
+    from tap_spark_jdbc.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.tables import Key
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """Bounds along one key column of a stream (`slices.BoundsSource`)."""
+
+    connection: JdbcConnection
+    sql: StreamSql
+    key: Key
+    key_range: Range[Point] | None = None
+
+    def greatest(self, within: Range[Point]) -> Point | None:
+        """The greatest value of the range; None where it is empty. NULLs do not count."""
+        return self._one(f"{self._inside(within)} ORDER BY {self._name} DESC", 0)
+
+    def at(self, within: Range[Point], offset: int) -> Point | None:
+        """See `slices.BoundsSource.at`."""
+        return self._one(f"{self._inside(within)} ORDER BY {self._name}", offset)
+
+    def next_above(self, value: Point, within: Range[Point]) -> Point | None:
+        """See `slices.BoundsSource.next_above`."""
+        return self.at(Range(value, within.upper, within.closed, after=True), 0)
+
+    def inside(self, key: Range[Point]) -> ColumnBounds:
+        """The bounds along this column among the rows of a range of the replication key."""
+        return replace(self, key_range=key)
+
+    def point(self, raw: str) -> Point:
+        """A value as the database printed it.
+
+        Raises:
+            SourceError: it is no value that a bookmark can hold.
+        """
+        try:
+            value = self.key.parse(raw)
+        except ValueError as error:
+            raise SourceError(
+                f"stream {self.sql.plan.stream}: key column {self.key.column.name!r} holds {raw!r}, which no bookmark "
+                f"can hold: {error}; leave such rows out by `where` in the stream's `stream_options`"
+            ) from error
+        return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
+
+    def point_of(self, value: KeyValue, raw: str | None = None) -> Point:
+        """A value of a bookmark or a setting."""
+        wants_form = raw is None and self.key.textual
+        like = self._text(self._inside(Range())) if wants_form else None
+        return Point(self.sql.dialect.literal(self.key, value, raw=raw, like=like), value, raw)
+
+    def point_of_bookmark(self, bookmark: Bookmark) -> Point:
+        """Where a bookmark stands."""
+        return self.point_of(bookmark.value, bookmark.raw)
+
+    def has_nulls(self) -> bool:
+        """Whether there is a row whose key is NULL."""
+        page = self.sql.dialect.limited(1)
+        return bool(self.connection.rows(f"SELECT 1 {self.sql.source} AND {self._name} IS NULL {page}"))
+
+    def count(self, each: Slice[Point]) -> int:
+        """How many rows a slice holds now."""
+        found = self.connection.rows(f"SELECT COUNT(*) {self.sql.source} AND {self.sql.condition(each)}")
+        return int(found[0][0] or 0)
+
+    @property
+    def _name(self) -> str:
+        return self.sql.dialect.quote(self.key.column.name)
+
+    def _inside(self, within: Range[Point]) -> str:
+        condition = f"{self.sql.source} AND {range_condition(self._name, within)}"
+        return condition if self.key_range is None else f"{condition} AND {self.sql.condition(Slice(self.key_range))}"
+
+    def _one(self, ordered: str, offset: int) -> Point | None:
+        raw = self._text(ordered, offset)
+        return None if raw is None else self.point(raw)
+
+    def _text(self, condition: str, offset: int = 0) -> str | None:
+        text, page = self.sql.dialect.key_text(self.key), self.sql.dialect.limited(1, offset)
+        found = self.connection.rows(f"SELECT {text} {condition} {page}")
+        return found[0][0] if found else None

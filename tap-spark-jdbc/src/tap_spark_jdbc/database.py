@@ -1,0 +1,44 @@
+"""The source of one run: driver, Spark session and connection, opened when first needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from singer_spark.spark_session import SparkOptions, get_session
+from tap_spark_jdbc.jdbc_connection import JdbcConnection, JdbcSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tap_spark_jdbc.settings import TapSettings
+
+
+@dataclass
+class Database:
+    """What a tap reads from; each part is there from its first use."""
+
+    settings: TapSettings
+
+    @cached_property
+    def source(self) -> JdbcSource:
+        """Dialect, driver and address."""
+        return JdbcSource.of(self.settings)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session; starts the JVM."""
+        spark = self.settings.spark
+        options = SparkOptions("tap-spark-jdbc", spark.master, spark.remote, dict(spark.conf), self.source.jars)
+        return get_session(options)
+
+    @cached_property
+    def connection(self) -> JdbcConnection:
+        """A connection for metadata and bounds."""
+        return JdbcConnection.open(self.spark, self.source)
+
+    def close(self) -> None:
+        """Closes the connection; the session stays for whoever else uses it."""
+        if "connection" in self.__dict__:
+            self.connection.close()

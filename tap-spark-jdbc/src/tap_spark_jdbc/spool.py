@@ -1,0 +1,130 @@
+"""The spool: windows of slices, rendered ahead into local files while the window before is being sent."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from tap_spark_jdbc.slices import Slice
+from tap_spark_jdbc.stream_sql import Point
+
+SLICE_BYTES = 32_000_000
+FETCH_BYTES = 4_000_000
+FIRST_SLICE_ROWS = 20_000
+FIRST_FETCH_SIZE = 1_000
+CHUNK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class SpoolFile:
+    """The rendered lines of one slice.
+
+    Attributes:
+        slice: Which.
+        path: Where they are.
+        rows: How many they were when rendered.
+    """
+
+    slice: Slice[Point]
+    path: Path
+    rows: int
+
+
+class SliceSize:
+    """Rows a slice and rows a round trip: what the user says, else measured by the width of rendered rows."""
+
+    def __init__(self, slice_rows: int | None, fetch_size: int | None) -> None:
+        self._fixed_rows = slice_rows
+        self._fixed_fetch = fetch_size
+        self._row_bytes: float | None = None
+
+    def rows(self) -> int:
+        """Rows a slice."""
+        return self._fixed_rows or self._fitting(SLICE_BYTES, FIRST_SLICE_ROWS, 100, 1_000_000)
+
+    def fetch_size(self) -> int:
+        """JDBC rows a round trip."""
+        return self._fixed_fetch or self._fitting(FETCH_BYTES, FIRST_FETCH_SIZE, 10, 10_000)
+
+    def learn(self, rows: int, size: int) -> None:
+        """Takes the width of rows just rendered."""
+        if rows:
+            self._row_bytes = size / rows
+
+    def _fitting(self, size: int, first: int, least: int, most: int) -> int:
+        return first if self._row_bytes is None else min(most, max(least, int(size / self._row_bytes)))
+
+
+class Spool:
+    """Renders a stream's slices a window ahead; at most two windows are on disk."""
+
+    def __init__(
+        self,
+        folder: Path,
+        slices: Iterator[Slice[Point]],
+        render: Callable[[list[Slice[Point]], Path], list[Path]],
+        size: SliceSize,
+        window: int,
+    ) -> None:
+        """Prepares; nothing is read before `files`.
+
+        Args:
+            folder: Where files go.
+            slices: Consumed lazily, by the rendering thread.
+            render: Renders slices side by side into a new folder, a file for each.
+            size: Learns from what was rendered.
+            window: Slices a window.
+        """
+        self._folder = folder
+        self._slices = slices
+        self._render = render
+        self._size = size
+        self._window = window
+        self._count = 0
+
+    def files(self) -> Iterator[SpoolFile]:
+        """The files in the order of their slices; each is deleted once the next one is asked for."""
+        pool = ThreadPoolExecutor(1, thread_name_prefix="render")
+        try:
+            pending: Future[list[SpoolFile]] = pool.submit(self._next_window)
+            while window := pending.result():
+                pending = pool.submit(self._next_window)
+                for file in window:
+                    yield file
+                    file.path.unlink(missing_ok=True)
+                shutil.rmtree(window[0].path.parent, ignore_errors=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _next_window(self) -> list[SpoolFile]:
+        slices = list(islice(self._slices, self._window))
+        if not slices:
+            return []
+        self._count += 1
+        paths = self._render(slices, self._folder / f"window-{self._count:06d}")
+        files = [SpoolFile(each, path, count_lines(path)) for each, path in zip(slices, paths, strict=True)]
+        self._size.learn(sum(file.rows for file in files), sum(path.stat().st_size for path in paths))
+        return files
+
+
+def count_lines(path: Path) -> int:
+    """How many lines a file has."""
+    with path.open("rb", buffering=0) as file:
+        chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+        return sum(chunk.count(b"\n") for chunk in chunks)
+
+
+@contextmanager
+def spool_folder() -> Iterator[Path]:
+    """A folder of this run's own, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="tap-spark-jdbc-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

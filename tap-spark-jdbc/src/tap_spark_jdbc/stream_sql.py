@@ -1,0 +1,133 @@
+"""The SQL of one stream: what is selected, and the condition of each slice. Text only, nothing is asked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from tap_spark_jdbc.slices import Range, Slice
+
+if TYPE_CHECKING:
+    from singer_spark.bookmark import KeyValue
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.tables import Key
+
+EVERYTHING = "1=1"
+
+
+class Edge(IntEnum):
+    """Rows that need a second look once they are rendered."""
+
+    NONE = 0
+    BOOKMARK = 1
+    UPPER = 2
+    NULL = 3
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a key, three ways.
+
+    Attributes:
+        literal: As SQL; two points are one where their literals are.
+        value: As a bookmark holds it.
+        raw: As the database prints it; None where it did not come from there.
+    """
+
+    literal: str
+    value: KeyValue = field(compare=False)
+    raw: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class StreamSql:
+    """The SQL of one stream in one run.
+
+    Attributes:
+        dialect: The database's.
+        plan: The stream's.
+        split: The column that cuts what the replication key can't.
+        bookmark: Where the last run ended, if rows at that very value need a second look.
+        upper: The run's upper bound.
+    """
+
+    dialect: Dialect
+    plan: StreamPlan
+    split: Key | None = None
+    bookmark: Point | None = None
+    upper: Point | None = None
+
+    @property
+    def source(self) -> str:
+        """`FROM` and the user's own condition."""
+        condition = f"({self.plan.where})" if self.plan.where else EVERYTHING
+        return f"FROM {self.dialect.table(self.plan.table)} WHERE {condition}"
+
+    def aliases(self) -> list[str]:
+        """Names of the selected columns inside SQL and Spark, so that no name of the user's meets their quoting."""
+        return [f"c{position}" for position in range(len(self.plan.columns))]
+
+    def relation(self) -> str:
+        """The subselect that Spark reads: the columns by alias, `edge`, and the keys that the conditions name."""
+        quote = self.dialect.quote
+        selected = [
+            f"{self.dialect.select(column)} AS {quote(alias)}"
+            for column, alias in zip(self.plan.columns, self.aliases(), strict=True)
+        ]
+        selected.append(f"{self._edge()} AS {quote('edge')}")
+        for key, alias in ((self.plan.replication_key, "k"), (self.split, "p")):
+            if key is not None:
+                selected.append(f"{quote(key.column.name)} AS {quote(alias)}")
+        return f"(SELECT {', '.join(selected)} {self.source}) s"
+
+    def statement(self, each: Slice[Point]) -> str:
+        """A slice's rows as one statement, for people."""
+        columns = ", ".join(self.dialect.select(column) for column in self.plan.columns)
+        return f"SELECT {columns} {self.source} AND {self.condition(each)}"
+
+    def condition(self, each: Slice[Point], *, aliased: bool = False) -> str:
+        """A slice's condition over the table, or over the aliases of `relation`."""
+        terms = []
+        key = self.plan.replication_key
+        if key is not None and (each.key is not None or each.nulls):
+            name = self.dialect.quote("k" if aliased else key.column.name)
+            terms.append(_key_condition(name, each))
+        if self.split is not None and each.split is not None:
+            name = self.dialect.quote("p" if aliased else self.split.column.name)
+            inside = range_condition(name, each.split)
+            # A key column of a primary key may hold NULL in SQLite; such rows go with the lowest.
+            orphans = self.split.column.nullable and each.split.lower is None
+            terms.append(f"({inside} OR {name} IS NULL)" if orphans else inside)
+        return " AND ".join(terms) or EVERYTHING
+
+    def _edge(self) -> str:
+        key = self.plan.replication_key
+        if key is None:
+            return str(int(Edge.NONE))
+        name = self.dialect.quote(key.column.name)
+        cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
+        for point, edge in ((self.bookmark, Edge.BOOKMARK), (self.upper, Edge.UPPER)):
+            if point is not None:
+                cases.append(f"WHEN {name} = {point.literal} THEN {int(edge)}")
+        return f"CASE {' '.join(cases)} ELSE {int(Edge.NONE)} END"
+
+
+def range_condition(name: str, within: Range[Point]) -> str:
+    """The condition that a column, whose quoted name this is, lies in a range."""
+    if within.lower is not None and within.lower == within.upper and within.closed:
+        return f"{name} = {within.lower.literal}"
+    terms = []
+    if within.lower is not None:
+        terms.append(f"{name} {'>' if within.after else '>='} {within.lower.literal}")
+    if within.upper is not None:
+        terms.append(f"{name} {'<=' if within.closed else '<'} {within.upper.literal}")
+    return " AND ".join(terms) or f"{name} IS NOT NULL"
+
+
+def _key_condition(name: str, each: Slice[Point]) -> str:
+    if each.key is None:
+        return f"{name} IS NULL"
+    inside = range_condition(name, each.key)
+    return f"({inside} OR {name} IS NULL)" if each.nulls else inside

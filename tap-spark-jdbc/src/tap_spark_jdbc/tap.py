@@ -1,0 +1,143 @@
+"""The tap as the SDK knows it: settings, catalog, streams, and the order of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_sdk import Tap
+from singer_sdk.helpers._state import StateWriter
+from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
+
+from singer_spark.progress import Progress
+from tap_spark_jdbc.database import Database
+from tap_spark_jdbc.run_state import OpeningState, RunState
+from tap_spark_jdbc.settings import CONFIG_JSONSCHEMA, TapSettings
+from tap_spark_jdbc.stream import JdbcStream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import click
+
+    from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.tables import Table
+
+
+class TapSparkJdbc(Tap):
+    """Singer tap for any JDBC database: read by Spark, incremental by replication key, nothing lost or repeated."""
+
+    name = "tap-spark-jdbc"
+    package_name = "tap-spark-jdbc"
+    config_jsonschema = CONFIG_JSONSCHEMA
+    dynamic_catalog = True
+    capabilities = [  # noqa: RUF012
+        TapCapabilities.CATALOG,
+        TapCapabilities.STATE,
+        TapCapabilities.DISCOVER,
+        PluginCapabilities.ABOUT,
+        PluginCapabilities.STREAM_MAPS,
+        PluginCapabilities.FLATTENING,
+        PluginCapabilities.BATCH,
+        PluginCapabilities.STRUCTURED_LOGGING,
+    ]
+
+    def __init__(
+        self,
+        *,
+        config: dict[str, Any] | None = None,
+        catalog: dict[str, Any] | None = None,
+        state: dict[str, Any] | None = None,
+        opening: OpeningState | None = None,
+        **options: Any,
+    ) -> None:
+        """Prepares a run.
+
+        Args:
+            config: The config; a dictionary.
+            catalog: A Singer catalog; None: all that discovery finds.
+            state: A Singer STATE value, for callers that have no `opening`.
+            opening: The state that the run starts from.
+            options: Of `singer_sdk.Tap`.
+        """
+        self._raw_catalog = catalog
+        self._tables: Sequence[Table] | None = None
+        self._opening = opening or OpeningState(state or {}, "saved" if state else "full")
+        self.run_state = RunState(self._opening)
+        self.progress = Progress("sent")
+        super().__init__(config=config, catalog=catalog, state=state, **options)
+        self._state_writer = _NoStateOfTheSdk(self.message_writer)
+
+    def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
+        self.settings = TapSettings.from_config(self._config)
+        self.database = Database(self.settings)
+        return []
+
+    def _setup_signal_handlers(self) -> None:
+        """None: the SDK's would send a last STATE and report success."""
+
+    @classmethod
+    def get_singer_command(cls) -> click.Command:
+        """The command line of this tap."""
+        from tap_spark_jdbc.command_line import command
+
+        return command
+
+    def discover_streams(self) -> Sequence[JdbcStream]:
+        """One stream for each table that is selected."""
+        return [JdbcStream(self, plan) for plan in self.plans()]
+
+    def plans(self) -> list[StreamPlan]:
+        """What this run does, stream by stream."""
+        from tap_spark_jdbc.stream_plan import plan_streams
+
+        moments = self.database.source.dialect.text_moments
+        return plan_streams(self.tables(), self.settings, self._raw_catalog, text_moments=moments)
+
+    def tables(self) -> Sequence[Table]:
+        """The tables within the settings' bounds, or those that the catalog selects."""
+        from tap_spark_jdbc.catalog import selected_tables
+        from tap_spark_jdbc.discovery import Bounds, discover_tables
+
+        if self._tables is None:
+            only = None if self._raw_catalog is None else selected_tables(self._raw_catalog)
+            bounds = Bounds(self.settings.schemas, self.settings.tables, only)
+            connection = self.database.connection
+            self._tables = discover_tables(connection, self.database.source.dialect, bounds)
+        return self._tables
+
+    @property
+    def catalog_dict(self) -> dict[str, Any]:
+        """The catalog of all that discovery finds."""
+        from tap_spark_jdbc.catalog import catalog_of
+
+        return catalog_of(self.tables(), self.settings, text_moments=self.database.source.dialect.text_moments)
+
+    def run(self) -> None:
+        """Sends everything: first STATE, all streams, last STATE.
+
+        Raises:
+            SingerSparkError: what went wrong; no last STATE was sent then.
+        """
+        streams = list(self.streams.values())
+        plans = [stream.plan for stream in streams if isinstance(stream, JdbcStream)]
+        self.run_state.forget(plans)
+        for plan in plans:
+            self.run_state.bookmark(plan)
+        self.run_state.write_opening()
+        self.sync_all()
+        self.run_state.write_final()
+        self.progress.finish()
+
+
+class _NoStateOfTheSdk(StateWriter):
+    """STATE is written by `RunState` alone."""
+
+    def write_state(self, state: Any) -> None:
+        """Nothing."""
+
+
+def main() -> None:
+    """Entry point of the command."""
+    from tap_spark_jdbc.command_line import main as run
+
+    run()
