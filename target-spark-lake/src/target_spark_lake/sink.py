@@ -143,8 +143,8 @@ class StreamSink:
             new, name = column.dataType.simpleString(), known.get(column.name.lower(), column.name)
             if name != column.name:
                 raise SchemaError(
-                    f"stream {self.schema.stream}: columns {name!r} and {column.name!r} differ only by case; rename one "
-                    "of them, or load the stream into another table (stream_options, path)"
+                    f"stream {self.schema.stream}: columns {name!r} and {column.name!r} differ only by case; rename "
+                    "one of them, or load the stream into another table (stream_options, path)"
                 )
             old = self.all_columns.setdefault(name, new)
             if old != new:

@@ -1,0 +1,54 @@
+"""singer-sdk's stream maps and flattening, where the user asks for them: record by record, in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.messages import STREAM_ANNOTATIONS
+from target_spark_lake.exact_json import from_json, to_json
+from target_spark_lake.intake import RecordLines
+
+if TYPE_CHECKING:
+    from singer_sdk.mapper import PluginMapper
+
+JSON = dict[str, Any]
+
+
+def wants_mapping(config: Mapping[str, Any]) -> bool:
+    """Whether the config asks for stream maps or flattening."""
+    return bool(config.get("stream_maps") or config.get("flattening_enabled"))
+
+
+class StreamMapping:
+    """Turns a stream's messages into those of the streams that it is mapped to."""
+
+    def __init__(self, mapper: PluginMapper) -> None:
+        """Takes the SDK's mapper."""
+        self._mapper = mapper
+
+    def schema(self, message: JSON) -> Iterator[JSON]:
+        """The SCHEMA messages that one SCHEMA message becomes."""
+        stream, schema = message["stream"], message["schema"]
+        self._mapper.register_raw_stream_schema(stream, schema, message.get("key_properties"))
+        annotations = {name: schema[name] for name in STREAM_ANNOTATIONS if name in schema}
+        for each in self._mapper.stream_maps[stream]:
+            yield {
+                **message,
+                "stream": each.stream_alias,
+                "schema": {**annotations, **each.transformed_schema},
+                "key_properties": each.transformed_key_properties,
+            }
+
+    def records(self, lines: RecordLines) -> Iterator[RecordLines]:
+        """The RECORD lines that a group of them becomes."""
+        mapped: dict[str, list[bytes]] = {}
+        for line in lines.data.splitlines():
+            message = from_json(line)
+            for each in self._mapper.stream_maps.get(lines.stream, []):
+                record = each.transform(dict(message["record"]))
+                if record is not None:
+                    text = to_json({**message, "stream": each.stream_alias, "record": record})
+                    mapped.setdefault(each.stream_alias, []).append(text.encode() + b"\n")
+        for stream, each_lines in mapped.items():
+            yield RecordLines(stream, b"".join(each_lines), len(each_lines), lines.first_line)

@@ -1,0 +1,219 @@
+"""The command `target-spark-lake`: a singer-sdk Target around a `LoadRun`."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+from singer_sdk import Target
+from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
+from singer_sdk.plugin_base import _ConfigInput
+
+from singer_spark.errors import ConfigurationError, ProtocolError, redact_logs, run_command_line
+from singer_spark.stdout import claim_stdout
+from singer_spark.storage import Storage
+from target_spark_lake.layout import Layout
+from target_spark_lake.line_reader import LineReader
+from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano
+from target_spark_lake.pipeline_run import open_run
+from target_spark_lake.run import LoadRun
+from target_spark_lake.settings import CONFIG_JSONSCHEMA, TargetSettings
+from target_spark_lake.stream_mapping import StreamMapping, wants_mapping
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from pyspark.sql import SparkSession
+
+    from target_spark_lake.intake import RecordLines
+
+JSON = dict[str, Any]
+PROGRAM = "target-spark-lake"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+STOP_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
+
+
+class Stopped(BaseException):
+    """A signal asked the process to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class TargetSparkLake(Target):
+    """Loads Singer streams into a lake of Parquet files on disk or S3, exactly once."""
+
+    name = PROGRAM
+    package_name = PROGRAM
+    config_jsonschema: ClassVar[JSON] = copy.deepcopy(CONFIG_JSONSCHEMA)
+    capabilities: ClassVar[list[CapabilitiesEnum]] = [
+        PluginCapabilities.ABOUT,
+        PluginCapabilities.STREAM_MAPS,
+        PluginCapabilities.FLATTENING,
+        PluginCapabilities.STRUCTURED_LOGGING,
+        TargetCapabilities.VALIDATE_RECORDS,
+    ]
+
+    settings: TargetSettings
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Checks the config; nothing is locked or started before the first message is asked for."""
+        self._load: LoadRun | None = None
+        kwargs.setdefault("message_reader", LineReader(self._check, self._fail))
+        super().__init__(**kwargs)
+        self._mapping = StreamMapping(self.mapper) if wants_mapping(self.config) else None
+
+    @classmethod
+    def append_builtin_config(cls, config_jsonschema: JSON) -> None:
+        """Adds the SDK's settings of stream maps and flattening; its others mean nothing here."""
+        super(Target, cls).append_builtin_config(config_jsonschema)
+
+    def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
+        default = pipeline_under_meltano(os.environ, parent_arguments())
+        try:
+            self.settings = TargetSettings.from_config(self._config, default_pipeline=default)
+        except ConfigurationError as error:
+            if raise_errors:
+                raise
+            return [str(error)]
+        self.append_builtin_config(self.config_jsonschema)
+        unknown = sorted(set(self._config) - set(self.config_jsonschema["properties"]))
+        if unknown:
+            self.logger.warning("unknown settings are ignored: %s", ", ".join(unknown))
+        return []
+
+    def _setup_signal_handlers(self) -> None:
+        """The SDK's handlers would acknowledge what was not committed; `main` sets ours."""
+
+    @property
+    def load(self) -> LoadRun:
+        """The run of this target; opened, and the pipeline locked, when it is first asked for."""
+        if self._load is None:
+            settings = self.settings
+            storage = Storage(settings.bucket, settings.storage_options)
+            layout = Layout(settings.pipeline, settings.path)
+            run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds)
+            self._load = LoadRun(settings, run, lambda: start_session(settings, storage))
+        return self._load
+
+    def _process_schema_message(self, message_dict: JSON) -> None:
+        for message in self._mapping.schema(message_dict) if self._mapping else (message_dict,):
+            self.load.schema(message)
+
+    def _process_record_message(self, message_dict: RecordLines) -> None:  # type: ignore[override]
+        for lines in self._mapping.records(message_dict) if self._mapping else (message_dict,):
+            self.load.records(lines)
+
+    def _process_state_message(self, message_dict: JSON) -> None:
+        self.load.state(message_dict)
+
+    def _process_activate_version_message(self, message_dict: JSON) -> None:
+        self.load.activate_version(message_dict)
+
+    def _process_batch_message(self, message_dict: JSON) -> None:
+        raise ProtocolError(
+            f"stream {message_dict.get('stream')}: BATCH messages are not available yet; take `batch_config` out of "
+            "the tap's config"
+        )
+
+    def process_endofpipe(self) -> None:
+        """Commits the run."""
+        try:
+            self.load.finish()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _check(self) -> None:
+        self.load.check()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._load is not None:
+            self._load.fail(error)
+
+    @classmethod
+    def cb_config(cls, ctx: click.Context, param: click.Option, value: tuple[str, ...]) -> _ConfigInput:
+        """Reads the config files.
+
+        Raises:
+            ConfigurationError: one is missing or no JSON.
+        """
+        try:
+            return _ConfigInput.from_cli_args(*value)
+        except OSError as error:
+            raise ConfigurationError(f"config: {error}") from error
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(f"config: one of {', '.join(value)} is not a JSON object: {error}") from error
+
+    @classmethod
+    def get_singer_command(cls) -> click.Command:
+        """The SDK's command; the input is read as bytes."""
+        command = super().get_singer_command()
+        for param in command.params:
+            if param.name == "file_input":
+                param.type = click.File("rb")
+        level = click.Option(
+            ["--log-level"],
+            type=click.Choice(LOG_LEVELS, case_sensitive=False),
+            expose_value=False,
+            callback=_set_log_level,
+            help="How much is logged; debug shows the trace of an error.",
+        )
+        command.params.append(level)
+        return command
+
+
+def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
+    """Starts Spark for this bucket."""
+    from singer_spark.spark_session import SparkOptions, get_session
+
+    spark = settings.spark
+    options = SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf, hadoop_conf=storage.hadoop_conf())
+    return get_session(options)
+
+
+def _set_log_level(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    if value:
+        logging.getLogger().setLevel(value.upper())
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    for name in STOP_SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    raise Stopped(number)
+
+
+def main() -> None:
+    """Runs the command."""
+    claim_stdout()
+    run_command_line(_main, PROGRAM)
+
+
+def _main() -> int:
+    for name in STOP_SIGNALS:
+        signal.signal(getattr(signal, name), _stop)
+    try:
+        command = TargetSparkLake.cli
+        redact_logs()
+        return int(command.main(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        raise ConfigurationError(error.format_message()) from error
+    except Stopped as stopped:
+        sys.stderr.write(f"{PROGRAM}: stopped by {stopped}, nothing was published\n")
+        return stopped.exit_code
+    finally:
+        _end_jvm()
+
+
+def _end_jvm() -> None:
+    """What was staged is closed, so the JVM need not be asked politely."""
+    if "target_spark_lake.staging" in sys.modules:
+        from target_spark_lake.staging import kill_jvm
+
+        kill_jvm()
