@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -189,12 +190,27 @@ def _load_driver(jvm: Any, source: JdbcSource) -> Any:
     """An instance of the driver; `DriverManager` alone would not see one that came with `spark.jars`."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        return jvm.java.lang.Class.forName(source.driver, True, loader).getDeclaredConstructor().newInstance()
+        return _instance(jvm, source.driver, loader)
     except Py4JJavaError as error:
-        raise ConfigurationError(
-            f"driver {source.driver} is not on Spark's class path ({_reason(error)}); check `driver`, "
-            "`driver_package` and `driver_jars`"
-        ) from error
+        # A session that runs already knows only the drivers that it was started with.
+        if not source.jars or not hasattr(loader, "addURL"):
+            raise _unknown_driver(source, error) from error
+    for jar in source.jars:
+        loader.addURL(jvm.java.net.URL(Path(jar).as_uri()))
+    try:
+        return _instance(jvm, source.driver, loader)
+    except Py4JJavaError as error:
+        raise _unknown_driver(source, error) from error
+
+
+def _instance(jvm: Any, name: str, loader: Any) -> Any:
+    return jvm.java.lang.Class.forName(name, True, loader).getDeclaredConstructor().newInstance()
+
+
+def _unknown_driver(source: JdbcSource, error: Py4JJavaError) -> ConfigurationError:
+    return ConfigurationError(
+        f"driver {source.driver} can't be loaded ({_reason(error)}); check `driver`, `driver_package` and `driver_jars`"
+    )
 
 
 def _row_by_row(result: Any) -> list[Row]:

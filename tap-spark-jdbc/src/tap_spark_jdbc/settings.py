@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
+from singer_spark.bookmark import KeyType
+from singer_spark.errors import ConfigurationError, register_secret
+from tap_spark_jdbc.config_schema import CONFIG_JSONSCHEMA, SDK_SETTINGS
+from tap_spark_jdbc.incremental_spec import IncrementalSpec
+
 if TYPE_CHECKING:
-    from tap_spark_jdbc.incremental_spec import IncrementalSpec
+    from jsonschema import ValidationError
+
+__all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]
 
 
 @dataclass(frozen=True)
@@ -15,9 +23,9 @@ class StreamOptions:
     """What a config says of the streams that a glob pattern fits; None means nothing was said."""
 
     replication_key: str | None = None
-    replication_key_type: str | None = None
-    start_value: str | int | None = None
-    end_value: str | int | None = None
+    replication_key_type: KeyType | None = None
+    start_value: str | int | float | None = None
+    end_value: str | int | float | None = None
     key_properties: tuple[str, ...] | None = None
     load_method: str | None = None
     where: str | None = None
@@ -49,9 +57,9 @@ class SparkSettings:
 class TapSettings:
     """Every setting of the tap; the names are those of the config."""
 
-    jdbc_url: str
+    jdbc_url: str = field(repr=False)
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     driver: str | None = None
     driver_package: str | None = None
     driver_jars: tuple[str, ...] = ()
@@ -70,14 +78,123 @@ class TapSettings:
     slice_rows: int | None = None
     fetch_size: int | None = None
     batch_config: Mapping[str, Any] | None = None
-    storage_options: Mapping[str, Any] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = SparkSettings()
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TapSettings:
-        """Reads the config.
+        """Reads the config; a setting that is null counts as not given.
 
         Raises:
             ConfigurationError: every bad or unknown setting, in one line.
         """
-        raise NotImplementedError
+        given = {name: value for name, value in config.items() if value is not None and name not in SDK_SETTINGS}
+        register_secret(given.get("password") if isinstance(given.get("password"), str) else None)
+        given = {name: _number(name, value) for name, value in given.items()}
+        problems = _schema_problems(given)
+        specs = _each_spec(given.get("incremental_tables"), problems)
+        options = _stream_options(given.get("stream_options"), problems)
+        if isinstance(url := given.get("jdbc_url"), str) and not url.startswith("jdbc:"):
+            problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
+        if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
+            problems.append("default_replication_method: INCREMENTAL wants default_replication_key, too")
+        if problems:
+            raise ConfigurationError(f"{_counted(problems)}: {'; '.join(problems)}")
+        values: dict[str, Any] = _with_tuples(given)
+        values["incremental_tables"] = specs
+        values["stream_options"] = options
+        values["queries"] = tuple(QueryStream(**_with_tuples(query)) for query in given.get("queries", ()))
+        values["spark"] = SparkSettings(**given.get("spark", {}))
+        # A default key alone says what is meant by it.
+        implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
+        values.setdefault("default_replication_method", implied)
+        return cls(**values)
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """` (did you mean 'x'?)` where something known is near, else nothing."""
+    lowered = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
+    return f" (did you mean {' or '.join(repr(lowered[each]) for each in near)}?)" if near else ""
+
+
+def _number(name: str, value: Any) -> Any:
+    """A number that an environment variable gave as text."""
+    wanted = CONFIG_JSONSCHEMA["properties"].get(name, {}).get("type")
+    if wanted not in ("number", "integer") or not isinstance(value, str):
+        return value
+    try:
+        return int(value) if wanted == "integer" else float(value)
+    except ValueError:
+        return value
+
+
+def _schema_problems(config: Mapping[str, Any]) -> list[str]:
+    from jsonschema import Draft7Validator
+
+    errors = sorted(Draft7Validator(CONFIG_JSONSCHEMA).iter_errors(config), key=lambda error: str(list(error.path)))
+    return [problem for error in errors for problem in _worded(error)]
+
+
+def _worded(error: ValidationError) -> list[str]:
+    """What is wrong, without showing a value that may be secret."""
+    schema: Any = error.schema
+    wanted: Any = error.validator_value
+    instance: Any = error.instance
+    path = ".".join(str(part) for part in error.path)
+    shown = "" if _secret(error) else f", not {error.instance!r}"
+    match error.validator:
+        case "additionalProperties":
+            known = list(schema["properties"])
+            names = [f"{path}.{name}" if path else name for name in instance if name not in known]
+            return [f"{name}: no such setting{nearest(name.rpartition('.')[2], known)}" for name in names]
+        case "required":
+            missing = [name for name in wanted if name not in instance]
+            return [f"{path}.{name}: is missing" if path else f"{name}: is missing" for name in missing]
+        case "type":
+            return [f"{path}: must be of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}{shown}"]
+        case "enum":
+            return [f"{path}: must be one of {', '.join(map(str, wanted))}{shown}"]
+        case "minimum":
+            return [f"{path}: must be at least {wanted}{shown}"]
+        case "minLength":
+            return [f"{path}: must not be empty"]
+    return [f"{path}: {error.message}"]
+
+
+def _secret(error: ValidationError) -> bool:
+    setting = CONFIG_JSONSCHEMA["properties"].get(error.path[0], {}) if error.path else {}
+    return bool(setting.get("secret"))
+
+
+def _each_spec(specs: Any, problems: list[str]) -> tuple[IncrementalSpec, ...]:
+    parsed = []
+    for text in specs if isinstance(specs, list) else ():
+        try:
+            parsed.append(IncrementalSpec.parse(text))
+        except ConfigurationError as error:
+            problems.append(f"incremental_tables: {error}")
+    return tuple(parsed)
+
+
+def _stream_options(given: Any, problems: list[str]) -> dict[str, StreamOptions]:
+    read = {}
+    for pattern, options in given.items() if isinstance(given, dict) else ():
+        if not isinstance(options, dict):
+            continue
+        known = {name: value for name, value in options.items() if name in StreamOptions.__dataclass_fields__}
+        try:
+            if kind := known.get("replication_key_type"):
+                known["replication_key_type"] = KeyType.of(str(kind))
+        except ValueError as error:
+            problems.append(f"stream_options.{pattern}.replication_key_type: {error}")
+        read[pattern] = StreamOptions(**_with_tuples(known))
+    return read
+
+
+def _with_tuples(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+def _counted(problems: list[str]) -> str:
+    return "a setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
