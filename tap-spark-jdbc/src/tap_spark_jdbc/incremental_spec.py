@@ -48,9 +48,7 @@ class IncrementalSpec:
 
     def __str__(self) -> str:
         names = ".".join(_shown(name) for name in (self.schema, self.table) if name is not None)
-        start = (
-            "" if self.start is None else f"@{self.start if _is_plain_start(self.start) else _in_quotes(self.start)}"
-        )
+        start = "" if self.start is None else f"@{_shown_start(self.start)}"
         method = {value: name for name, value in _LOAD_METHODS.items()}.get(self.load_method or "")
         return (
             f"{names}:{_shown(self.column)}:{self.key_type}{'' if self.included else ':e'}{start}"
