@@ -1,0 +1,93 @@
+"""Storage that fails, dies, or is interrupted at a chosen call: a proxy around the real one."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from typing import Any
+
+FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER = (
+    "the call fails",
+    "the call does its work, then fails",
+    "this call and all later ones fail",
+    "the process dies before the call",
+    "the process dies after the call",
+)
+FAULTS = (FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER)
+
+
+class Died(BaseException):
+    """What stands for `kill -9` inside one process: no handler of the run may do anything after it."""
+
+
+class Proxy:
+    """Passes every method call through `around`, everything else straight on."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.inner, name)
+        if not callable(attribute):
+            return attribute
+        return lambda *args, **kwargs: self.around(name, args, lambda: attribute(*args, **kwargs))
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        raise NotImplementedError
+
+
+class Counting(Proxy):
+    """Keeps the names of all calls."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.calls: list[str] = []
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        self.calls.append(name)
+        return call()
+
+
+class Faulty(Proxy):
+    """Has one fault at its n-th call, the first being 1."""
+
+    def __init__(self, inner: Any, nth: int, fault: str) -> None:
+        super().__init__(inner)
+        self.nth = nth
+        self.fault = fault
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        with self._lock:
+            self.count += 1
+            here, past = self.count == self.nth, self.count > self.nth
+        if past and self.fault in (DIE_BEFORE, DIE_AFTER):
+            raise Died
+        if here and self.fault == DIE_BEFORE:
+            raise Died
+        if (here and self.fault == FAIL_BEFORE) or (not self.count < self.nth and self.fault == FAIL_FROM_HERE):
+            raise OSError(errno.EIO, "injected before the call")
+        result = call()
+        if here and self.fault == DIE_AFTER:
+            raise Died
+        if here and self.fault == FAIL_AFTER:
+            raise OSError(errno.EIO, "injected after the call")
+        return result
+
+
+class Interrupted(Proxy):
+    """Does something else, once, right before the first call that fits."""
+
+    def __init__(self, inner: Any, fits: Callable[[str, tuple[Any, ...]], bool], meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.fits = fits
+        self.meanwhile: Callable[[], None] | None = meanwhile
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        meanwhile = self.meanwhile
+        if meanwhile is not None and self.fits(name, args):
+            self.meanwhile = None
+            meanwhile()
+        return call()

@@ -1,0 +1,151 @@
+"""A lake fed by a source of numbered rows, without a JVM: `grows` is appended to, `whole` is overwritten."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faults.faulty import Died
+from singer_spark.run_log import last_committed
+from singer_spark.state_store import read_state
+from singer_spark.storage import Storage
+from target_spark_lake.changes import Commit, StagedFile, TableChange
+from target_spark_lake.layout import Layout
+from target_spark_lake.pipeline_run import PipelineRun, open_run
+from target_spark_lake.process import Process
+from target_spark_lake.table_record import TableRecord
+
+PIPELINE = "numbers"
+LAYOUT = Layout(PIPELINE)
+STEP = 4
+# A run that "died" in this process leaves its thread behind: let it sleep.
+NO_BEATS = 1_000_000
+Wrap = Callable[[Any], Any]
+
+
+def dead_process() -> Process:
+    """A process of this machine that lived and is gone."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        gone = Process.of(child.pid)
+        child.communicate(b"\n")
+    return gone
+
+
+def state_of(bound: int) -> dict[str, Any]:
+    """The state after all rows below `bound`."""
+    return {"bookmarks": {"grows": {"replication_key": "id", "replication_key_value": bound}}}
+
+
+def bound_of(state: dict[str, Any] | None) -> int:
+    """The rows below this are in the lake, says a state."""
+    return 0 if state is None else int(state["bookmarks"]["grows"]["replication_key_value"])
+
+
+@dataclass(frozen=True)
+class SmallLake:
+    """A bucket, and an honest look at it.
+
+    Attributes:
+        url: The bucket.
+        options: Its storage options.
+    """
+
+    url: str
+    options: dict[str, Any]
+
+    def storage(self) -> Storage:
+        return Storage(self.url, self.options)
+
+    def faulty_files(self, wrap: Wrap) -> Storage:
+        """The bucket with a proxy around the operations on files."""
+        plain = self.storage()
+        return Storage(self.url, self.options, files=wrap(plain.files))
+
+    def faulty_requests(self, wrap: Wrap) -> Storage:
+        """The bucket with a proxy around the single requests to an object store."""
+        storage = self.storage()
+        storage.files.filesystem = wrap(storage.files.filesystem)  # type: ignore[attr-defined]
+        return storage
+
+    def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
+        """One run, as a target does it: the next rows appended, all rows written anew, the state moved on.
+
+        Returns:
+            The bound that it saved.
+        """
+        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        try:
+            bound = bound_of(run.committed_state()) + STEP
+            run.commit(Commit((self.appended(run, bound), self.overwritten(run, bound)), state_of(bound)))
+        except Died:
+            raise
+        except BaseException as error:
+            run.fail(error)
+            raise
+        return bound
+
+    def appended(self, run: PipelineRun, bound: int) -> TableChange:
+        rows = list(range(bound - STEP, bound))
+        staged = (self.stage(run, "grows", 0, rows[:1]), self.stage(run, "grows", 1, rows[1:]))
+        return TableChange("grows", LAYOUT.table("grows"), staged, record=_record("grows"))
+
+    def overwritten(self, run: PipelineRun, bound: int) -> TableChange:
+        table = LAYOUT.table("whole")
+        staged = (self.stage(run, "whole", 0, list(range(bound))),)
+        return TableChange("whole", table, staged, retire=run.table_files(table), record=_record("whole"))
+
+    def stage(self, run: PipelineRun, stream: str, number: int, rows: list[int]) -> StagedFile:
+        """Writes a staged file past the storage under test, as Spark's executors do."""
+        data = io.BytesIO()
+        pq.write_table(pa.table({"id": pa.array(rows, pa.int64())}), data, compression="zstd")
+        path = f"{run.staging_path(stream)}/part-{number}.zstd.parquet"
+        self.storage().replace(path, data.getvalue())
+        return StagedFile(path, len(rows), len(data.getvalue()))
+
+    def rows(self, stream: str) -> list[int]:
+        """What a plain reader finds in a table: each file that it lists, whole, unless retired meanwhile."""
+        storage, found = self.storage(), []
+        for file in storage.list(LAYOUT.table(stream)):
+            data = storage.read(file.path)
+            if data is not None:
+                found += pq.read_table(io.BytesIO(data)).column("id").to_pylist()
+        return sorted(found)
+
+    def published_bound(self) -> int:
+        data = self.storage().read(LAYOUT.state)
+        return bound_of(None if data is None else read_state(data))
+
+    def committed_bound(self) -> int:
+        entry = last_committed(self.storage(), LAYOUT.runs)
+        return max(self.published_bound(), bound_of(entry.state) if entry and entry.state else 0)
+
+    def staged_paths(self) -> list[str]:
+        return [file.path for file in self.storage().list(".dataspoc/staging")]
+
+    def check_readers_see_committed_rows(self) -> None:
+        """At any moment: state not ahead of data, no row twice, none that is not committed."""
+        saved = self.published_bound()
+        rows = self.rows("grows")
+        assert set(range(saved)) <= set(rows)
+        assert len(set(rows)) == len(rows)
+        assert rows == [] or rows[-1] < self.committed_bound()
+        assert set(range(saved)) <= set(self.rows("whole"))
+
+    def check_exact(self, bound: int) -> None:
+        """After a good run: tables and state are exact, nothing is left behind."""
+        assert self.published_bound() == bound
+        assert self.rows("grows") == list(range(bound))
+        assert self.rows("whole") == list(range(bound))
+        assert self.staged_paths() == []
+        assert len(self.storage().list(LAYOUT.locks)) == 1
+
+
+def _record(stream: str) -> TableRecord:
+    return TableRecord(PIPELINE, stream, {"id": "bigint"}, "append-only" if stream == "grows" else "overwrite")

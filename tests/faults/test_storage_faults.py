@@ -1,0 +1,104 @@
+"""A storage call that fails, or a process that dies, at any point of a run: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty
+from faults.small_lake import SmallLake, dead_process
+from servers.s3 import S3
+from singer_spark.errors import SingerSparkError
+from target_spark_lake.process import Process
+
+
+@pytest.fixture(scope="module")
+def dead() -> Process:
+    return dead_process()
+
+
+def calls_of_a_sync(lake: SmallLake) -> int:
+    counting: list[Counting] = []
+    lake.sync(lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    return len(counting[0].calls)
+
+
+def broken_sync(lake: SmallLake, nth: int, fault: str, dead: Process) -> bool:
+    """A run with one fault, in the name of a process that is dead afterwards; says whether it got to its end."""
+    try:
+        lake.sync(lake.faulty_files(lambda files: Faulty(files, nth, fault)), dead)
+    except (SingerSparkError, Died):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(tmp_path: Path, dead: Process, fault: str) -> None:
+    probe = SmallLake(f"{tmp_path}/probe", {})
+    probe.sync()
+    calls = calls_of_a_sync(probe)
+    assert calls > 20
+    for nth in range(1, calls + 1):
+        lake = SmallLake(f"{tmp_path}/{nth}", {})
+        first = lake.sync()
+        broken_sync(lake, nth, fault, dead)
+        lake.check_readers_see_committed_rows()
+        committed = lake.committed_bound()
+        assert committed >= first
+        lake.check_exact(lake.sync())
+        assert lake.published_bound() > committed
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    """The run dies right after its commit point; then the run that has to finish it has a fault as well."""
+    probe = SmallLake(f"{tmp_path}/probe", {})
+    probe.sync()
+    counting: list[Counting] = []
+    probe.sync(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    names = counting[0].calls
+    commit_point = max(index for index, name in enumerate(names, 1) if name == "create")
+    for nth in range(1, len(names) + 8):
+        lake = SmallLake(f"{tmp_path}/{nth}", {})
+        first = lake.sync()
+        assert not broken_sync(lake, commit_point, DIE_AFTER, dead)
+        assert lake.published_bound() == first
+        committed = lake.committed_bound()
+        assert committed > first
+        broken_sync(lake, nth, fault, dead)
+        lake.check_readers_see_committed_rows()
+        assert lake.committed_bound() >= committed
+        lake.check_exact(lake.sync())
+
+
+def test_an_answer_lost_after_the_commit_still_ends_in_success(tmp_path: Path) -> None:
+    """The journal was created, the answer never came: asking again finds these very bytes."""
+    probe = SmallLake(f"{tmp_path}/probe", {})
+    counting: list[Counting] = []
+    probe.sync(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    commit_point = max(index for index, name in enumerate(counting[0].calls, 1) if name == "create")
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync(lake.faulty_files(lambda files: Faulty(files, commit_point, FAIL_AFTER)))
+    lake.check_exact(4)
+
+
+@pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_AFTER])
+def test_a_fault_at_any_request_to_s3_loses_and_repeats_nothing(s3: S3, dead: Process, fault: str) -> None:
+    probe = SmallLake(s3.new_bucket(), s3.storage_options)
+    probe.sync()
+    counting: list[Counting] = []
+    probe.sync(probe.faulty_requests(lambda requests: counting.append(Counting(requests)) or counting[0]))
+    calls = len(counting[0].calls)
+    assert "cp_file" in counting[0].calls
+    for nth in range(1, calls + 1):
+        lake = SmallLake(s3.new_bucket(), s3.storage_options)
+        lake.sync()
+        try:
+            lake.sync(lake.faulty_requests(lambda requests, nth=nth: Faulty(requests, nth, fault)), dead)
+        except (SingerSparkError, Died):
+            pass
+        lake.check_readers_see_committed_rows()
+        lake.check_exact(lake.sync())
