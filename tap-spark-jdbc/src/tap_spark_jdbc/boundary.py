@@ -55,12 +55,11 @@ class BoundaryBuilder:
         if self.rows <= MAX_BOUNDARY_HASHES:
             self._hashes.append(fingerprint.hex())
 
-    def add_buckets(self, sums: dict[int, int], rows: int) -> None:
-        """Whole buckets of rows that are known by their sums alone."""
+    def add_bucket(self, number: int, rows: int, total: int) -> None:
+        """A whole bucket of rows that is known by its sum alone."""
         self.rows += rows
         self._single = False
-        for bucket, value in sums.items():
-            self._sums[bucket] += value
+        self._sums[number] += total
 
     def build(self) -> Boundary:
         """The boundary of all rows added."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from singer_spark.bookmark import Bookmark, Boundary
+from singer_spark.bookmark import BUCKETS, Bookmark, Boundary
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.boundary import BoundaryBuilder, Frame, drop_sent, edge_lines
 from tap_spark_jdbc.bounds import ColumnBounds
@@ -17,7 +17,7 @@ from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 from tap_spark_jdbc.tables import Key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.jdbc_connection import JdbcConnection
@@ -109,6 +109,20 @@ class Extraction:
         includes = self.plan.null_policy == "include" and self.plan.end_value is None
         return key is not None and key.column.nullable and includes
 
+    @property
+    def saved_buckets(self) -> tuple[int, ...]:
+        """Sums of the rows sent at the bookmark where they were too many for single fingerprints; else empty."""
+        boundary = self.bookmark.boundary if self.bookmark is not None else None
+        return boundary.buckets if boundary is not None else ()
+
+    def behind_bookmark(self) -> Extraction:
+        """The same without the rows at the bookmark, of which none has changed."""
+        if self.whole is None or self.sql.bookmark is None or self.whole.lower != self.sql.bookmark:
+            return self
+        if self.sql.upper == self.sql.bookmark:
+            return replace(self, whole=None)
+        return replace(self, whole=replace(self.whole, after=True))
+
     def bookmark_at(self, point: Point, boundary: Boundary) -> Bookmark:
         """A bookmark of this stream."""
         key = self.plan.replication_key
@@ -129,6 +143,19 @@ class Edges:
         self._at_upper = BoundaryBuilder()
         self._new_at_bookmark = 0
         self.nulls = 0
+
+    def changed_buckets(self, present: Mapping[int, tuple[int, int]]) -> set[int]:
+        """The buckets whose rows are to be sent again, because one of them changed.
+
+        Args:
+            present: (rows, sum of fingerprints) of the rows that are at the bookmark now, by bucket.
+        """
+        saved = self._extraction.saved_buckets
+        changed = {number for number in range(BUCKETS) if saved[number] != present.get(number, (0, 0))[1] % 2**64}
+        for number, (rows, total) in present.items():
+            if number not in changed:
+                self._at_bookmark.add_bucket(number, rows, total)
+        return changed
 
     def treat(self, file: SpoolFile) -> int:
         """Takes rows out of a file that were sent before, and remembers those at the upper bound.

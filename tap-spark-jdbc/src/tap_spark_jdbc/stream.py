@@ -108,10 +108,14 @@ class JdbcStream(Stream):
         state, edges = self.source.run_state, Edges(extraction, frame)
         reader = SliceReader(database.spark, database.source, extraction.sql, frame)
         size = SliceSize(settings.slice_rows, settings.fetch_size)
-        limit = self.ABORT_AT_RECORD_COUNT
+        limit, changed = self.ABORT_AT_RECORD_COUNT, None
+        if extraction.saved_buckets and extraction.sql.bookmark is not None:
+            changed = edges.changed_buckets(reader.bucket_sums(extraction.sql.bookmark, size.fetch_size()))
+            extraction = extraction if changed else extraction.behind_bookmark()
 
         def render(slices: list[Slice[Point]], folder: Path) -> list[Path]:
-            return reader.render(slices, folder, fetch_size=size.fetch_size(), limit=limit)
+            fetch = size.fetch_size()
+            return reader.render(slices, folder, fetch_size=fetch, limit=limit, changed_buckets=changed)
 
         slices = extraction.slices(size.rows) if limit is None else iter([Slice()])
         window = settings.n_jobs or database.spark.sparkContext.defaultParallelism
