@@ -25,7 +25,7 @@ help:
 	@echo "make bench   the benchmarks, with a table at the end"
 	@echo "make lock    the newest versions that pyproject.toml allows, into requirements.lock"
 
-setup: .venv/.ready
+setup: .venv/.ready .demo/shop.db
 
 demo: setup
 	@bash demo/run.sh
@@ -56,6 +56,10 @@ lock: | $(UV)
 	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation $(PACKAGES:%=--editable ./%)
 	@$(PYTHON) -m tap_spark_jdbc.drivers $(DRIVERS)
 	@touch $@
+
+# meltano.yml reads this shop; `make demo` makes it anew.
+.demo/shop.db: | .venv/.ready
+	@$(PYTHON) demo/make_database.py $@
 
 .tools/uv/bin/uv:
 	@echo "fetching uv ..."
