@@ -141,7 +141,7 @@ def _with_launcher(java: Java) -> Path:
 
 def _cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "singer-spark" / "java"
+    folder = (Path(base) if base else Path.home() / ".cache") / "spark-lake" / "java"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
