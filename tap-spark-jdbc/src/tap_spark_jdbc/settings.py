@@ -98,6 +98,8 @@ class TapSettings:
             problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
         if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
             problems.append("default_replication_method: INCREMENTAL wants default_replication_key, too")
+        if given.get("queries"):
+            problems.append("queries: streams made of SQL are not available yet; make a view in the database instead")
         if problems:
             raise ConfigurationError(f"{_counted(problems)}: {'; '.join(problems)}")
         values: dict[str, Any] = _with_tuples(given)

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.sql_type import property_schema
+from tap_spark_jdbc.catalog import deselected_tables, is_selected, said_by, table_of
+from tap_spark_jdbc.dialects import overridden
+from tap_spark_jdbc.settings import nearest
+from tap_spark_jdbc.stream_choice import (
+    FULL_TABLE,
+    INCREMENTAL,
+    Choice,
+    Said,
+    choose,
+    fitting_name,
+    options_of,
+    specs_by_table,
+    unused_patterns,
+)
+from tap_spark_jdbc.tables import Key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from singer_spark.bookmark import KeyValue
     from tap_spark_jdbc.settings import TapSettings
-    from tap_spark_jdbc.tables import Column, Key, Table
+    from tap_spark_jdbc.tables import Column, Table
 
-FULL_TABLE = "FULL_TABLE"
-INCREMENTAL = "INCREMENTAL"
+__all__ = ["FULL_TABLE", "INCREMENTAL", "StreamPlan", "plan_streams"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -76,4 +95,133 @@ def plan_streams(
         ConfigurationError: all that does not fit, at once: unknown tables and columns (with the nearest names),
             keys that can't be ordered, two streams with one name, two columns that differ by case only.
     """
-    raise NotImplementedError
+    problems: list[str] = []
+    deselected = [] if catalog is None else deselected_tables(catalog)
+    specs = specs_by_table(tables, deselected, settings, problems)
+    if catalog is None:
+        problems += unused_patterns([table.stream for table in tables], settings)
+    plans = []
+    for table, said in _selected(tables, catalog, problems):
+        try:
+            spec = specs.get((table.schema, table.name))
+            choice = choose(table, said, options_of(table.stream, settings), spec, settings)
+            plans.append(_plan(table, said, choice, settings, text_moments=text_moments))
+        except ValueError as error:
+            problems.append(f"stream {table.stream}: {error}")
+    for stream, count in Counter(plan.stream for plan in plans).items():
+        if count > 1:
+            both = " and ".join(plan.table.qualified_name for plan in plans if plan.stream == stream)
+            problems.append(f"{both} would both be stream {stream!r}; deselect one in a catalog, or by `tables`")
+    if problems:
+        raise ConfigurationError("; ".join(problems))
+    return plans
+
+
+def _selected(
+    tables: Sequence[Table], catalog: Mapping[str, Any] | None, problems: list[str]
+) -> list[tuple[Table, Said]]:
+    """The selected tables, each with what the catalog says of it."""
+    if catalog is None:
+        return [(table, Said()) for table in tables]
+    by_name = {(table.schema, table.name): table for table in tables}
+    by_stream = {table.stream: table for table in tables}
+    selected = []
+    for entry in catalog.get("streams", []):
+        if not is_selected(entry):
+            continue
+        stream = str(entry.get("tap_stream_id") or entry.get("stream"))
+        table = by_name.get(table_of(entry)) or by_stream.get(stream)
+        if table is None:
+            problems.append(
+                f"stream {stream!r} of the catalog has no table in the database any more"
+                f"{nearest(stream, list(by_stream))}; deselect it, or discover anew"
+            )
+            continue
+        _tell_of_gone_columns(stream, entry, table)
+        selected.append((table, said_by(entry, table)))
+    return selected
+
+
+def _tell_of_gone_columns(stream: str, entry: Mapping[str, Any], table: Table) -> None:
+    gone = [name for name in (entry.get("schema") or {}).get("properties", {}) if table.column(name) is None]
+    if gone:
+        logger.warning("stream %s: the catalog's columns %s are gone from the table", stream, ", ".join(gone))
+
+
+def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, text_moments: bool) -> StreamPlan:
+    options = choice.options
+    key = _key(table, choice.key, choice, text_moments=text_moments) if choice.key is not None else None
+    if options.end_value is not None and key is None:
+        raise ValueError("end_value wants a replication key")
+    split = None
+    if options.partition_column is not None:
+        split = _key(table, options.partition_column, None, text_moments=text_moments)
+    return StreamPlan(
+        table=table,
+        stream=table.stream,
+        columns=_columns(table, said, choice),
+        replication_method=choice.method,
+        replication_key=key,
+        key_properties=choice.key_properties,
+        start_value=None if key is None else _value(key, choice.start, "start value"),
+        end_value=None if key is None else _value(key, options.end_value, "end_value"),
+        load_method=choice.load_method,
+        where=options.where,
+        partition_column=split,
+        detect_deletes=bool(options.detect_deletes),
+        null_policy=settings.null_replication_key,
+    )
+
+
+def _key(table: Table, name: str, choice: Choice | None, *, text_moments: bool) -> Key:
+    found = fitting_name(name, [column.name for column in table.columns])
+    column = table.column(found) if found is not None else None
+    if column is None:
+        raise ValueError(f"partition_column {name!r} is no column{nearest(name, [c.name for c in table.columns])}")
+    return Key.of(table, column, choice.key_type if choice else None, text_moments=text_moments)
+
+
+def _value(key: Key, raw: str | int | float | None, what: str) -> KeyValue | None:
+    try:
+        return None if raw is None else key.parse(raw)
+    except ValueError as error:
+        raise ValueError(f"{what} of key {key.column.name!r}: {error}") from error
+
+
+def _columns(table: Table, said: Said, choice: Choice) -> tuple[Column, ...]:
+    """The selected columns under their overrides; those of the keys are always read."""
+    names = [column.name for column in table.columns]
+    automatic = {*choice.key_properties, choice.key}
+    overrides = {}
+    for name, wanted in choice.options.type_overrides.items():
+        found = fitting_name(name, names)
+        if found is None:
+            raise ValueError(f"type_overrides: {name!r} is no column{nearest(name, names)}")
+        overrides[found] = wanted
+    selected = []
+    for column in table.columns:
+        if said.columns is not None and column.name not in said.columns and column.name not in automatic:
+            continue
+        type_name = overrides.get(column.name)
+        read = column if type_name is None else overridden(column, type_name)
+        if read.reading.problem is not None:
+            raise ValueError(
+                f"column {column.name!r} can't be read: {read.reading.problem}; "
+                "deselect it in a catalog, or set its type_overrides to text"
+            )
+        selected.append(read)
+    if not selected:
+        raise ValueError("no column of it is selected; deselect the stream instead")
+    _refuse_twins(selected)
+    return tuple(selected)
+
+
+def _refuse_twins(columns: Sequence[Column]) -> None:
+    seen: dict[str, str] = {}
+    for column in columns:
+        twin = seen.setdefault(column.name.lower(), column.name)
+        if twin != column.name:
+            raise ValueError(
+                f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake could tell "
+                "apart; deselect one of them in a catalog"
+            )

@@ -58,12 +58,14 @@ class Column:
         native_type: The database's own name of its type, with parameters: `numeric(12,2)`.
         nullable: Whether it may hold NULL.
         reading: How its values are read.
+        as_text: SQL template over `{c}` that gives any value's text.
     """
 
     name: str
     native_type: str
     nullable: bool
     reading: Reading
+    as_text: str = "{c}"
 
     @property
     def sql_type(self) -> SqlType:
@@ -152,7 +154,7 @@ class Key:
         aware = kind is KeyType.TIMESTAMP and column.sql_type.name == _ZONED
         return cls(column, kind, aware, textual, column.name in table.indexed)
 
-    def parse(self, raw: str | int) -> KeyValue:
+    def parse(self, raw: str | float) -> KeyValue:
         """A value as the database prints it, a state holds it or a user writes it.
 
         Raises:

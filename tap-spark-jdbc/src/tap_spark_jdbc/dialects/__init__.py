@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects.derby import DERBY
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule, text_form
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule, overridden, text_form
 from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 from tap_spark_jdbc.dialects.sqlite import SQLITE
 from tap_spark_jdbc.dialects.standard import STANDARD
@@ -14,7 +14,7 @@ from tap_spark_jdbc.dialects.standard import STANDARD
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CatalogQueries", "Dialect", "TypeRule", "dialect_of", "known_dialects", "text_form"]
+__all__ = ["CatalogQueries", "Dialect", "TypeRule", "dialect_of", "known_dialects", "overridden", "text_form"]
 
 
 def known_dialects() -> Mapping[str, Dialect]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from singer_spark.bookmark import KeyType, KeyValue
 from singer_spark.errors import ConfigurationError
 from singer_spark.sql_type import SqlType
-from tap_spark_jdbc.dialects.text_casts import spark_string, text_cast
+from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
 from tap_spark_jdbc.tables import Column, Key, Reading
 
 if TYPE_CHECKING:
@@ -159,31 +159,37 @@ class Dialect:
         unread = Reading(SqlType("TEXT"), self.text_select, problem=f"no exact reading of type {native_type} is known")
         return self._column(name, native_type, nullable, unread)
 
-    def overridden(self, column: Column, type_name: str) -> Column:
-        """The column, read as another type: by its text, cast in Spark under checks.
-
-        Raises:
-            ValueError: `type_name` is no SQL type, or none that text can be cast to.
-        """
-        sql_type = SqlType.parse(type_name)
-        reading = Reading(sql_type, self.text_select, "STRING", text_cast(sql_type))
-        return self._column(column.name, column.native_type, column.nullable, reading)
-
     def _column(self, name: str, native_type: str, nullable: bool, reading: Reading) -> Column:
-        complaint = (
-            f"column {name} ({native_type}) holds a value that {reading.sql_type} can't hold, "
-            'set its type_overrides to "text": '
-        ).replace("{c}", "{ c }")
-        return Column(
-            name,
-            native_type,
-            nullable,
-            replace(
-                reading,
-                select=reading.select.replace("{complaint}", self.string(complaint)),
-                becomes=reading.becomes.replace("{complaint}", spark_string(complaint)),
-            ),
+        text = complaint(name, native_type, reading.sql_type)
+        select, as_text = (
+            template.replace("{complaint}", self.string(text)) for template in (reading.select, self.text_select)
         )
+        becomes = reading.becomes.replace("{complaint}", spark_string(text))
+        return Column(name, native_type, nullable, replace(reading, select=select, becomes=becomes), as_text)
+
+
+def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
+    """How the error begins that a value raises which can't be read exactly."""
+    text = f"column {name} ({native_type}) holds a value that {sql_type} can't hold, set its type_overrides to text: "
+    # A name may look like a template's slot.
+    return text.replace("{", "{ ")
+
+
+def overridden(column: Column, type_name: str) -> Column:
+    """The column, read as another type: by its text, cast in Spark under checks.
+
+    Raises:
+        ValueError: `type_name` is no SQL type, or none that text can be cast to.
+    """
+    sql_type = SqlType.parse(type_name)
+    if sql_type.name not in KNOWN_TYPES:
+        raise ValueError(
+            f"{type_name!r} is not a type that a column can be read as; known are {', '.join(KNOWN_TYPES)}"
+        )
+    becomes = text_cast(sql_type).replace(
+        "{complaint}", spark_string(complaint(column.name, column.native_type, sql_type))
+    )
+    return replace(column, reading=Reading(sql_type, column.as_text, "STRING", becomes))
 
 
 def text_form(value: KeyValue, like: str | None = None) -> str:

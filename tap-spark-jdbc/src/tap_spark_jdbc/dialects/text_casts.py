@@ -13,6 +13,8 @@ _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?)?"
 _ZONE = r"( ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?))?"
 _TEXTUAL = ("TEXT", "VARCHAR", "CHAR", "JSON", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL")
+_MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+KNOWN_TYPES = (*_TEXTUAL, "BOOLEAN", *_INTEGERS, "DECIMAL", "REAL", "DOUBLE PRECISION", *_MOMENTS)
 
 
 def text_cast(sql_type: SqlType) -> str:
