@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tap_spark_jdbc.tables import Table
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.dialects import Dialect
-    from tap_spark_jdbc.jdbc_connection import JdbcConnection, Row
+    from tap_spark_jdbc.dialects import CatalogQueries, Dialect
+    from tap_spark_jdbc.jdbc_connection import JdbcConnection
 
 Name = tuple[str | None, str]
+Row = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,12 @@ class Bounds:
         parts = [each.split(".") for each in self.tables]
         return sorted({".".join(part[start:]) for part in parts for start in range(len(part))})
 
+    def schema_names(self) -> list[str] | None:
+        """The schemas to ask for, where they are named; None where all must be looked at."""
+        if self.only is not None:
+            return sorted({schema for schema, _ in self.only if schema is not None})
+        return None if not self.schemas or any(_is_pattern(each) for each in self.schemas) else sorted(self.schemas)
+
 
 def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
     """The tables and views within bounds, by schema and name.
@@ -77,53 +86,81 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
     """Three queries of the database's own catalog."""
     assert dialect.catalog is not None
     condition = _condition(dialect, bounds)
-    wanted = "table_schema, table_name, column_name, position"
+    wanted = ("table_schema", "table_name", "column_name", "position")
+    details = ("native_type", "nullable", "table_kind", "row_estimate")
     columns: dict[Name, list[Row]] = defaultdict(list)
-    more = f"{wanted}, native_type, nullable, table_kind, row_estimate"
-    for row in connection.bulk_rows(f"SELECT {more} FROM ({dialect.catalog.columns}) q {condition}"):
-        name = (row[0], str(row[1]))
+    for row in _rows(connection, dialect.catalog, dialect.catalog.columns, (*wanted, *details), condition):
+        name = (row[0], row[1])
         if bounds.admit(*name, dialect.system_schemas):
             columns[name].append(row)
     if not columns:
         return []
     keys, indexes = (
-        _names_by_table(connection.bulk_rows(f"SELECT {wanted} FROM ({query}) q {condition}"))
+        _names_by_table(_rows(connection, dialect.catalog, query, wanted, condition))
         for query in (dialect.catalog.primary_keys, dialect.catalog.indexes)
     )
     return [_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()]
 
 
+def _rows(
+    connection: JdbcConnection, catalog: CatalogQueries, query: str, columns: Sequence[str], condition: str
+) -> list[Row]:
+    """All rows in one value: a round trip to the JVM for each would take minutes on a big catalog."""
+    bounded = f"SELECT * FROM ({query}) every {condition}"
+    text = connection.rows(catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded))[0][0]
+    rows: list[Row] = json.loads(text or "[]")
+    return rows
+
+
 def _table(
     name: Name, rows: list[Row], keys: Mapping[Name, list[str]], indexes: Mapping[Name, list[str]], dialect: Dialect
 ) -> Table:
-    ordered = sorted(rows, key=lambda row: int(row[3] or 0))
+    ordered = sorted(rows, key=_position)
+    *_, kind, row_estimate = ordered[0]
     return Table(
         schema=name[0],
         name=name[1],
-        columns=tuple(dialect.column(str(row[2]), row[4] or "", nullable=row[5] != "0") for row in ordered),
-        is_view=ordered[0][6] == "view",
+        columns=tuple(dialect.column(row[2], row[4] or "", nullable=row[5] != "0") for row in ordered),
+        is_view=kind == "view",
         primary_key=tuple(keys.get(name, ())),
         indexed=frozenset(indexes.get(name, ())),
-        row_estimate=int(ordered[0][7]) if ordered[0][7] else None,
+        row_estimate=None if row_estimate is None else int(row_estimate),
     )
 
 
 def _names_by_table(rows: Iterable[Row]) -> dict[Name, list[str]]:
     """Column names of each table, by position."""
     found: dict[Name, list[str]] = defaultdict(list)
-    for schema, table, column, _ in sorted(rows, key=lambda row: int(row[3] or 0)):
-        found[(schema, str(table))].append(str(column))
+    for row in sorted(rows, key=_position):
+        found[(row[0], row[1])].append(row[2])
     return found
+
+
+def _position(row: Row) -> int:
+    return int(row[3])
 
 
 def _condition(dialect: Dialect, bounds: Bounds) -> str:
     """Keeps a database from describing what nobody asked for."""
-    names = bounds.table_names()
-    if names is None:
-        return ""
+    terms = []
+    if (names := bounds.table_names()) is not None:
+        terms.append(_among(dialect, "table_name", names))
+    if dialect.has_schemas and (schemas := bounds.schema_names()) is not None:
+        terms.append(_among(dialect, "table_schema", schemas))
+    elif dialect.has_schemas and bounds.only is None and not bounds.schemas:
+        terms += [f"NOT table_schema LIKE {dialect.string(_like(each))} ESCAPE '!'" for each in dialect.system_schemas]
+    return f"WHERE {' AND '.join(terms)}" if terms else ""
+
+
+def _among(dialect: Dialect, column: str, names: Sequence[str]) -> str:
     exact = ", ".join(dialect.string(name) for name in names)
     lowered = ", ".join(dialect.string(name.lower()) for name in names)
-    return f"WHERE table_name IN ({exact}) OR lower(table_name) IN ({lowered})"
+    return f"({column} IN ({exact}) OR lower({column}) IN ({lowered}))"
+
+
+def _like(pattern: str) -> str:
+    """A glob of nothing but stars, as a LIKE pattern."""
+    return re.sub("[!%_]", r"!\g<0>", pattern).replace("*", "%")
 
 
 def _is_pattern(text: str) -> bool:

@@ -28,6 +28,7 @@ _HINTS = {
     "3D": "check the database's name in jdbc_url",
     "42": "check names, and what the user may read",
     "XJ004": "check the path in jdbc_url",
+    "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
 
 
@@ -52,7 +53,7 @@ class JdbcConnection:
         for name, value in source.dialect.system_properties.items():
             if jvm.java.lang.System.getProperty(name) is None:
                 jvm.java.lang.System.setProperty(name, value)
-        driver = _load_driver(jvm, source)
+        driver = _load_driver(gateway, source)
         properties = jvm.java.util.Properties()
         for name, value in source.connection_properties().items():
             properties.setProperty(name, value)
@@ -88,18 +89,14 @@ class JdbcConnection:
         Raises:
             SourceError: the database refused.
         """
-        return self._query(sql, _row_by_row)
-
-    def bulk_rows(self, sql: str) -> list[Row]:
-        """All rows of a result of any size that memory holds, moved to Python in one call.
-
-        Raises:
-            SourceError: the database refused.
-        """
         try:
-            return self._query(sql, self._at_once)
-        except (ElementTree.ParseError, _NotAtOnce):
-            return self._query(sql, _row_by_row)
+            statement = self._connection.createStatement()
+            try:
+                return _row_by_row(statement.executeQuery(sql))
+            finally:
+                statement.close()
+        except Py4JJavaError as error:
+            raise SourceError(f"the database refused {_shown(sql)}: {_reason(error)}") from error
 
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
         """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case.
@@ -135,17 +132,6 @@ class JdbcConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _query(self, sql: str, move: Any) -> list[Row]:
-        try:
-            statement = self._connection.createStatement()
-            try:
-                rows: list[Row] = move(statement.executeQuery(sql))
-                return rows
-            finally:
-                statement.close()
-        except Py4JJavaError as error:
-            raise SourceError(f"the database refused {_shown(sql)}: {_reason(error)}") from error
 
     def _metadata(self, method: str, arguments: tuple[Any, ...], move: Any) -> list[dict[str, str | None]]:
         try:
@@ -186,11 +172,12 @@ class _NotAtOnce(Exception):
     """This driver's results can't be put into a row set."""
 
 
-def _load_driver(jvm: Any, source: JdbcSource) -> Any:
+def _load_driver(gateway: Any, source: JdbcSource) -> Any:
     """An instance of the driver; `DriverManager` alone would not see one that came with `spark.jars`."""
+    jvm = gateway.jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        return _instance(jvm, source.driver, loader)
+        return _instance(gateway, source.driver, loader)
     except Py4JJavaError as error:
         # A session that runs already knows only the drivers that it was started with.
         if not source.jars or not hasattr(loader, "addURL"):
@@ -198,13 +185,15 @@ def _load_driver(jvm: Any, source: JdbcSource) -> Any:
     for jar in source.jars:
         loader.addURL(jvm.java.net.URL(Path(jar).as_uri()))
     try:
-        return _instance(jvm, source.driver, loader)
+        return _instance(gateway, source.driver, loader)
     except Py4JJavaError as error:
         raise _unknown_driver(source, error) from error
 
 
-def _instance(jvm: Any, name: str, loader: Any) -> Any:
-    return jvm.java.lang.Class.forName(name, True, loader).getDeclaredConstructor().newInstance()
+def _instance(gateway: Any, name: str, loader: Any) -> Any:
+    java = gateway.jvm.java.lang
+    constructor = java.Class.forName(name, True, loader).getDeclaredConstructor(gateway.new_array(java.Class, 0))
+    return constructor.newInstance(gateway.new_array(java.Object, 0))
 
 
 def _unknown_driver(source: JdbcSource, error: Py4JJavaError) -> ConfigurationError:
@@ -237,8 +226,11 @@ def _reason(error: Py4JJavaError) -> str:
         if hasattr(cause, "getSQLState") and not state:
             state = _sql_state(cause)
         cause = cause.getCause()
-    hint = _HINTS.get(state) or _HINTS.get(state[:2])
-    return "; ".join([": ".join(messages), *([hint] if hint else [])])
+    told = ": ".join(messages)
+    hint = (
+        _HINTS.get(state) or _HINTS.get(state[:2]) or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in told), "")
+    )
+    return f"{told}; {hint}" if hint else told
 
 
 def _sql_state(cause: Any) -> str:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.tables import Table
 
 
+# Skipped for a column whose digits no decimal of the lake holds: a later rule reads its text.
+_DECIMAL = "DECIMAL({p},{s})"
+
+
 @dataclass(frozen=True)
 class TypeRule:
     """How columns of some native types are read; templates take `{p}`, `{s}`, `{e}` from the pattern's groups.
@@ -49,11 +53,13 @@ class CatalogQueries:
             kind is `table` or `view`, nullable `1` or `0`.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
+        as_json: SQL template over `{columns}` and `{query}` that gives all rows as one JSON array of arrays.
     """
 
     columns: str
     primary_keys: str
     indexes: str
+    as_json: str
 
 
 @dataclass(frozen=True)
@@ -154,8 +160,9 @@ class Dialect:
         lowered = " ".join(native_type.lower().split())
         for rule in self.type_rules:
             match = re.fullmatch(rule.pattern, lowered)
-            if match:
-                return self._column(name, native_type, nullable, _filled(rule, match.groupdict()))
+            reading = _filled(rule, match.groupdict()) if match else None
+            if reading is not None and (rule.read_as != _DECIMAL or reading.sql_type.is_exact_decimal):
+                return self._column(name, native_type, nullable, reading)
         unread = Reading(SqlType("TEXT"), self.text_select, problem=f"no exact reading of type {native_type} is known")
         return self._column(name, native_type, nullable, unread)
 

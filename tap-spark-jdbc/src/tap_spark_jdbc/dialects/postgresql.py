@@ -146,6 +146,8 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
 WHERE i.indisvalid AND i.indpred IS NULL
 """
 
+_AS_JSON = "SELECT CAST(json_agg(json_build_array({columns})) AS text) FROM ({query}) q"
+
 POSTGRESQL = Dialect(
     name="postgresql",
     url_prefixes=("jdbc:postgresql:",),
@@ -167,7 +169,7 @@ POSTGRESQL = Dialect(
     text_select=_TEXT,
     now="CAST(clock_timestamp() AT TIME ZONE 'UTC' AS text)",
     system_schemas=("pg_*", "information_schema"),
-    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     properties={
         "ApplicationName": "tap-spark-jdbc",
         "prepareThreshold": "-1",  # binary transfer from the first row on

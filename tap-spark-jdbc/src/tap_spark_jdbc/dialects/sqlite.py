@@ -100,6 +100,8 @@ WHERE t.schema = 'main' AND l.partial = 0 AND i.seqno = 0 AND i.name IS NOT NULL
 UNION SELECT NULL, t.name, x.name, 1 {_TABLES} AND {_ROW_NUMBER}
 """
 
+_AS_JSON = "SELECT json_group_array(json_array({columns})) FROM ({query}) q"
+
 SQLITE = Dialect(
     name="sqlite",
     url_prefixes=("jdbc:sqlite:",),
@@ -121,7 +123,7 @@ SQLITE = Dialect(
     text_select=_ANY,
     now="strftime('%Y-%m-%d %H:%M:%f', 'now')",
     has_schemas=False,
-    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     # 1 is SQLITE_OPEN_READONLY: a file that is not there is an error, not a new database.
     properties={"open_mode": "1", "busy_timeout": "60000"},
     text_moments=True,
