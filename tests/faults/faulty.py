@@ -50,10 +50,11 @@ class Counting(Proxy):
 
 
 class Faulty(Proxy):
-    """Has one fault at its n-th call, the first being 1."""
+    """Has one fault at its n-th call, the first being 1; `only` these methods count where given."""
 
-    def __init__(self, inner: Any, nth: int, fault: str) -> None:
+    def __init__(self, inner: Any, nth: int, fault: str, only: frozenset[str] | None = None) -> None:
         super().__init__(inner)
+        self.only = only
         self.nth = nth
         self.fault = fault
         self.count = 0
@@ -61,8 +62,9 @@ class Faulty(Proxy):
 
     def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         with self._lock:
-            self.count += 1
-            here, past = self.count == self.nth, self.count > self.nth
+            counts = self.only is None or name in self.only
+            self.count += counts
+            here, past = counts and self.count == self.nth, self.count > self.nth
         if past and self.fault in (DIE_BEFORE, DIE_AFTER):
             raise Died
         if here and self.fault == DIE_BEFORE:

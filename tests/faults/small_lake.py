@@ -6,7 +6,8 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -58,10 +59,10 @@ class SmallLake:
     """
 
     url: str
-    options: dict[str, Any]
+    options: dict[str, Any] = field(hash=False)
 
     def storage(self) -> Storage:
-        return Storage(self.url, self.options)
+        return _storage(self)
 
     def faulty_files(self, wrap: Wrap) -> Storage:
         """The bucket with a proxy around the operations on files."""
@@ -70,7 +71,7 @@ class SmallLake:
 
     def faulty_requests(self, wrap: Wrap) -> Storage:
         """The bucket with a proxy around the single requests to an object store."""
-        storage = self.storage()
+        storage = Storage(self.url, self.options)
         storage.files.filesystem = wrap(storage.files.filesystem)  # type: ignore[attr-defined]
         return storage
 
@@ -110,13 +111,13 @@ class SmallLake:
         return StagedFile(path, len(rows), len(data.getvalue()))
 
     def rows(self, stream: str) -> list[int]:
-        """What a plain reader finds in a table: each file that it lists, whole, unless retired meanwhile."""
-        storage, found = self.storage(), []
-        for file in storage.list(LAYOUT.table(stream)):
-            data = storage.read(file.path)
-            if data is not None:
-                found += pq.read_table(io.BytesIO(data)).column("id").to_pylist()
-        return sorted(found)
+        """What a plain reader finds in a table: all rows of each file; it lists again when a file was retired."""
+        storage = self.storage()
+        while True:
+            contents = [storage.read(file.path) for file in storage.list(LAYOUT.table(stream))]
+            whole = [pq.read_table(io.BytesIO(data)) for data in contents if data is not None]
+            if len(whole) == len(contents):
+                return sorted(row for table in whole for row in table.column("id").to_pylist())
 
     def published_bound(self) -> int:
         data = self.storage().read(LAYOUT.state)
@@ -145,6 +146,11 @@ class SmallLake:
         assert self.rows("whole") == list(range(bound))
         assert self.staged_paths() == []
         assert len(self.storage().list(LAYOUT.locks)) == 1
+
+
+@cache  # making a client for S3 takes a while
+def _storage(lake: SmallLake) -> Storage:
+    return Storage(lake.url, lake.options)
 
 
 def _record(stream: str) -> TableRecord:

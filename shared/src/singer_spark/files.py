@@ -29,6 +29,9 @@ class Files(Protocol):
     def replace(self, path: str, data: bytes) -> None:
         """Writes over what stands there; readers meet the old content or the new."""
 
+    def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
+        """Writes over the very content `seen` (None: nothing); FileExistsError where something else stands."""
+
     def move(self, source: str, target: str) -> None:
         """Moves without reading; FileNotFoundError where the source is not."""
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
+import time
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.files import FileInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 SCRATCH_TRIES = 10
+LONGEST_WAIT_SECONDS = 20
 
 
 class LocalFiles:
@@ -34,6 +39,19 @@ class LocalFiles:
     def replace(self, path: str, data: bytes) -> None:
         """Writes a file over what stands there."""
         self._land(path, data, os.replace)
+
+    def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
+        """Writes over the very content `seen`; FileExistsError where something else stands."""
+        folder = (self.root / path).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with _sole_writer(folder):
+            try:
+                present: bytes | None = self.read(path)
+            except FileNotFoundError:
+                present = None
+            if present != seen:
+                raise FileExistsError(path)
+            self.replace(path, data)
 
     def _land(self, path: str, data: bytes, land: Callable[[Path, Path], None]) -> None:
         """Writes a scratch file and lands it whole at its path; written again if another run swept it away."""
@@ -102,6 +120,33 @@ def _write(file: Path, data: bytes) -> None:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+@contextmanager
+def _sole_writer(folder: Path) -> Iterator[None]:
+    """Keeps other processes out by the kernel's lock on the folder, which falls with its process."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        while not _locked(descriptor):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another process keeps {folder} locked")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # Some network disks have no such locks: there the run lock alone must do.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EBADF, errno.EINVAL):
+            raise
+    return True
 
 
 def _flush(path: Path) -> None:

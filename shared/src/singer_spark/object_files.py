@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.files import FileInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 # fsspec answers create-if-absent with a conditional put on these; elsewhere it checks, then writes.
 CONDITIONAL_PROTOCOLS = ("s3", "s3a", "gs", "gcs")
@@ -24,26 +25,43 @@ class ObjectFiles:
     def _key(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
 
+    def _protocols(self) -> tuple[str, ...]:
+        protocols = self.filesystem.protocol
+        return (protocols,) if isinstance(protocols, str) else tuple(protocols)
+
     def read(self, path: str) -> bytes:
         """The content; FileNotFoundError where nothing is."""
         return bytes(self.filesystem.cat_file(self._key(path)))
 
     def create(self, path: str, data: bytes) -> None:
         """Creates an object by a conditional put; FileExistsError where one stands."""
-        protocols = self.filesystem.protocol
-        names = (protocols,) if isinstance(protocols, str) else tuple(protocols)
+        names = self._protocols()
         if not any(name in CONDITIONAL_PROTOCOLS for name in names):
             raise OSError(f"{names[0]}:// offers no conditional put, so two runs could both win; use s3:// or gs://")
-        try:
+        with _lost_race_told(path):
             self.filesystem.pipe_file(self._key(path), data, mode="create")
-        except OSError as error:
-            if error_code(error) in LOST_RACE_CODES:
-                raise FileExistsError(path) from error
-            raise
 
     def replace(self, path: str, data: bytes) -> None:
         """Writes an object; a put is whole or not at all."""
         self.filesystem.pipe_file(self._key(path), data)
+
+    def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
+        """Writes over the very content `seen`; FileExistsError where something else stands."""
+        if seen is None:
+            self.create(path, data)
+            return
+        key = self._key(path)
+        try:
+            tag = self.filesystem.info(key).get("ETag")
+            present: bytes | None = self.read(path)
+        except FileNotFoundError:
+            present = None
+        if present != seen:
+            raise FileExistsError(path)
+        # Elsewhere than on S3 the run lock alone must do.
+        condition = {"IfMatch": tag} if "s3" in self._protocols() and tag else {}
+        with _lost_race_told(path):
+            self.filesystem.pipe_file(key, data, **condition)
 
     def move(self, source: str, target: str) -> None:
         """Copies inside the store and removes the source; FileNotFoundError where it is not."""
@@ -88,6 +106,17 @@ class ObjectFiles:
 
     def sweep(self) -> None:
         """Nothing to do: a put leaves nothing half done."""
+
+
+@contextmanager
+def _lost_race_told(path: str) -> Iterator[None]:
+    """Turns the store's answer that its condition no longer holds into FileExistsError."""
+    try:
+        yield
+    except OSError as error:
+        if error_code(error) in LOST_RACE_CODES:
+            raise FileExistsError(path) from error
+        raise
 
 
 def error_code(error: BaseException | None) -> str:

@@ -31,11 +31,15 @@ class SavedState:
 class StateStore(Protocol):
     """A place for the published copy of a pipeline's state; the journal in the bucket stays the truth."""
 
-    def read(self) -> SavedState | None:
-        """The published state, or None."""
+    @property
+    def origin(self) -> str:
+        """Where it is, for people."""
 
-    def write(self, value: Mapping[str, Any]) -> None:
-        """Replaces it at once."""
+    def content(self) -> bytes | None:
+        """The published state as it is written there, or None."""
+
+    def write(self, value: Mapping[str, Any], seen: bytes | None) -> bool:
+        """Replaces the content that was seen; False when someone else wrote meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +49,19 @@ class BucketState:
     storage: Storage
     path: str
 
-    def read(self) -> SavedState | None:
-        """The published state, or None.
+    @property
+    def origin(self) -> str:
+        """Where it is, for people."""
+        return f"{self.storage.url}/{self.path}"
 
-        Raises:
-            StateError: it is malformed, with line and column.
-        """
-        data = self.storage.read(self.path)
-        origin = f"{self.storage.url}/{self.path}"
-        return None if data is None else SavedState(read_state(data, origin), origin)
+    def content(self) -> bytes | None:
+        """The published state as it is written there, or None."""
+        return self.storage.read(self.path)
 
-    def write(self, value: Mapping[str, Any]) -> None:
-        """Replaces it at once."""
+    def write(self, value: Mapping[str, Any], seen: bytes | None) -> bool:
+        """Replaces the content that was seen; False when someone else wrote meanwhile."""
         text = json.dumps(value, indent=2, ensure_ascii=False)
-        self.storage.replace(self.path, text.encode("utf-8", "backslashreplace") + b"\n")
+        return self.storage.exchange(self.path, seen, text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def state_path(pipeline: str) -> str:
@@ -104,10 +107,23 @@ def committed_state(store: StateStore, entry: RunEntry | None) -> SavedState | N
     Args:
         store: Where the published copy is.
         entry: The pipeline's last committed run.
+
+    Raises:
+        StateError: the published copy is malformed, with line and column.
     """
     if entry is not None and entry.phase == COMMITTED and entry.state is not None:
         return SavedState(entry.state, f"the journal of run {entry.run_id}")
-    return store.read()
+    return published_state(store)
+
+
+def published_state(store: StateStore) -> SavedState | None:
+    """The published copy, or None.
+
+    Raises:
+        StateError: it is malformed, with line and column.
+    """
+    content = store.content()
+    return None if content is None else SavedState(read_state(content, store.origin), store.origin)
 
 
 def load_state(url: str, options: Mapping[str, Any] | None = None) -> SavedState | None:
@@ -124,5 +140,5 @@ def load_state(url: str, options: Mapping[str, Any] | None = None) -> SavedState
     store = BucketState(storage, path)
     in_lake = LAKE_STATE.fullmatch(path)
     if in_lake is None:
-        return store.read()
+        return published_state(store)
     return committed_state(store, last_committed(storage, f"{LAKE_FOLDER}/runs/{in_lake[1]}"))

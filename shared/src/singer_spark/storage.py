@@ -80,6 +80,22 @@ class Storage:
         with self._told("write", path):
             self.files.replace(path, data)
 
+    def exchange(self, path: str, seen: bytes | None, data: bytes) -> bool:
+        """Writes an object over the very content that was seen, None for nothing.
+
+        Returns:
+            True when it stands with `data` (also if an earlier answer got lost); False when something else
+            was written meanwhile.
+        """
+        if seen == data:
+            return True
+        with self._told("write", path):
+            try:
+                self.files.exchange(path, seen, data)
+            except FileExistsError:
+                return self.read(path) == data
+            return True
+
     def move(self, source: str, target: str) -> None:
         """Moves a file without reading it; done already when only the target is there."""
         with self._told("move", f"{source} to {target}"):

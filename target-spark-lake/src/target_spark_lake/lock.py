@@ -133,7 +133,10 @@ class RunLock:
     def _write(self, *, released: bool) -> None:
         with self._writing:
             self.entry = replace(self.entry, beat=datetime.now(UTC), released=released)
-            self._storage.replace(_path(self._layout, self.entry.generation), encode(self.entry.to_body()))
+            path = _path(self._layout, self.entry.generation)
+            seen = self._storage.read(path)
+            if seen is not None:  # else a later holder removed it: it must not come back
+                self._storage.exchange(path, seen, encode(self.entry.to_body()))
 
 
 def newest_entry(storage: Storage, layout: Layout) -> LockEntry | None:

@@ -137,7 +137,6 @@ class PipelineRun:
         entry = self._decide(commit)
         try:
             published = publish(self.storage, self.layout, self._store, entry, self._lock.ensure_held)
-            self.storage.delete_all(self.layout.staging(self.run_id))
         except (StorageError, LockedError) as error:
             raise StorageError(
                 f"run {self.run_id} is committed, but not all of it is published yet: the next run, or `spark-lake "
@@ -205,6 +204,7 @@ class PipelineRun:
     def _end(self, entry: RunEntry) -> None:
         """Tidies up after a success; a failure here changes nothing about it."""
         try:
+            self.storage.delete_all(self.layout.staging(self.run_id))
             journal.prune(self.storage, self.layout, self.recovery.decided, keep={entry.last_committed or ""})
             self._lock.release()
         except StorageError as failure:

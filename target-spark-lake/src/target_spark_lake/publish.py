@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from singer_spark.errors import StorageError
+from singer_spark.errors import LockedError, StorageError
 from target_spark_lake.journal import Plan, mark_published
 from target_spark_lake.table_record import write_record
 
@@ -44,13 +44,14 @@ def publish(
     plan = Plan.of(entry)
     _each(storage, lambda file: storage.move(file.staged, file.final), plan.publish)
     storage.flush(file.final for file in plan.publish)
-    # What follows writes over objects that a later run may have written: never after losing the lock.
+    # Seen first, held then, written last: once another process took over, what was seen no longer stands.
+    records = {path: storage.read(path) for path in plan.tables}
+    state = None if entry.state is None else store.content()
     ensure_held()
     _each(storage, storage.delete, plan.retire)
-    for path, record in plan.tables.items():
-        write_record(storage, path, record)
-    if entry.state is not None:
-        store.write(entry.state)
+    written = all(write_record(storage, path, record, records[path]) for path, record in plan.tables.items())
+    if not written or (entry.state is not None and not store.write(entry.state, state)):
+        raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
     return mark_published(storage, layout, entry)
 
 

@@ -66,9 +66,12 @@ def read_record(storage: Storage, path: str) -> TableRecord | None:
     return None if data is None else TableRecord.from_body(decode(data, path), path)
 
 
-def write_record(storage: Storage, path: str, record: TableRecord) -> None:
-    """Replaces a record; only the table's owner may, and only as part of a commit."""
-    storage.replace(path, encode(record.to_body()))
+def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
+    """Replaces the record that was seen; False when someone else wrote meanwhile.
+
+    Only the table's owner may, and only as part of a commit.
+    """
+    return storage.exchange(path, seen, encode(record.to_body()))
 
 
 def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> None:
