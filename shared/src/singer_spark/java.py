@@ -129,7 +129,8 @@ def _with_launcher(java: Java) -> Path:
     made_from = [str(java.executable), LAUNCHER, *([str(bundle), str(bundle.stat().st_mtime_ns)] if bundle else [])]
     digest = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:12]
     try:
-        home = _cache_folder() / f"{java.version}-{digest}"
+        home = cache_folder() / "java" / f"{java.version}-{digest}"
+        home.parent.mkdir(parents=True, exist_ok=True)
         if not (home / "bin" / "java").exists():
             _make_home(home, java, bundle)
     except (OSError, RuntimeError) as error:
@@ -139,11 +140,10 @@ def _with_launcher(java: Java) -> Path:
     return home
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """The folder in the user's cache for all that is made once and kept: under `XDG_CACHE_HOME`, else `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "spark-lake" / "java"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return (Path(base) if base else Path.home() / ".cache") / "spark-lake"
 
 
 def _make_home(home: Path, java: Java, bundle: Path | None) -> None:

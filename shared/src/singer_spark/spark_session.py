@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from singer_spark import class_archive
 from singer_spark.errors import ConfigurationError
 from singer_spark.java import find_java_home
 
@@ -143,17 +144,21 @@ def stop_session() -> None:
 
 def _prepare_environment(options: SparkOptions) -> None:
     """What must be set before the JVM starts: which Java, its memory, its class path, its logging."""
-    os.environ["JAVA_HOME"] = str(find_java_home())
+    java_home = find_java_home()
+    os.environ["JAVA_HOME"] = str(java_home)
     os.environ.pop("SPARK_HOME", None)
     os.environ.pop("_JAVA_OPTIONS", None)
     conf = session_conf(options)
     logging = Path(tempfile.mkdtemp(prefix="spark-lake-")) / "log4j2.properties"
     logging.write_text(LOGGING.format(level=options.log_level.lower()))
-    java_options = f"{conf['spark.driver.extraJavaOptions']} -Dlog4j2.configurationFile={logging.as_uri()}"
+    java_options = " ".join(
+        [
+            conf["spark.driver.extraJavaOptions"],
+            f"-Dlog4j2.configurationFile={logging.as_uri()}",
+            *class_archive.java_options(java_home),
+        ]
+    )
     arguments = ["--driver-memory", conf["spark.driver.memory"], "--driver-java-options", java_options]
-    if options.jars:
-        # A driver on the class path is known to DriverManager; executors get it by spark.jars.
-        arguments += ["--driver-class-path", ":".join(options.jars)]
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*(f"'{word}'" for word in arguments), "pyspark-shell"])
 
 
