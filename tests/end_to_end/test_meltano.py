@@ -160,7 +160,8 @@ def test_meltano_yml_has_every_setting_that_the_program_has(kind: str, program: 
         schema = properties[name]
         (json_type,) = {schema["type"]} if isinstance(schema["type"], str) else set(schema["type"]) - {"null"}
         assert setting.get("kind") in KINDS[json_type], name
-        assert setting.get("value") == schema.get("default"), name
+        default = schema.get("default")
+        assert setting.get("value") == (None if default in ([], {}) else default), name
         assert not schema.get("secret") or setting.get("sensitive"), name
         if setting.get("kind") == "options":
             assert [option["value"] for option in setting["options"]] == [v for v in schema["enum"] if v], name

@@ -40,7 +40,7 @@ def test_the_pipe_runs_from_any_folder_with_no_variable_set(tmp_path: Path) -> N
     (tmp_path / "target.json").write_text(json.dumps({"bucket": "lake", "pipeline": "shop"}))
     pipe = f"'{BIN}/tap-spark-jdbc' --config tap.json | '{BIN}/target-spark-lake' --config target.json"
     done = subprocess.run(
-        ["/bin/sh", "-c", pipe],
+        ["/bin/bash", "-o", "pipefail", "-c", pipe],
         cwd=tmp_path,
         env={},
         capture_output=True,
