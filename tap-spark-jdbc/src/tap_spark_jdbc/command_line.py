@@ -45,12 +45,18 @@ def command(**options: Any) -> None:
     """Chooses what to do."""
     from tap_spark_jdbc.tap import TapSparkJdbc
 
-    if options["version"]:
-        TapSparkJdbc.print_version()
-    elif options["about"]:
-        TapSparkJdbc.print_about(options["about_format"])
-    else:
-        _run(options)
+    try:
+        if options["version"]:
+            TapSparkJdbc.print_version()
+        elif options["about"]:
+            TapSparkJdbc.print_about(options["about_format"])
+        else:
+            _run(options)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        # What is still buffered can't go anywhere: the interpreter would complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SourceError("nobody reads standard output any more; look at why the target ended") from error
 
 
 def main() -> None:
@@ -66,10 +72,6 @@ def main() -> None:
 def _guarded() -> int:
     try:
         command.main(standalone_mode=False)
-    except BrokenPipeError as error:
-        # What is still buffered can't go anywhere: the interpreter would complain about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SourceError("nobody reads standard output any more; look at why the target ended") from error
     except click.ClickException as error:
         raise ConfigurationError(error.format_message()) from error
     return 0
@@ -107,7 +109,6 @@ def _run(options: dict[str, Any]) -> None:
             tap.run()
     finally:
         tap.progress.stop()
-        sys.stdout.flush()
 
 
 def _opening(options: dict[str, Any], config: dict[str, Any]) -> Any:

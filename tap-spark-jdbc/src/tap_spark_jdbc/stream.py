@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,11 @@ class JdbcStream(Stream):
         """Whether records leave as they are rendered; stream maps and flattening need them one by one."""
         maps = self.stream_maps
         return len(maps) == 1 and type(maps[0]) is SameRecordTransform and not maps[0].flattening_enabled
+
+    def log(self, message: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
+        """Logs what the SDK says, but for errors: the command line tells those, once."""
+        if level < logging.ERROR:
+            super().log(message, *args, level=level, **kwargs)
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
         """The records one by one, for stream maps, flattening and batches of the SDK."""

@@ -1,0 +1,198 @@
+"""The command: what it prints, how it fails, how it stops."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TABLE = "create table t (id integer primary key, v text); insert into t values (1, 'one'), (2, 'two');"
+MANY = """
+    create table t (id integer primary key, v text);
+    insert into t with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000)
+      select i, printf('%0100d', i) from n;
+"""
+
+
+def imports_of(arguments):
+    """Which modules a run of the command has loaded at its end."""
+    program = (
+        "import sys, atexit; sys.argv[0] = 'tap-spark-jdbc';"
+        "atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr));"
+        "from tap_spark_jdbc.tap import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    return done, done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"]])
+def test_what_needs_no_database_starts_no_spark(flags):
+    done, loaded = imports_of(flags)
+
+    assert (done.returncode, loaded) == (0, "False")
+    assert "tap-spark-jdbc" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "told"),
+    [
+        ('{"jdbc_url": "jdbc:sqlite:x.db", "n_jobs": "many", "tabels": []}', None, ["n_jobs", "tabels"]),
+        ('{"jdbc_url": ', None, ["config.json, line 1, column 14"]),
+        ('["jdbc:sqlite:x.db"]', None, ["must hold a JSON object"]),
+        ("{}", None, ["jdbc_url"]),
+        ('{"jdbc_url": "jdbc:sqlite:x.db", "incremental_tables": ["t"]}', None, ["incremental_tables"]),
+        ('{"jdbc_url": "jdbc:sqlite:x.db"}', '{"bookmarks":\n {"t": }}', ["state.json, line 2, column 8"]),
+        ('{"jdbc_url": "jdbc:sqlite:x.db"}', '{"bookmarks": {"t": 3}}', ["state.json", "bookmarks"]),
+    ],
+)
+def test_bad_configs_and_states_are_one_line_without_spark(tmp_path, config, state, told):
+    (tmp_path / "config.json").write_text(config)
+    flags = ["--config", str(tmp_path / "config.json")]
+    if state:
+        (tmp_path / "state.json").write_text(state)
+        flags += ["--state", str(tmp_path / "state.json")]
+
+    done, loaded = imports_of(flags)
+
+    assert (done.returncode, done.stdout, loaded) == (1, "", "False")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("tap-spark-jdbc: ")]
+    assert len(lines) == 1
+    assert all(text in lines[0] for text in told)
+
+
+def test_a_database_that_refuses_is_one_line_without_secrets(postgres):
+    tap, _ = postgres("create table t (id integer primary key)")
+    good = dict(tap.config)
+
+    tap.config = {**good, "password": "a-very-wrong-secret"}
+    wrong_password = tap.run()
+    assert "password authentication failed" in wrong_password.failed()
+    assert "a-very-wrong-secret" not in wrong_password.errors
+
+    tap.config = {**good, "jdbc_url": "jdbc:postgresql://127.0.0.1:1/nothing"}
+    assert "127.0.0.1:1" in tap.run().failed()
+
+    tap.config = {**good, "incremental_tables": ["public.unknown:id:integer"]}
+    assert "unknown" in tap.run().failed()
+
+    tap.config = good
+    broken = tap.run(state={"bookmarks": {"public-t": {"replication_key_value": "x"}}})
+    assert broken.succeeded().records("public-t") == []
+
+
+def test_a_bookmark_that_is_no_value_of_the_key_is_an_error(sqlite):
+    tap, _ = sqlite(TABLE, incremental_tables=["t:id:integer"])
+
+    assert "stream t" in tap.run(state={"bookmarks": {"t": {"replication_key_value": "yesterday"}}}).failed()
+    by_hand = tap.run(state={"bookmarks": {"t": {"replication_key_value": 2}}}).succeeded()
+    assert [record["id"] for record in by_hand.records("t")] == [2]
+
+
+def test_discover_select_dry_run_and_test(sqlite):
+    tap, _ = sqlite(TABLE + "create table other (id integer primary key);", incremental_tables=["t:id:integer"])
+
+    discovered = tap.run("--discover")
+    assert discovered.code == 0
+    catalog = json.loads(discovered.output)
+    assert {stream["tap_stream_id"] for stream in catalog["streams"]} == {"t", "other"}
+
+    for stream in catalog["streams"]:
+        for entry in stream["metadata"]:
+            if entry["breadcrumb"] == ["properties", "v"] or (not entry["breadcrumb"] and stream["stream"] == "other"):
+                entry["metadata"]["selected"] = False
+    path = tap.folder / "catalog.json"
+    path.write_text(json.dumps(catalog))
+    run = tap.run("--catalog", str(path)).succeeded()
+    assert run.records("t") == [{"id": 1}, {"id": 2}]
+    assert list(run.schema("t")["schema"]["properties"]) == ["id"]
+    assert not run.records("other")
+
+    planned = tap.run("--dry-run")
+    text = planned.output.decode()
+    assert planned.code == 0
+    assert "stream t: INCREMENTAL by id, from the beginning to 2" in text
+    assert 'FROM "t"' in text
+
+    sample = tap.run("--test")
+    assert sample.code == 0
+    assert len(sample.records("t")) == len([each for each in sample.messages if each["type"] == "RECORD"]) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_run_without_a_last_state(sqlite, number):
+    tap, _ = sqlite(MANY, slice_rows=5000)
+    with subprocess.Popen(tap.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        output = process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
+        java = children(process.pid)
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 128 + number, errors.decode()
+    assert b'"RECORD"' in output
+    assert b'"final":true' not in output + rest
+    assert b"Traceback" not in errors
+    assert java
+    assert gone(java)
+
+
+def test_a_closed_standard_output_is_one_line_and_leaves_no_jvm(sqlite):
+    tap, _ = sqlite(MANY, slice_rows=5000)
+    with subprocess.Popen(tap.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.readline()
+        process.stdout.readline()
+        java = children(process.pid)
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+        process.wait(60)
+
+    assert process.returncode == 1
+    assert errors.strip().splitlines()[-1].startswith("tap-spark-jdbc: nobody reads standard output")
+    assert "Traceback" not in errors
+    assert java
+    assert gone(java)
+
+
+def test_a_killed_tap_leaves_no_jvm(sqlite):
+    tap, _ = sqlite(MANY, slice_rows=5000)
+    with subprocess.Popen(tap.command(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        process.stdout.readline()
+        process.stdout.readline()
+        java = children(process.pid)
+        process.kill()
+        process.communicate(timeout=60)
+
+    assert java
+    assert gone(java)
+
+
+def children(pid):
+    """Processes below this one that run Java."""
+    found, frontier = [], [pid]
+    while frontier:
+        parent = frontier.pop()
+        process = Path(f"/proc/{parent}")
+        frontier += [int(child) for child in (process / f"task/{parent}/children").read_text().split()]
+        if (process / "exe").readlink().name == "java":
+            found.append(parent)
+    return found
+
+
+def gone(pids, within=30):
+    """Whether the processes end in time."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not [pid for pid in pids if alive(pid)]:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
