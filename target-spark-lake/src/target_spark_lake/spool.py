@@ -64,7 +64,9 @@ class SpooledBatch:
         wanted = line.rstrip(b"\n")
         with self.path.open("rb") as lines:
             index = next((index for index, each in enumerate(lines) if each.rstrip(b"\n") == wanted), None)
-        for first, rows in self._segments if index is not None else ():
+        if index is None:
+            return None
+        for first, rows in self._segments:
             if index < rows:
                 return first + index
             index -= rows

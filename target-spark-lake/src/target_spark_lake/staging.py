@@ -176,9 +176,14 @@ def _is_suspect(plan: BatchPlan, first: Column) -> Column:
     if plan.check is not None:
         reasons += [record.getField(name).isNull() for name in plan.check.present]
         reasons += [_is_beyond(record.getField(limit.column), limit) for limit in plan.check.limits]
-        reasons.append(F.contains(value, F.lit("\\u")) & F.rlike(value, F.lit(plan.check.escapes)))
-        reasons.append(F.rlike(value, F.lit(plan.check.pattern)))
+        reasons.append(_looks_wrong(plan.check, value))
     return reduce(or_, reasons)
+
+
+def _looks_wrong(check: RecordCheck, value: Column) -> Column:
+    escapes = F.contains(value, F.lit("\\u")) & F.rlike(value, F.lit(check.escapes))
+    wrong = F.rlike(value, F.lit(check.wrong)) | escapes
+    return wrong if check.right is None else ~F.rlike(value, F.lit(check.right)) & wrong
 
 
 def _is_beyond(column: Column, limit: Limit) -> Column:

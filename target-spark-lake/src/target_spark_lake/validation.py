@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from singer_sdk.exceptions import MissingKeyPropertiesError
 
 from singer_spark.errors import ProtocolError, RecordError
-from singer_spark.schema_mapping import json_types, single_branch
+from singer_spark.schema_mapping import json_types
 from singer_spark.sql_type import annotated_type
 from target_spark_lake.exact_json import from_json, to_json
 from target_spark_lake.lake_value import UnholdableError, lake_value
-from target_spark_lake.record_check import FLOATING, NON_FINITE, plain_union
+from target_spark_lake.value_patterns import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -123,8 +123,8 @@ def draft7(schema: JSON) -> Validator:
     formats = FormatChecker(Draft7Validator.FORMAT_CHECKER.checkers)
     formats.checkers = {**Draft7Validator.FORMAT_CHECKER.checkers, "date-time": (_is_moment, ValueError)}
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
-    validator: Validator = extend(Draft7Validator, type_checker=types)(exact, format_checker=formats)
-    return validator
+    checked: type[Validator] = extend(Draft7Validator, type_checker=types)  # type: ignore[no-untyped-call]
+    return checked(exact, format_checker=formats)
 
 
 def _as_draft7(schema: Any) -> Any:
@@ -133,14 +133,13 @@ def _as_draft7(schema: Any) -> Any:
         return [_as_draft7(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    if "type" not in schema and "anyOf" in schema:
-        schema = plain_union(dict(schema))
+    branch = plain_branch(dict(schema))
+    schema = branch if "type" not in schema and "type" in branch else schema
     kept = {
         name: _as_draft7(value)
         for name, value in schema.items()
         if not (name.startswith("exclusiveM") and value is True)
     }
-    branch = single_branch(dict(schema))
     sql = annotated_type(branch)
     if json_types(branch) == {"number"} and sql is not None and sql.name in FLOATING:
         return {"anyOf": [kept, {"enum": list(NON_FINITE)}]}

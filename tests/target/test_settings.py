@@ -1,0 +1,122 @@
+"""The target's settings: all problems at once, nothing silently ignored, no secret shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.errors import ConfigurationError, redact
+from target_spark_lake.meltano_pipeline import pipeline_under_meltano
+from target_spark_lake.settings import PROPERTIES, TargetSettings
+
+LEAST = {"bucket": "lake", "pipeline": "p"}
+CONTRACT = {
+    *("bucket", "path", "pipeline", "format", "load_method", "hard_delete", "max_deletes_percent", "stream_options"),
+    *("compression", "target_file_mb", "add_record_metadata", "validate_records", "on_invalid_record"),
+    *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
+    *("storage_options", "spark"),
+}
+
+
+def test_every_setting_is_there_with_its_description_and_the_default_that_the_code_has() -> None:
+    assert set(PROPERTIES) == CONTRACT
+    assert all(each["description"] for each in PROPERTIES.values())
+    settings = TargetSettings.from_config(LEAST)
+    for name, schema in PROPERTIES.items():
+        if "default" in schema:
+            assert getattr(settings, name) == schema["default"], name
+
+
+def test_every_bad_setting_is_named_at_once() -> None:
+    config = {
+        "format": "csv",
+        "target_file_mb": 0,
+        "stream_options": {"a*": {"loadmethod": "upsert"}},
+        "load_method": "upsert",
+        "spark": {"memory": 1},
+    }
+    with pytest.raises(ConfigurationError) as raised:
+        TargetSettings.from_config(config)
+    for name in ("bucket", "pipeline", "format", "target_file_mb", "loadmethod", "load_method", "memory"):
+        assert name in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"format": "delta"},
+        {"load_method": "append-dedup"},
+        {"on_invalid_record": "quarantine"},
+        {"schema_evolution": "freeze"},
+        {"state_backend": {"uri": "sqlite:///x.db"}},
+        {"stream_options": {"a": {"load_method": "upsert"}}},
+        {"stream_options": {"a": {"partition_by": ["day"]}}},
+    ],
+)
+def test_what_no_code_stands_behind_yet_is_refused_and_not_ignored(config: dict) -> None:
+    with pytest.raises(ConfigurationError, match="not available yet"):
+        TargetSettings.from_config({**LEAST, **config})
+
+
+def test_options_of_a_stream_are_those_of_all_patterns_that_match_a_later_one_wins() -> None:
+    options = {"public-*": {"load_method": "overwrite", "key_properties": ["id"]}, "*orders": {"path": "o"}}
+    settings = TargetSettings.from_config(
+        {**LEAST, "stream_options": {**options, "public-orders": {"load_method": "append-only"}}}
+    )
+    assert settings.options_of("public-orders").load_method == "append-only"
+    assert settings.options_of("public-orders").key_properties == ("id",)
+    assert settings.options_of("public-orders").path == "o"
+    assert settings.options_of("public-items").load_method == "overwrite"
+    assert settings.options_of("other").load_method is None
+
+
+def test_dotted_names_that_meltano_made_nested_are_names_again() -> None:
+    nested = {"conf": {"spark": {"sql": {"shuffle": {"partitions": 4}}, "ui": {"enabled": True}}, "spark.x": "1"}}
+    settings = TargetSettings.from_config({**LEAST, "spark": nested})
+    assert settings.spark.conf == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true", "spark.x": "1"}
+
+
+def test_secrets_of_the_storage_are_hidden_everywhere() -> None:
+    options = {"key": "AKIA-topsecret", "client_kwargs": {"aws_secret_access_key": "verysecret!"}}
+    settings = TargetSettings.from_config({**LEAST, "storage_options": options})
+    assert "topsecret" not in repr(settings)
+    assert redact("a AKIA-topsecret b verysecret! c") == "a ***** b ***** c"
+    with pytest.raises(ConfigurationError) as raised:
+        TargetSettings.from_config({**LEAST, "storage_options": "hunter2-secret"})
+    assert "hunter2" not in str(raised.value)
+
+
+RUN = {
+    "MELTANO_EXTRACTOR_NAME": "tap-spark-jdbc",
+    "MELTANO_LOADER_NAME": "target-spark-lake",
+    "MELTANO_ENVIRONMENT": "dev",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "pipeline"),
+    [
+        ({}, [], None),
+        ({"MELTANO_LOADER_NAME": "target-spark-lake", "MELTANO_ENVIRONMENT": "dev"}, [], None),
+        (RUN, ["meltano", "run"], "dev.tap-spark-jdbc-to-target-spark-lake"),
+        (RUN, ["meltano", "run", "--state-id-suffix", "x"], "dev.tap-spark-jdbc-to-target-spark-lake.x"),
+        (RUN, ["meltano", "run", "--state-id-suffix=y"], "dev.tap-spark-jdbc-to-target-spark-lake.y"),
+        ({**RUN, "MELTANO_RUN_STATE_ID_SUFFIX": "z"}, [], "dev.tap-spark-jdbc-to-target-spark-lake.z"),
+        ({**RUN, "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json", "MELTANO_STATE_ID": "s:1"}, [], "s.1"),
+        ({**RUN, "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json"}, ["meltano", "el", "--state-id=t"], "t"),
+        ({**RUN, "SINGER_SDK_LOG_CONFIG": "/p/.meltano/run/elt/a/b/c.json"}, [], None),
+    ],
+)
+def test_the_pipeline_under_meltano_is_its_state_id(environ: dict, arguments: list[str], pipeline: str | None) -> None:
+    assert pipeline_under_meltano(environ, arguments) == pipeline
+
+
+def test_a_state_id_suffix_of_the_meltano_environment_counts(tmp_path) -> None:
+    (tmp_path / "meltano.yml").write_text("environments:\n- name: dev\n  state_id_suffix: ${TEAM}-1\n")
+    environ = {**RUN, "MELTANO_PROJECT_ROOT": str(tmp_path), "TEAM": "blue"}
+    assert pipeline_under_meltano(environ, []) == "dev.tap-spark-jdbc-to-target-spark-lake.blue-1"
+
+
+def test_a_config_without_pipeline_takes_the_default_and_one_with_it_keeps_its_own() -> None:
+    assert TargetSettings.from_config({"bucket": "b"}, default_pipeline="d").pipeline == "d"
+    assert TargetSettings.from_config(LEAST, default_pipeline="d").pipeline == "p"
