@@ -1,0 +1,159 @@
+"""The command `spark-lake`, for the person who runs pipelines: look at runs and states, finish or undo dead runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, run_command_line
+from singer_spark.state_store import BucketState
+from singer_spark.storage import Storage
+from target_spark_lake import run_reports
+from target_spark_lake.layout import Layout
+from target_spark_lake.recovery import free
+from target_spark_lake.settings import TargetSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+PROGRAM = "spark-lake"
+JSON = dict[str, Any]
+
+
+def main() -> None:
+    """Runs the command and leaves the process."""
+    run_command_line(lambda: command(sys.argv[1:]), PROGRAM)
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Runs one command.
+
+    Args:
+        arguments: The words after `spark-lake`.
+
+    Returns:
+        The exit code.
+    """
+    chosen = _parser().parse_args(arguments)
+    settings = TargetSettings.from_config(_config(chosen.config), default_pipeline=chosen.pipeline)
+    pipeline = chosen.pipeline or settings.pipeline
+    storage = Storage(settings.bucket, settings.storage_options)
+    layout = Layout(pipeline, settings.path)
+    store = BucketState(storage, layout.state)
+    match chosen.command:
+        case "runs":
+            _show(run_reports.runs(storage, layout), _runs_table, as_json=chosen.json)
+        case "state show":
+            _show(run_reports.state_now(storage, layout, store), _state_table, as_json=chosen.json)
+        case "state history":
+            _show(run_reports.state_history(storage, layout), _history_table, as_json=chosen.json)
+        case _:
+            force = getattr(chosen, "force", False)
+            done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
+            report = {"pipeline": pipeline, "finished": done.finished, "rolled_back": list(done.rolled_back)}
+            _show(report, _recovery_text, as_json=chosen.json)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--config", action="append", required=True, metavar="FILE", help="config of the target")
+    shared.add_argument("--pipeline", help="another pipeline than the config's")
+    shared.add_argument("--json", action="store_true", help="for programs")
+    shared.add_argument("--log-level", default="info", help="debug shows the trace of an error")
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(group: Any, name: str, text: str, whole: str | None = None) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = group.add_parser(name, parents=[shared], help=text, description=text)
+        made.set_defaults(command=whole or name)
+        return made
+
+    add(commands, "runs", "the pipeline's runs, newest first")
+    state = commands.add_parser("state", help="the pipeline's saved state").add_subparsers(required=True)
+    add(state, "show", "the state that the next run starts from", "state show")
+    add(state, "history", "each state with the run that saved it, newest first", "state history")
+    add(commands, "recover", "finish or undo what a dead run left")
+    unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
+    unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
+    return parser
+
+
+def _config(files: Sequence[str]) -> JSON:
+    merged: JSON = {}
+    for file in files:
+        try:
+            value = json.loads(Path(file).expanduser().read_text())
+        except OSError as error:
+            raise ConfigurationError(f"can't read config {file}: {error.strerror}") from error
+        except ValueError as error:
+            raise ConfigurationError(f"config {file} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"config {file} is not a JSON object")
+        merged |= value
+    return merged
+
+
+def _show(value: Any, table: Any, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(value, indent=2))
+        return
+    from rich.console import Console
+
+    Console().print(table(value))
+
+
+def _table(rows: Sequence[Sequence[object]], *columns: str) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    return table
+
+
+def _runs_table(reports: list[JSON]) -> RenderableType:
+    rows = [
+        (run["run_id"], run["started_at"], run["finished_at"], run["outcome"], _streams_text(run), run["error"])
+        for run in reports
+    ]
+    return _table(rows, "run", "started", "finished", "outcome", "streams", "error")
+
+
+def _streams_text(run: JSON) -> str:
+    return "\n".join(f"{name}: {stream['records']} records" for name, stream in run["streams"].items())
+
+
+def _state_table(state: JSON) -> RenderableType:
+    rows = [(stream, *_bookmark_cells(bookmark)) for stream, bookmark in state["bookmarks"].items()]
+    return _table(rows, "stream", "replication key", "value")
+
+
+def _history_table(history: list[JSON]) -> RenderableType:
+    rows = [
+        (saved["run_id"], saved["saved_at"], stream, *_bookmark_cells(bookmark))
+        for saved in history
+        for stream, bookmark in saved["bookmarks"].items()
+    ]
+    return _table(rows, "run", "saved", "stream", "replication key", "value")
+
+
+def _bookmark_cells(bookmark: Any) -> tuple[object, object]:
+    if isinstance(bookmark, dict) and "replication_key_value" in bookmark:
+        return bookmark.get("replication_key"), bookmark["replication_key_value"]
+    return None, json.dumps(bookmark)
+
+
+def _recovery_text(report: JSON) -> RenderableType:
+    from rich.text import Text
+
+    finished = f"finished run {report['finished']}" if report["finished"] else ""
+    undone = ", ".join(f"undid run {run_id}" for run_id in report["rolled_back"])
+    done = ", ".join(part for part in (finished, undone) if part) or "nothing was left to do"
+    return Text(f"Pipeline {report['pipeline']} is free: {done}.")

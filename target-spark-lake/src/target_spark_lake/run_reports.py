@@ -1,0 +1,93 @@
+"""What the bucket knows about a pipeline's runs and states, as plain values for people and programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.messages import timestamp_text
+from singer_spark.run_log import ABORTED, last_committed, read_entry, run_ids
+from singer_spark.state_store import committed_state, same_state
+from target_spark_lake.journal import FAILED
+from target_spark_lake.lock import newest_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from singer_spark.run_log import RunEntry
+    from singer_spark.state_store import StateStore
+    from singer_spark.storage import Storage
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.lock import LockEntry
+
+JSON = dict[str, Any]
+RUNNING = "running"
+
+
+def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
+    """All decided runs, newest first, each read when asked for."""
+    for run_id in run_ids(storage, layout.runs):
+        entry = read_entry(storage, layout.runs, run_id)
+        if entry is not None:
+            yield entry
+
+
+def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
+    """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
+    saved = committed_state(store, last_committed(storage, layout.runs))
+    source = None
+    if saved is not None:
+        newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)
+        source = newest if newest is not None and same_state(newest.state, saved.value) else None
+    return {
+        "pipeline": layout.pipeline,
+        "bookmarks": bookmarks(saved.value if saved else {}),
+        "updated_at": source.body["committed_at"] if source else None,
+        "run_id": source.run_id if source else None,
+    }
+
+
+def state_history(storage: Storage, layout: Layout) -> list[JSON]:
+    """Each state with the run that saved it, newest first."""
+    return [
+        {"run_id": entry.run_id, "saved_at": entry.body["committed_at"], "bookmarks": bookmarks(entry.state)}
+        for entry in entries(storage, layout)
+        if entry.state is not None
+    ]
+
+
+def bookmarks(state: JSON) -> JSON:
+    """The bookmarks of a state; of a foreign tap that has none, the state whole."""
+    value = state.get("bookmarks")
+    return value if isinstance(value, dict) else state
+
+
+def runs(storage: Storage, layout: Layout) -> list[JSON]:
+    """The report of each run, newest first; the one that holds the pipeline now is among them."""
+    reports = [
+        {
+            "run_id": entry.run_id,
+            "started_at": entry.body["started_at"],
+            "finished_at": entry.body["finished_at"],
+            "outcome": entry.body["outcome"],
+            "streams": {} if entry.phase == ABORTED else entry.body["streams"],
+            "error": entry.body["error"],
+        }
+        for entry in entries(storage, layout)
+    ]
+    lock = newest_entry(storage, layout)
+    if lock is not None and not lock.released and all(report["run_id"] != lock.run_id for report in reports):
+        reports.append(_undecided(lock))
+    return sorted(reports, key=lambda report: str(report["run_id"]), reverse=True)
+
+
+def _undecided(lock: LockEntry) -> JSON:
+    """A run without a journal: at work, or dead before its commit and not yet undone."""
+    held = lock.is_held()
+    return {
+        "run_id": lock.run_id,
+        "started_at": timestamp_text(lock.since),
+        "finished_at": None,
+        "outcome": RUNNING if held else FAILED,
+        "streams": {},
+        "error": None if held else f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up",
+    }
