@@ -1,0 +1,23 @@
+"""The documentation says what the programs do."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_of_settings_is_made_from_the_code() -> None:
+    made = runpy.run_path(str(DOCS / "generate_settings.py"))["page"]()
+    assert (DOCS / "settings.md").read_text(encoding="utf-8") == made
+    assert "| `jdbc_url` | string | required |" in made
+    assert "| `bucket` | string | required |" in made
+
+
+def test_every_link_between_the_pages_leads_somewhere() -> None:
+    pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text())]
+    assert len(links) > 5
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
