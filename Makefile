@@ -55,6 +55,7 @@ lock: | $(UV)
 	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements.lock
 	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation $(PACKAGES:%=--editable ./%)
 	@$(PYTHON) -m tap_spark_jdbc.drivers $(DRIVERS)
+	@$(PYTHON) -m singer_spark.class_archive || echo "Spark starts without an archive of its classes: slower, else the same" >&2
 	@touch $@
 
 # meltano.yml reads this shop; `make demo` makes it anew.

@@ -158,6 +158,12 @@ def test_spark_queries_derby_and_writes_parquet_on_the_packaged_java(tmp_path: P
     assert int(protocols) >= 2
 
 
+def test_the_packaged_java_starts_from_an_archive_of_its_classes() -> None:
+    java = find_java_home() / "bin/java"
+    done = subprocess.run([java, "-Xshare:on", "-Xlog:cds", "-version"], capture_output=True, text=True, check=True)
+    assert str(java.parent.parent / "classes.jsa") in done.stdout
+
+
 def test_the_packaged_java_trusts_the_authorities_of_the_machine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
