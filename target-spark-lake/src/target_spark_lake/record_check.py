@@ -92,7 +92,7 @@ def _wrong(properties: JSON, *, closed: bool) -> str:
     for name, each in _all_properties(properties):
         if rule := _rule(each):
             rules.setdefault(rule, []).append(name)
-    sites = [f'(?:{alternatives(names)})"\\s*:\\s*{rule}' for rule, names in sorted(rules.items())]
+    sites = [f'(?:{alternatives(names)})"\\s*:\\s*+{rule}' for rule, names in sorted(rules.items())]
     if closed:
         sites.append(f'(?!(?:{alternatives([*properties, *_ENVELOPE])})"\\s*:)[^"\\\\]*"\\s*:')
     # The parser gets the line as the only element of an array: a line that ends so could have closed it.

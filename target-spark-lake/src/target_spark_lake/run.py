@@ -149,6 +149,9 @@ class LoadRun:
         """Nothing of this run happened; never raises."""
         self._pool.abandon()
         self._progress.stop()
+        for sink in self._sinks.values():
+            if sink.batch is not None:
+                sink.batch.remove()
         self._run.fail(error)
         self._clean()
 

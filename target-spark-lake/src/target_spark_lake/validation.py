@@ -120,8 +120,10 @@ def draft7(schema: JSON) -> Validator:
         return is_number(_, value) and value == int(value)
 
     types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine("integer", is_integer)
-    formats = FormatChecker(Draft7Validator.FORMAT_CHECKER.checkers)
-    formats.checkers = {**Draft7Validator.FORMAT_CHECKER.checkers, "date-time": (_is_moment, ValueError)}
+    # Draft 7 has no uuid yet, but taps write it.
+    known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
+    formats = FormatChecker(formats=())
+    formats.checkers = {**known, "date-time": (_is_moment, ValueError)}
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
     checked: type[Validator] = extend(Draft7Validator, type_checker=types)  # type: ignore[no-untyped-call]
     return checked(exact, format_checker=formats)
