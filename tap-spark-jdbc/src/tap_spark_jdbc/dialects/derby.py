@@ -17,7 +17,7 @@ _RULES = (
     TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
     TypeRule("date", "DATE", "CAST({c} AS CHAR(10))", cast_text=True),
     TypeRule("time", "TIME", "CAST({c} AS CHAR(8))"),
-    TypeRule("timestamp", "TIMESTAMP", "CAST({c} AS CHAR(29))", cast_text=True),
+    TypeRule("timestamp", "TIMESTAMP", "CAST({c} AS VARCHAR(29))", cast_text=True),
     TypeRule(r".*for bit data.*", "VARBINARY", read_as="BINARY"),
     TypeRule(r"blob.*", "VARBINARY", read_as="BINARY"),
     TypeRule(r"char\((?P<p>\d+)\)", "CHAR({p})"),

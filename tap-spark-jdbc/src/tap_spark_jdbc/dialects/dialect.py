@@ -177,7 +177,7 @@ class Dialect:
 
 def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
     """How the error begins that a value raises which can't be read exactly."""
-    text = f"column {name} ({native_type}) holds a value that {sql_type} can't hold, set its type_overrides to text: "
+    text = f"column {name} ({native_type}) holds a value that is no {sql_type}, set its type_overrides to text: "
     # A name may look like a template's slot.
     return text.replace("{", "{ ")
 

@@ -10,7 +10,10 @@ from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
 
 _REFUSE = "json_extract('{}', {complaint} || quote({c}))"
 # The shortest text that reads back as the same number: CAST alone stops at 15 digits.
-_REAL_TEXT = "CASE WHEN CAST(CAST({c} AS TEXT) AS REAL) = {c} THEN CAST({c} AS TEXT) ELSE printf('%!.17g', {c}) END"
+_REAL_TEXT = (
+    "CASE WHEN CAST(CAST({c} AS TEXT) AS REAL) = {c} THEN CAST({c} AS TEXT) "
+    "WHEN CAST(printf('%!.16g', {c}) AS REAL) = {c} THEN printf('%!.16g', {c}) ELSE printf('%!.17g', {c}) END"
+)
 
 
 def _by_type(*cases: tuple[str, str]) -> str:

@@ -1,0 +1,143 @@
+"""SQLite's columns hold anything: each value is read exactly as its column's type, or is a loud error."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tap.opened import discovered, read
+from tap_spark_jdbc.dialects import overridden
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FITTING: dict[str, list[tuple[Any, str]]] = {
+    "integer": [(-(2**63), "-9223372036854775808"), (2**63 - 1, "9223372036854775807"), ("12", "12")],
+    "tinyint": [(300, "300")],
+    "real": [(0.1, "0.1"), (1 / 3, repr(1 / 3)), (5, "5.0"), (float("inf"), "inf"), (-1.7976931348623157e308, None)],
+    "decimal(10,2)": [(12.34, "12.34"), (0.1, "0.10"), (7, "7.00"), (-99999999.99, "-99999999.99")],
+    "decimal(20)": [(2**62, str(2**62)), (3.0, "3")],
+    "numeric": [(0.1, "0.1"), (1 / 3, repr(1 / 3)), (10**15, str(10**15)), ("1e2", "100")],
+    "boolean": [(0, "False"), (1, "True"), ("true", "True"), ("F", "False")],
+    "text": [("", ""), ("日本語 😀", None), (5, "5"), (0.5, "0.5"), ("it's", None)],
+    "varchar(20)": [("x" * 50, "x" * 50)],
+    "date": [("2024-02-29", "2024-02-29"), ("0001-01-01", "0001-01-01"), ("1582-10-10", "1582-10-10")],
+    "datetime": [
+        ("2025-01-20 15:30:00", "2025-01-20 15:30:00"),
+        ("2025-01-20T15:30:00.123456", "2025-01-20 15:30:00.123456"),
+        ("2025-01-20", "2025-01-20 00:00:00"),
+        ("1000-02-28 02:30", "1000-02-28 02:30:00"),
+        ("2025-01-20 15:30:00.123456000", "2025-01-20 15:30:00.123456"),
+    ],
+    "json": [('{"a":  1.10}', None)],
+    "": [("text", "text"), (5, "5"), (0.1, "0.1"), (1e300, "1.0e+300"), (b"\xff", "FF")],
+}
+MISFITS: dict[str, list[Any]] = {
+    "integer": ["abc", 1.5, b"12", ""],
+    "real": ["abc", b"1.5"],
+    "decimal(10,2)": [12.345, "abc", 123456789, b"1"],
+    "numeric": [b"1"],
+    "boolean": [2, "maybe", 0.5],
+    "text": [b"bytes"],
+    "blob": ["text", 5],
+    "date": ["2025-02-30", "2025-01-20 10:00", 1737331200, "20/01/2025"],
+    "datetime": ["2025-01-20 15:30:00.1234567", "2025-01-20 25:00:00", 1737331200000, "2025-01-20 15:30:00+02"],
+}
+
+
+class Source:
+    """One table t (id, v) in a file."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self.spark = spark
+        self.path = path
+        self.config = {"jdbc_url": f"jdbc:sqlite:{path}"}
+
+    def fill(self, declared: str, values: list[Any]) -> None:
+        self.path.unlink(missing_ok=True)
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute(f"create table t (id integer primary key, v {declared})")
+            connection.executemany("insert into t (v) values (?)", [(value,) for value in values])
+            connection.commit()
+
+    def values(self, override: str | None = None) -> list[Any]:
+        table = discovered(self.spark, self.config)["t"]
+        column = table.column("v")
+        column = column if override is None else overridden(column, override)
+        return [row[0] for row in read(self.spark, self.config, table, column, order="id")]
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> Source:
+    return Source(spark, tmp_path / "source.db")
+
+
+@pytest.mark.parametrize("declared", FITTING)
+def test_values_that_fit_survive(source: Source, declared: str) -> None:
+    source.fill(declared, [value for value, _ in FITTING[declared]] + [None])
+    expected = [str(value) if shown is None else shown for value, shown in FITTING[declared]]
+    assert [None if value is None else str(value) for value in source.values()] == [*expected, None]
+
+
+def test_bytes_survive(source: Source) -> None:
+    source.fill("blob", [b"", b"\x00\xff", b"x" * 5000, None])
+    assert [None if v is None else bytes(v) for v in source.values()] == [b"", b"\x00\xff", b"x" * 5000, None]
+
+
+@pytest.mark.parametrize(("declared", "value"), [(kind, value) for kind in MISFITS for value in MISFITS[kind]])
+def test_what_does_not_fit_is_a_loud_error_that_names_column_value_and_way_out(
+    source: Source, declared: str, value: Any
+) -> None:
+    source.fill(declared, [value])
+    with pytest.raises(Exception, match="column v") as caught:
+        source.values()
+    assert f"column v ({declared}) holds a value that is no ".lower() in str(caught.value).lower()
+    assert "type_overrides" in str(caught.value)
+    if isinstance(value, int | float | str):
+        assert str(value) in str(caught.value)
+
+
+def test_the_way_out_of_the_error_is_the_text(source: Source) -> None:
+    source.fill("integer", ["abc", 5, 1.5, b"\x01", None])
+    assert source.values("text") == ["abc", "5", "1.5", "01", None]
+
+
+def test_an_override_reads_seconds_of_a_datetime_column_as_numbers(source: Source) -> None:
+    source.fill("datetime", [1737331200, None])
+    assert source.values("bigint") == [1737331200, None]
+
+
+def test_a_value_that_looks_like_sql_stays_a_value(source: Source) -> None:
+    hostile = "'); drop table t; --"
+    source.fill("text", [hostile, "{c}", "{complaint}", "\\'"])
+    assert source.values() == [hostile, "{c}", "{complaint}", "\\'"]
+    source.fill("integer", [hostile])
+    with pytest.raises(Exception, match="column v") as caught:
+        source.values()
+    assert "drop table t" in str(caught.value)
+    assert source.values("text") == [hostile]
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(numbers=st.lists(st.floats(allow_nan=False), min_size=50, max_size=200))
+def test_every_double_survives(source: Source, numbers: list[float]) -> None:
+    source.fill("real", numbers)
+    with closing(sqlite3.connect(source.path)) as connection:
+        # SQLite keeps no negative zero.
+        kept = [repr(value) for (value,) in connection.execute("select v from t order by id")]
+    assert [repr(value) for value in source.values()] == kept
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cents=st.lists(st.integers(-(10**14), 10**14), min_size=50, max_size=200))
+def test_every_decimal_of_up_to_fifteen_digits_survives(source: Source, cents: list[int]) -> None:
+    amounts = [Decimal(each).scaleb(-2) for each in cents]
+    source.fill("decimal(20,2)", [float(amount) for amount in amounts])
+    assert source.values() == amounts
