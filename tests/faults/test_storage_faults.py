@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty
-from faults.small_lake import SmallLake, dead_process
+from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, dead_process
 from servers.s3 import S3
-from singer_spark.errors import SingerSparkError
+from singer_spark.errors import ConfigurationError, SingerSparkError
+from target_spark_lake.layout import Layout
+from target_spark_lake.pipeline_run import open_run
 from target_spark_lake.process import Process
 
 
@@ -35,19 +37,24 @@ def broken_sync(lake: SmallLake, nth: int, fault: str, dead: Process) -> bool:
     return True
 
 
+@pytest.mark.parametrize("runs_before", [0, 1])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(tmp_path: Path, dead: Process, fault: str) -> None:
+def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
+    tmp_path: Path, dead: Process, fault: str, runs_before: int
+) -> None:
     probe = SmallLake(f"{tmp_path}/probe", {})
-    probe.sync()
+    for _ in range(runs_before):
+        probe.sync()
     calls = calls_of_a_sync(probe)
     assert calls > 20
     for nth in range(1, calls + 1):
         lake = SmallLake(f"{tmp_path}/{nth}", {})
-        first = lake.sync()
+        for _ in range(runs_before):
+            lake.sync()
         broken_sync(lake, nth, fault, dead)
         lake.check_readers_see_committed_rows()
         committed = lake.committed_bound()
-        assert committed >= first
+        assert committed >= runs_before * STEP
         lake.check_exact(lake.sync())
         assert lake.published_bound() > committed
 
@@ -74,6 +81,19 @@ def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
         lake.check_readers_see_committed_rows()
         assert lake.committed_bound() >= committed
         lake.check_exact(lake.sync())
+
+
+def test_the_tables_that_a_dead_run_claimed_are_free_again_after_its_recovery(tmp_path: Path, dead: Process) -> None:
+    lake = SmallLake(str(tmp_path), {})
+    claims = frozenset({"create"})  # the lock, then a claim for each table, then the journal
+    with pytest.raises(Died):
+        lake.sync(lake.faulty_files(lambda files: Faulty(files, 3, DIE_AFTER, claims)), dead)
+    other = open_run(lake.storage(), Layout("another"), lock_ttl_seconds=NO_BEATS)
+    with pytest.raises(ConfigurationError, match="belongs to pipeline numbers"):
+        other.table_record("grows", "raw/grows")
+    open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("only recovered"))
+    assert other.table_record("grows", "raw/grows") is None
+    other.fail(RuntimeError("only looked"))
 
 
 def test_an_answer_lost_after_the_commit_still_ends_in_success(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from urllib.parse import quote
 from singer_spark.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from singer_spark.storage import Storage
 
 LAKE_FOLDER = ".dataspoc"
@@ -96,9 +98,15 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
         raise StorageError(f"{path} lacks {error}; restore it from a backup, or remove it") from error
 
 
-def last_committed(storage: Storage, runs: str) -> RunEntry | None:
-    """The newest committed run; two reads at most after any number of failed runs."""
-    for run_id in run_ids(storage, runs):
+def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = None) -> RunEntry | None:
+    """The newest committed run; two reads at most after any number of failed runs.
+
+    Args:
+        storage: The bucket.
+        runs: Folder of the journals.
+        decided: Ids of the runs, newest first, where they are known already.
+    """
+    for run_id in run_ids(storage, runs) if decided is None else decided:
         entry = read_entry(storage, runs, run_id)
         if entry is None:  # pruned while we looked
             continue

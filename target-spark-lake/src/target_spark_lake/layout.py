@@ -25,13 +25,12 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Refuses a data root that leaves the bucket or lies in the lake's own folder."""
-        parts = self.path.strip("/").split("/")
-        if ".." in parts or parts[0] == LAKE_FOLDER:
-            raise ConfigurationError(f"path '{self.path}' must be a folder inside the bucket, outside {LAKE_FOLDER}")
+        _check_root(self.path)
 
     def table(self, stream: str, path: str | None = None) -> str:
         """Folder of a stream's table, below the data root or below the stream's own `path`."""
         root = (self.path if path is None else path).strip("/")
+        _check_root(root)
         return "/".join(part for part in (root, folder_name(stream)) if part)
 
     def table_record(self, table: str) -> str:
@@ -75,3 +74,9 @@ class Layout:
         """Name of a published file: the run's id makes it one that is never used twice."""
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
         return f"{folder}/{run_id}-{number:05d}.{extension}"
+
+
+def _check_root(path: str) -> None:
+    parts = path.strip("/").split("/")
+    if ".." in parts or parts[0] == LAKE_FOLDER:
+        raise ConfigurationError(f"path '{path}' must be a folder inside the bucket, outside {LAKE_FOLDER}")

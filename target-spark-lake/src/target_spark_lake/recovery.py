@@ -47,7 +47,8 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) 
         LockedError: another process took the pipeline from this one meanwhile.
     """
     rolled_back = tuple(before.run_id for before in lock.earlier if _roll_back(storage, layout, before))
-    last = last_committed(storage, layout.runs)
+    decided = tuple(run_ids(storage, layout.runs))
+    last = last_committed(storage, layout.runs, decided)
     finished = None
     if last is not None and last.phase == COMMITTED:
         logger.info("Run %s had committed and died: publishing the rest of it.", last.run_id)
@@ -58,7 +59,7 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) 
     for before in lock.earlier:
         _release_claims(storage, layout, before)
     lock.forget_earlier()
-    return Recovery(last, finished, rolled_back, tuple(run_ids(storage, layout.runs)))
+    return Recovery(last, finished, rolled_back, decided)
 
 
 def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:

@@ -1,0 +1,39 @@
+"""Where things lie in a bucket, as the contract spells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from target_spark_lake.layout import Layout
+
+
+def test_the_places_of_a_pipeline() -> None:
+    layout = Layout("dev:orders")
+    assert layout.table("public-orders") == "raw/public-orders"
+    assert layout.table("public-orders", "curated/sales") == "curated/sales/public-orders"
+    assert layout.state == ".dataspoc/state/dev%3Aorders/state.json"
+    assert layout.journal("R1") == ".dataspoc/runs/dev%3Aorders/R1.json"
+    assert layout.rejected("R1", "a/b") == ".dataspoc/rejected/dev%3Aorders/R1/a%2Fb.jsonl"
+    assert layout.staging("R1", "a/b") == ".dataspoc/staging/runs/dev%3Aorders/R1/a%2Fb"
+    assert layout.table_record("raw/t") == ".dataspoc/tables/raw/t.json"
+
+
+def test_a_final_file_lies_in_its_table_or_partition_under_its_runs_name() -> None:
+    layout = Layout("p", "/data/")
+    assert layout.table("t") == "data/t"
+    assert layout.final_file("data/t", "", "R1", 7, "zstd.parquet") == "data/t/R1-00007.zstd.parquet"
+    assert layout.final_file("data/t", "day=1/", "R1", 1, "zstd.parquet") == "data/t/day=1/R1-00001.zstd.parquet"
+
+
+def test_no_pipeline_shares_a_folder_with_anything_else_in_staging() -> None:
+    for name in ("batches", "tmp", "runs"):
+        assert Layout(name).pipeline_staging == f".dataspoc/staging/runs/{name}"
+
+
+@pytest.mark.parametrize("path", ["../elsewhere", "a/../../b", ".dataspoc", ".dataspoc/runs/"])
+def test_a_data_root_outside_of_the_bucket_or_in_our_own_folder_is_refused(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="must be a folder inside the bucket"):
+        Layout("p", path)
+    with pytest.raises(ConfigurationError, match="must be a folder inside the bucket"):
+        Layout("p").table("t", path)
