@@ -2,12 +2,14 @@
 
 import sqlite3
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tap_spark_jdbc.slices import Range, Slice, cut, indexed_slices, split_slices
+from tap_spark_jdbc.stream_sql import range_condition
 
 
 class SqliteBounds:
@@ -34,12 +36,10 @@ class SqliteBounds:
 
 
 def where(column, within):
-    terms = [f"{column} IS NOT NULL"]
-    if within.lower is not None:
-        terms.append(f"{column} {'>' if within.after else '>='} {within.lower}")
-    if within.upper is not None:
-        terms.append(f"{column} {'<=' if within.closed else '<'} {within.upper}")
-    return " AND ".join(terms)
+    """The tap's own condition, over literals."""
+    edges = (within.lower, within.upper)
+    lower, upper = (None if value is None else SimpleNamespace(literal=str(value)) for value in edges)
+    return f"{column} IS NOT NULL AND {range_condition(column, Range(lower, upper, within.closed, within.after))}"
 
 
 def table(keys):

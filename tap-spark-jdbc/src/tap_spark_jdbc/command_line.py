@@ -172,6 +172,8 @@ def _end_jvm() -> None:
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return
+    # All is said; what still waits for an answer of the JVM would complain with traces.
+    logging.disable()
     process.terminate()
     try:
         process.wait(SECONDS_TO_CLEAN_UP)

@@ -116,7 +116,7 @@ class StreamSql:
 
 def range_condition(name: str, within: Range[Point]) -> str:
     """The condition that a column, whose quoted name this is, lies in a range."""
-    if within.lower is not None and within.lower == within.upper and within.closed:
+    if within.lower is not None and within.lower == within.upper and within.closed and not within.after:
         return f"{name} = {within.lower.literal}"
     terms = []
     if within.lower is not None:
