@@ -40,6 +40,7 @@ class Reading:
         becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of `sql_type`,
             or its text.
         problem: Why the column can't be read; None where it can.
+        typed: The column's values are all of one type; else only the user can say how they are ordered.
     """
 
     sql_type: SqlType
@@ -47,6 +48,7 @@ class Reading:
     read_as: str = "STRING"
     becomes: str = "{c}"
     problem: str | None = None
+    typed: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Column:
     @property
     def key_type(self) -> KeyType | None:
         """The natural key type; None where rows can't be ordered by the column (doubles, arrays, JSON)."""
-        return _KEY_TYPES.get(self.sql_type.name)
+        return _KEY_TYPES.get(self.sql_type.name) if self.reading.typed else None
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,13 @@ class Key:
             ValueError: rows can't be ordered by it, or its values can't be of that key type.
         """
         natural = column.key_type
-        if natural is None:
-            raise ValueError(f"rows can't be ordered by column {column.name!r} of type {column.native_type}")
-        kind = _agreed(column, natural, key_type or natural)
+        if natural is not None:
+            kind = _agreed(column, natural, key_type or natural)
+        elif key_type is not None and not column.reading.typed:
+            kind = key_type
+        else:
+            shown = column.native_type or "that is not declared"
+            raise ValueError(f"rows can't be ordered by column {column.name!r} of type {shown}")
         textual = kind.is_moment and (column.sql_type.name in _CHARACTERS or text_moments)
         aware = kind is KeyType.TIMESTAMP and column.sql_type.name == _ZONED
         return cls(column, kind, aware, textual, column.name in table.indexed)

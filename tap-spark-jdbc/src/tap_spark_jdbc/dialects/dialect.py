@@ -32,7 +32,7 @@ class TypeRule:
         read_as: Spark type of what `select` gives.
         becomes: Spark SQL template over `{c}`.
         cast_text: `select` gives text, or an array of texts, and Spark casts it to `sql_type` under checks.
-        problem: Why such a column can't be read.
+        typed: See `Reading`.
     """
 
     pattern: str
@@ -41,7 +41,7 @@ class TypeRule:
     read_as: str = "STRING"
     becomes: str = "{c}"
     cast_text: bool = False
-    problem: str | None = None
+    typed: bool = True
 
 
 @dataclass(frozen=True)
@@ -228,4 +228,4 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
 
     sql_type = SqlType.parse(fill(rule.sql_type))
     becomes = text_cast(sql_type) if rule.cast_text else fill(rule.becomes)
-    return Reading(sql_type, fill(rule.select), fill(rule.read_as), becomes, rule.problem)
+    return Reading(sql_type, fill(rule.select), fill(rule.read_as), becomes, typed=rule.typed)

@@ -71,7 +71,7 @@ _RULES = (
     TypeRule(".*(?:blob|binary|bytea).*", "VARBINARY", _BINARY, "BINARY"),
     TypeRule(".*(?:real|floa|doub).*", "DOUBLE PRECISION", _REAL, "DOUBLE"),
     # No type, or one that says nothing: each value by its text, bytes in hexadecimal.
-    TypeRule(".*", "TEXT", _ANY),
+    TypeRule(".*", "TEXT", _ANY, typed=False),
 )
 
 _TABLES = """
