@@ -26,7 +26,7 @@ insert into customers select n, 'customer ' || n from generate_series(1, 20) n;
 INSERT_ORDERS = """
 insert into orders
 select n, n * 1.37, 10::numeric ^ 37 + n,
-       case when n % 7 = 0 then null else E'l1\\nl2 "' || n || '" é😀' end, n % 2 = 0,
+       case when n %% 7 = 0 then null else E'l1\\nl2 "' || n || '" é😀' end, n %% 2 = 0,
        date '2024-02-29' + n, timestamptz '2025-03-30 02:30:00+02' + n * interval '1 minute', n / 3.0,
        ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, decode(lpad(to_hex(n), 8, '0'), 'hex'),
        array[n, null, n + 1], jsonb_build_object('n', n),
@@ -103,14 +103,14 @@ def test_values_arrive_as_they_are(shop: Any, tmp_path: Path) -> None:
 
 def test_ties_at_the_boundary_arrive_and_nothing_comes_twice(shop: Any, tmp_path: Path) -> None:
     database, connection = shop
-    connection.execute("create table ties (name text, at timestamp)")
+    connection.execute("create table ties (name text, moment timestamp)")
     connection.execute("insert into ties select 'twin', timestamp '2025-01-01 10:00' from generate_series(1, 3)")
-    pipe = orders_pipe(database, tmp_path, tables=["public.ties"], incremental_tables=["public.ties:at:timestamp"])
+    pipe = orders_pipe(database, tmp_path, tables=["public.ties"], incremental_tables=["public.ties:moment:timestamp"])
     pipe.run().succeeded()
     connection.execute("insert into ties values ('twin', timestamp '2025-01-01 10:00')")
     for _ in range(3):
         pipe.run().succeeded()
-        assert pipe.rows("public-ties", "name, at") == [("twin", dt.datetime(2025, 1, 1, 10))] * 4
+        assert pipe.rows("public-ties", "name, moment") == [("twin", dt.datetime(2025, 1, 1, 10))] * 4
 
 
 def test_full_takes_everything_again_and_replaces_the_state_after_success(shop: Any, tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark import class_archive
 from singer_spark.errors import ConfigurationError
-from singer_spark.java import find_java_home
+from singer_spark.java import cache_folder, find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +21,9 @@ JVM_OPTIONS = "-Duser.timezone=UTC -XX:+UseSerialGC -Xss4m"
 LOGGING = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
+# Spark takes itself for a shell here: it announces the level of this logger where it differs from the root's.
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = {level}
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
@@ -85,6 +89,7 @@ def get_session(options: SparkOptions) -> SparkSession:
 
     if options.remote:
         return SparkSession.builder.remote(options.remote).appName(options.app_name).getOrCreate()
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     if SparkSession.getActiveSession() is None:
         _prepare_environment(options)
     builder = SparkSession.builder.appName(options.app_name).master(options.master or "local[*]")
@@ -149,17 +154,27 @@ def _prepare_environment(options: SparkOptions) -> None:
     os.environ.pop("SPARK_HOME", None)
     os.environ.pop("_JAVA_OPTIONS", None)
     conf = session_conf(options)
-    logging = Path(tempfile.mkdtemp(prefix="spark-lake-")) / "log4j2.properties"
-    logging.write_text(LOGGING.format(level=options.log_level.lower()))
     java_options = " ".join(
         [
             conf["spark.driver.extraJavaOptions"],
-            f"-Dlog4j2.configurationFile={logging.as_uri()}",
+            f"-Dlog4j2.configurationFile={_log_configuration(options.log_level).as_uri()}",
             *class_archive.java_options(java_home),
         ]
     )
     arguments = ["--driver-memory", conf["spark.driver.memory"], "--driver-java-options", java_options]
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*(f"'{word}'" for word in arguments), "pyspark-shell"])
+
+
+def _log_configuration(level: str) -> Path:
+    """The JVM's logging as a file; written whole, so that two programs starting at once never meet half of it."""
+    text = LOGGING.format(level=level.lower())
+    path = cache_folder() / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(text)
+        draft.replace(path)
+    return path
 
 
 def _cause(error: Exception) -> str:
