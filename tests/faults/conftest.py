@@ -1,0 +1,22 @@
+"""Hundreds of rounds with real fsync are slow on a busy disk: these lakes live in memory where there is a place."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MEMORY_DISK = Path("/dev/shm")
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a memory disk, else pytest's own."""
+    if not os.access(MEMORY_DISK, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder:
+        yield Path(folder)
