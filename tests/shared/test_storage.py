@@ -233,6 +233,33 @@ def test_a_write_whose_scratch_file_is_swept_away_is_written_again(tmp_path: Pat
     assert list((tmp_path / SCRATCH).iterdir()) == []
 
 
+def test_writers_get_through_while_another_process_sweeps_and_removes(tmp_path: Path) -> None:
+    over = threading.Event()
+    wrong: list[StorageError] = []
+
+    def sweep() -> None:
+        storage = Storage(str(tmp_path))
+        while not over.is_set():
+            try:
+                storage.sweep()
+                storage.delete_all("staging")
+            except StorageError as error:
+                wrong.append(error)
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    storage = Storage(str(tmp_path))
+    try:
+        for number in range(30):
+            storage.replace(f"staging/{number}", b"passing")
+            assert storage.create(f"kept/{number}", b"%d" % number)
+    finally:
+        over.set()
+        sweeper.join()
+    assert wrong == []
+    assert len(storage.list("kept")) == 30
+
+
 def test_sweep_removes_what_dead_writers_left(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     scratch = tmp_path / SCRATCH / "left"

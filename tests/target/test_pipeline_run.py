@@ -117,6 +117,12 @@ def test_a_failed_run_leaves_a_report_without_secrets_and_nothing_else(lake: Sma
     lake.check_exact(STEP)
 
 
+def test_the_report_of_a_stopped_run_names_what_stopped_it(lake: SmallLake) -> None:
+    run = opened(lake)
+    run.fail(KeyboardInterrupt())
+    assert journal_of(lake, run.run_id)["error"] == "stopped by KeyboardInterrupt"
+
+
 def test_an_error_after_the_commit_does_not_undo_it(lake: SmallLake) -> None:
     run = opened(lake)
     run.commit(Commit((lake.appended(run, STEP), lake.overwritten(run, STEP)), state_of(STEP)))

@@ -110,8 +110,9 @@ class LocalFiles:
             _flush(self.root / folder)
 
     def sweep(self) -> None:
-        """Removes the scratch files that dead writers left."""
-        _remove_tree(self.scratch)
+        """Removes the scratch files that dead writers left; the folder stays for the living."""
+        for file in self.list(self.scratch.relative_to(self.root).as_posix()):
+            self.delete(file.path)
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -158,10 +159,11 @@ def _flush(path: Path) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Removes a tree; what vanishes meanwhile is fine, what can't be removed is not."""
+    """Removes a tree; what vanishes or appears meanwhile is fine, what can't be removed is not."""
 
-    def unless_gone(_function: object, _path: str, error: tuple[type, BaseException, object]) -> None:
-        if not isinstance(error[1], FileNotFoundError):
+    def unless_in_use(_function: object, _path: str, error: tuple[type, BaseException, object]) -> None:
+        # An orphan may still write there: the next start removes that.
+        if getattr(error[1], "errno", None) not in (errno.ENOENT, errno.ENOTEMPTY):
             raise error[1]
 
-    shutil.rmtree(folder, onerror=unless_gone)
+    shutil.rmtree(folder, onerror=unless_in_use)

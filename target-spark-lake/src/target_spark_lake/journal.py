@@ -121,8 +121,15 @@ def aborted_body(facts: RunFacts, outcome: str, error: BaseException | str) -> d
     return {
         **_head(facts, ABORTED, outcome),
         "finished_at": timestamp_text(datetime.now(UTC)),
-        "error": error if isinstance(error, str) else one_line(error) or type(error).__name__,
+        "error": error if isinstance(error, str) else _reason(error),
     }
+
+
+def _reason(error: BaseException) -> str:
+    """The error as one line without secrets; a signal or Ctrl-C by its name."""
+    if isinstance(error, Exception):
+        return one_line(error)
+    return f"stopped by {error or type(error).__name__}"
 
 
 def _head(facts: RunFacts, phase: str, outcome: str) -> dict[str, Any]:
