@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -173,11 +174,12 @@ def children(pid):
     """Processes below this one that run Java."""
     found, frontier = [], [pid]
     while frontier:
-        parent = frontier.pop()
-        process = Path(f"/proc/{parent}")
-        frontier += [int(child) for child in (process / f"task/{parent}/children").read_text().split()]
-        if (process / "exe").readlink().name == "java":
-            found.append(parent)
+        process = Path(f"/proc/{frontier.pop()}")
+        # A child may end while it is looked at.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            frontier += [int(child) for child in (process / f"task/{process.name}/children").read_text().split()]
+            if (process / "exe").readlink().name == "java":
+                found.append(int(process.name))
     return found
 
 
