@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,8 @@ from tap_spark_jdbc.dialects import overridden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tap_spark_jdbc.jdbc_connection import JdbcConnection
 
 VALUES: dict[str, list[tuple[str, Any]]] = {
     "boolean": [("true", True)],
@@ -39,43 +40,51 @@ VALUES: dict[str, list[tuple[str, Any]]] = {
 }
 
 
-def filled(spark: SparkSession, folder: Path, native_type: str, literals: list[str]) -> dict[str, Any]:
-    """The config of a database with table T (ID, V)."""
-    url = f"jdbc:derby:{folder / 'source'}"
+@pytest.fixture(scope="module")
+def url(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database with a table for each type, with columns ID and V, and a NULL at its end."""
+    url = f"jdbc:derby:{tmp_path_factory.mktemp('derby') / 'source'}"
     with connected(spark, {"jdbc_url": f"{url};create=true"}) as connection:
-        connection.execute(f"create table t (id int primary key, v {native_type})")
-        for number, literal in enumerate([*literals, "null"]):
-            connection.execute(f"insert into t values ({number}, {literal})")
-    return {"jdbc_url": url}
+        for native_type, pairs in VALUES.items():
+            fill(connection, native_type, [literal for literal, _ in pairs])
+        fill(connection, "varchar(20) for bit data", ["X'00FF'"])
+        connection.execute("create table precise (id int primary key, v timestamp)")
+        connection.execute("insert into precise values (0, '2025-01-20 15:30:00.123456789')")
+        connection.execute("create type price external name 'java.util.Currency' language java")
+        connection.execute("create table prices (id int, v price)")
+    return url
+
+
+def fill(connection: JdbcConnection, native_type: str, literals: list[str]) -> None:
+    connection.execute(f'create table "{native_type}" (id int primary key, v {native_type})')
+    for number, literal in enumerate([*literals, "null"]):
+        connection.execute(f'insert into "{native_type}" values ({number}, {literal})')
+
+
+def values_of(spark: SparkSession, url: str, table: str, override: str | None = None) -> list[Any]:
+    config = {"jdbc_url": url, "tables": [table]}
+    found = discovered(spark, config)[f"APP-{table}"]
+    column = found.column("V")
+    column = column if override is None else overridden(column, override)
+    return [row[0] for row in read(spark, config, found, column, order="ID")]
 
 
 @pytest.mark.parametrize("native_type", VALUES)
-def test_values_survive(spark: SparkSession, tmp_path: Path, native_type: str) -> None:
-    config = filled(spark, tmp_path, native_type, [literal for literal, _ in VALUES[native_type]])
-    table = discovered(spark, config)["APP-T"]
-    rows = [row[0] for row in read(spark, config, table, table.column("V"), order="ID")]
-    assert rows == [*(value for _, value in VALUES[native_type]), None]
+def test_values_survive(spark: SparkSession, url: str, native_type: str) -> None:
+    assert values_of(spark, url, native_type) == [*(value for _, value in VALUES[native_type]), None]
 
 
-def test_bytes_survive(spark: SparkSession, tmp_path: Path) -> None:
-    config = filled(spark, tmp_path, "varchar(20) for bit data", ["X'00FF'"])
-    table = discovered(spark, config)["APP-T"]
-    assert bytes(read(spark, config, table, table.column("V"), order="ID")[0][0]) == b"\x00\xff"
+def test_bytes_survive(spark: SparkSession, url: str) -> None:
+    kept, nothing = values_of(spark, url, "varchar(20) for bit data")
+    assert (bytes(kept), nothing) == (b"\x00\xff", None)
 
 
-def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, tmp_path: Path) -> None:
-    config = filled(spark, tmp_path, "timestamp", ["'2025-01-20 15:30:00.123456789'"])
-    table = discovered(spark, config)["APP-T"]
+def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, url: str) -> None:
     with pytest.raises(Exception, match=r"column V \(TIMESTAMP\) holds a value that is no TIMESTAMP"):
-        read(spark, config, table, table.column("V"))
-    text = overridden(table.column("V"), "text")
-    assert read(spark, config, table, text, order="ID")[0][0] == "2025-01-20 15:30:00.123456789"
+        values_of(spark, url, "PRECISE")
+    assert values_of(spark, url, "PRECISE", "text") == ["2025-01-20 15:30:00.123456789"]
 
 
-def test_a_type_without_exact_reading_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    url = f"jdbc:derby:{tmp_path / 'source'}"
-    with connected(spark, {"jdbc_url": f"{url};create=true"}) as connection:
-        connection.execute("create type price external name 'java.util.Currency' language java")
-        connection.execute("create table t (id int, v price)")
-    column = discovered(spark, {"jdbc_url": url})["APP-T"].column("V")
-    assert "no exact reading" in column.reading.problem
+def test_a_type_without_exact_reading_says_so(spark: SparkSession, url: str) -> None:
+    found = discovered(spark, {"jdbc_url": url, "tables": ["PRICES"]})["APP-PRICES"]
+    assert "no exact reading" in found.column("V").reading.problem

@@ -281,6 +281,12 @@ def test_key_properties_of_the_catalog_count_unless_it_names_none() -> None:
     assert plan(catalog=view).key_properties == ("Region",)
 
 
+def test_a_catalog_of_bare_names_is_enough() -> None:
+    bare = {"streams": [{"tap_stream_id": "public-orders", "replication_method": "FULL_TABLE"}]}
+    assert ("public", "orders") in selected_tables(bare)
+    assert key(plan(catalog=bare, default_replication_key="updated_at")) == ("FULL_TABLE", None)
+
+
 def test_a_stream_of_the_catalog_whose_table_is_gone_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="'public-clients' of the catalog has no table"):
         plans(table(), catalog=catalog(table(), table("clients")))

@@ -46,12 +46,12 @@ def catalog_of(tables: Sequence[Table], settings: TapSettings, *, text_moments: 
 
 def selected_tables(catalog: Mapping[str, Any]) -> list[Name]:
     """(schema, table) of each selected stream of a catalog, for `Bounds.only`."""
-    return [table_of(entry) for entry in catalog.get("streams", []) if is_selected(entry)]
+    return [name for entry in catalog.get("streams", []) if is_selected(entry) for name in possible_tables(entry)]
 
 
 def deselected_tables(catalog: Mapping[str, Any]) -> list[Name]:
     """(schema, table) of each stream that a catalog knows and leaves out."""
-    return [table_of(entry) for entry in catalog.get("streams", []) if not is_selected(entry)]
+    return [name for entry in catalog.get("streams", []) if not is_selected(entry) for name in possible_tables(entry)]
 
 
 def is_selected(entry: Mapping[str, Any]) -> bool:
@@ -65,15 +65,19 @@ def is_selected(entry: Mapping[str, Any]) -> bool:
     return True
 
 
-def table_of(entry: Mapping[str, Any]) -> Name:
-    """Schema and table of a catalog's stream: by its metadata, else by its name."""
+def possible_tables(entry: Mapping[str, Any]) -> list[Name]:
+    """Schema and table of a catalog's stream by its metadata; where that is silent, all that its name can mean."""
     root = _metadata(entry).get((), {})
-    stream = str(entry.get("tap_stream_id") or entry.get("stream"))
     table = root.get("table-name") or entry.get("table_name")
-    if table is None:
-        schema, dash, name = stream.partition("-")
-        return (schema, name) if dash and root.get("schema-name") == schema else (None, stream)
-    return (root.get("schema-name"), str(table))
+    if table is not None:
+        return [(root.get("schema-name"), str(table))]
+    parts = stream_of(entry).split("-")
+    return [(None, "-".join(parts)), *(("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts)))]
+
+
+def stream_of(entry: Mapping[str, Any]) -> str:
+    """The name of a catalog's stream."""
+    return str(entry.get("tap_stream_id") or entry.get("stream"))
 
 
 def said_by(entry: Mapping[str, Any], table: Table) -> Said:

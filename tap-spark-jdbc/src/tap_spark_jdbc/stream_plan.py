@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.sql_type import property_schema
-from tap_spark_jdbc.catalog import deselected_tables, is_selected, said_by, table_of
+from tap_spark_jdbc.catalog import deselected_tables, is_selected, possible_tables, said_by, stream_of
 from tap_spark_jdbc.dialects import overridden
 from tap_spark_jdbc.settings import nearest
 from tap_spark_jdbc.stream_choice import (
@@ -124,17 +124,16 @@ def _selected(
     if catalog is None:
         return [(table, Said()) for table in tables]
     by_name = {(table.schema, table.name): table for table in tables}
-    by_stream = {table.stream: table for table in tables}
     selected = []
     for entry in catalog.get("streams", []):
         if not is_selected(entry):
             continue
-        stream = str(entry.get("tap_stream_id") or entry.get("stream"))
-        table = by_name.get(table_of(entry)) or by_stream.get(stream)
+        stream = stream_of(entry)
+        table = next((by_name[name] for name in possible_tables(entry) if name in by_name), None)
         if table is None:
             problems.append(
                 f"stream {stream!r} of the catalog has no table in the database any more"
-                f"{nearest(stream, list(by_stream))}; deselect it, or discover anew"
+                f"{nearest(stream, [table.stream for table in tables])}; deselect it, or discover anew"
             )
             continue
         _tell_of_gone_columns(stream, entry, table)
