@@ -17,7 +17,7 @@ from singer_spark.files import FileInfo
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-SCRATCH_TRIES = 10
+SCRATCH_TRIES = 100
 LONGEST_WAIT_SECONDS = 20
 
 

@@ -129,7 +129,7 @@ def _reason(error: BaseException) -> str:
     """The error as one line without secrets; a signal or Ctrl-C by its name."""
     if isinstance(error, Exception):
         return one_line(error)
-    return f"stopped by {error or type(error).__name__}"
+    return f"stopped by {str(error) or type(error).__name__}"
 
 
 def _head(facts: RunFacts, phase: str, outcome: str) -> dict[str, Any]:
