@@ -134,6 +134,7 @@ def test_names_in_specs_match_in_any_case_where_one_table_fits() -> None:
     ("config", "said"),
     [
         ({"incremental_tables": ["public.ordrs:id:int"]}, "no table 'public.ordrs' (did you mean 'public.orders'?)"),
+        ({"incremental_tables": ["ordrs:id:int"]}, "no table 'ordrs' (did you mean 'orders'?)"),
         ({"incremental_tables": ["sales.orders:id:int"]}, "no table 'sales.orders'"),
         ({"incremental_tables": ["orders:updatd_at:timestamp"]}, "'updatd_at' is no column of public.orders (did you"),
         ({"incremental_tables": ["orders:updated_at:integer"]}, "'updated_at' is of type timestamp without time zone"),

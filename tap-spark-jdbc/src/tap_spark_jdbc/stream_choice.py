@@ -158,9 +158,8 @@ def specs_by_table(
             both = " and ".join(shown[name] for name in fitting)
             problems.append(f"incremental_tables: {wanted!r} could be {both}; spell it as the database does")
         else:
-            problems.append(
-                f"incremental_tables: there is no table {wanted!r}{nearest(wanted, sorted(set(shown.values())))}"
-            )
+            known = sorted({name[1] if spec.schema is None else shown[name] for name in names})
+            problems.append(f"incremental_tables: there is no table {wanted!r}{nearest(wanted, known)}")
     return found
 
 
