@@ -60,7 +60,9 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
         ("public.orders:id:INT:E", IncrementalSpec("public", "orders", "id", KeyType.INTEGER, included=False)),
         (
             "public.orders:at:timestamptz@2025-01-20 15:30:00.5+00!append",
-            IncrementalSpec("public", "orders", "at", KeyType.TIMESTAMP, True, "2025-01-20 15:30:00.5+00", "append-only"),
+            IncrementalSpec(
+                "public", "orders", "at", KeyType.TIMESTAMP, True, "2025-01-20 15:30:00.5+00", "append-only"
+            ),
         ),
         (
             "public.orders:at:datetime:i@2025-01-20T15:30:00!upsert",
@@ -70,7 +72,10 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
             '"my.schema"."a:b@c!d":"say ""hi""":string@"!upsert"',
             IncrementalSpec("my.schema", "a:b@c!d", 'say "hi"', KeyType.STRING, True, "!upsert"),
         ),
-        ("order lines:line no:integer@-5", IncrementalSpec(None, "order lines", "line no", KeyType.INTEGER, True, "-5")),
+        (
+            "order lines:line no:integer@-5",
+            IncrementalSpec(None, "order lines", "line no", KeyType.INTEGER, True, "-5"),
+        ),
     ],
 )
 def test_every_part_of_the_grammar(text: str, spec: IncrementalSpec) -> None:

@@ -95,8 +95,15 @@ def test_the_sdk_s_own_settings_are_left_to_it() -> None:
 
 
 def test_stream_options_are_read_whole() -> None:
-    options = {"replication_key": "at", "replication_key_type": "timestamptz", "key_properties": ["id"], "start_value": 5}
-    read = TapSettings.from_config({"jdbc_url": URL, "stream_options": {"public-*": options}}).stream_options["public-*"]
+    options = {
+        "replication_key": "at",
+        "replication_key_type": "timestamptz",
+        "key_properties": ["id"],
+        "start_value": 5,
+    }
+    read = TapSettings.from_config({"jdbc_url": URL, "stream_options": {"public-*": options}}).stream_options[
+        "public-*"
+    ]
     assert (read.replication_key, read.replication_key_type) == ("at", KeyType.TIMESTAMP)
     assert (read.key_properties, read.start_value, read.end_value) == (("id",), 5, None)
 
