@@ -118,8 +118,11 @@ def test_recover_undoes_an_uncommitted_run_and_says_so(lake: SmallLake) -> None:
     lake.check_exact(STEP)
 
 
-def test_people_get_tables(lake: SmallLake) -> None:
+def test_people_get_tables_with_whole_run_ids(lake: SmallLake) -> None:
     lake.sync()
+    (run,) = answer(lake, "runs")
+    for words in (("runs",), ("state", "history")):
+        assert run["run_id"] in spark_lake(lake, *words).stdout
     for words in (("runs",), ("state", "show"), ("state", "history"), ("recover",)):
         done = spark_lake(lake, *words)
         assert done.returncode == 0, done.stderr

@@ -109,21 +109,31 @@ def _show(value: Any, table: Any, *, as_json: bool) -> None:
 
 
 def _table(rows: Sequence[Sequence[object]], *columns: str) -> RenderableType:
+    from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns)
+    table = Table(box=SIMPLE, pad_edge=False)
+    for column in columns:
+        # A run's id is for copying: never cut.
+        table.add_column(column, no_wrap=column == "run", overflow="fold")
     for row in rows:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     return table
 
 
 def _runs_table(reports: list[JSON]) -> RenderableType:
-    rows = [
-        (run["run_id"], run["started_at"], run["finished_at"], run["outcome"], _streams_text(run), run["error"])
-        for run in reports
-    ]
-    return _table(rows, "run", "started", "finished", "outcome", "streams", "error")
+    from rich.console import Group
+    from rich.text import Text
+
+    rows = [(run["run_id"], _moment(run["started_at"]), run["outcome"], _streams_text(run)) for run in reports]
+    errors = [Text(f"{run['run_id']}: {run['error']}") for run in reports if run["error"]]
+    return Group(_table(rows, "run", "started", "outcome", "streams"), *errors)
+
+
+def _moment(text: str) -> str:
+    """A moment to the second, for people."""
+    return text[:19] + "Z"
 
 
 def _streams_text(run: JSON) -> str:
@@ -137,7 +147,7 @@ def _state_table(state: JSON) -> RenderableType:
 
 def _history_table(history: list[JSON]) -> RenderableType:
     rows = [
-        (saved["run_id"], saved["saved_at"], stream, *_bookmark_cells(bookmark))
+        (saved["run_id"], _moment(saved["saved_at"]), stream, *_bookmark_cells(bookmark))
         for saved in history
         for stream, bookmark in saved["bookmarks"].items()
     ]
