@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from target.loading import Lake, record, schema, state, to_bytes
 
 TARGET = Path(sys.executable).parent / "target-spark-lake"
 ID = {"id": {"type": ["integer", "null"]}}
-SECONDS = 120
+SECONDS = 60
 
 
 @pytest.fixture
@@ -166,7 +167,8 @@ def jvm_of(process: subprocess.Popen[bytes]) -> int:
             words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
             if words[0].endswith(b"java") and b"org.apache.spark.deploy.SparkSubmit" in words:
                 return child
-        os.sched_yield()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.1)
     raise AssertionError("no JVM came up")
 
 

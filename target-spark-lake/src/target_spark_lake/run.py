@@ -96,6 +96,7 @@ class LoadRun:
             )
         if sink.columns is None:
             self._prepare(sink)
+            self._pool.start()
         if sink.batch is None:
             sink.batch = SpooledBatch(self._spool / f"{self._batches:05d}.jsonl")
             self._batches += 1

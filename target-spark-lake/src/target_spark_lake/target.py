@@ -21,7 +21,7 @@ from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
 from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano
 from target_spark_lake.pipeline_run import open_run
-from target_spark_lake.run import LoadRun
+from target_spark_lake.run import ClosedOutputError, LoadRun
 from target_spark_lake.settings import CONFIG_JSONSCHEMA, TargetSettings
 from target_spark_lake.stream_mapping import StreamMapping, wants_mapping
 
@@ -204,6 +204,10 @@ def _main() -> int:
         return int(command.main(standalone_mode=False) or 0)
     except click.ClickException as error:
         raise ConfigurationError(error.format_message()) from error
+    except ClosedOutputError:
+        # What could not be written would be tried once more at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
     except Stopped as stopped:
         sys.stderr.write(f"{PROGRAM}: stopped by {stopped}, nothing was published\n")
         return stopped.exit_code
