@@ -2,19 +2,31 @@
 
 from collections import Counter
 
-SCRIPT = """
-create table ties (id integer primary key, v text, updated_at timestamp not null);
-create table keyless (v text, at integer);
-create table plain (id integer primary key, v text);
-create index ties_at on ties (updated_at);
-insert into ties values (1, 'a', '2025-01-01 10:00:00'), (2, 'b', '2025-01-02 10:00:00'),
-  (3, 'c', '2025-01-02 10:00:00'), (4, 'd', '2025-01-02 10:00:00');
-insert into keyless values ('x', 1), ('twin', 2), ('twin', 2), ('none', null);
-insert into plain values (1, 'one'), (2, 'two');
-"""
+import pytest
+
+from singer_spark.errors import SourceError
+from tap.conftest import Tap
+from tap.opened import connected
+
+SCRIPT = [
+    'create table "ties" ("id" integer not null primary key, "v" varchar(20), "updated_at" timestamp not null)',
+    'create table "keyless" ("v" varchar(20), "at" integer)',
+    'create table "plain" ("id" integer not null primary key, "v" varchar(20))',
+    'create index "ties_at" on "ties" ("updated_at")',
+    """insert into "ties" values (1, 'a', '2025-01-01 10:00:00'), (2, 'b', '2025-01-02 10:00:00'),
+       (3, 'c', '2025-01-02 10:00:00'), (4, 'd', '2025-01-02 10:00:00')""",
+    """insert into "keyless" values ('x', 1), ('twin', 2), ('twin', 2), ('none', null)""",
+    """insert into "plain" values (1, 'one'), (2, 'two')""",
+]
+NEWS = [
+    """insert into "ties" values (5, 'late tie', '2025-01-02 10:00:00'), (6, 'new', '2025-01-03 00:00:00')""",
+    """update "ties" set "v" = 'changed' where "id" = 3""",
+    """insert into "keyless" values ('twin', 2), ('other', 2)""",
+    'update "keyless" set "at" = 2 where "at" is null',
+]
 
 
-def life_of_a_pipeline(tap, database, prefix):
+def life_of_a_pipeline(tap, execute, prefix):
     """First run, idle run, new rows at the boundary and a changed one, idle again: on any database."""
     ties, keyless, plain = f"{prefix}ties", f"{prefix}keyless", f"{prefix}plain"
 
@@ -33,13 +45,7 @@ def life_of_a_pipeline(tap, database, prefix):
     assert idle.values(keyless, "v") == Counter(["none"])
     assert idle.values(plain, "id") == Counter([1, 2])
 
-    for statement in (
-        "insert into ties values (5, 'late tie', '2025-01-02 10:00:00'), (6, 'new', '2025-01-03 00:00:00')",
-        "update ties set v = 'changed' where id = 3",
-        "insert into keyless values ('twin', 2), ('other', 2)",
-        "update keyless set at = 2 where at is null",
-    ):
-        database.execute(statement)
+    execute(NEWS)
     next_run = tap.run(state=idle.final_state).succeeded()
     assert next_run.values(ties, "id") == Counter([3, 5, 6])
     assert next_run.values(keyless, "v") == Counter(["twin", "other", "none"])
@@ -52,11 +58,28 @@ def life_of_a_pipeline(tap, database, prefix):
 
 def test_life_of_a_pipeline_on_postgresql(postgres):
     tap, database = postgres(
-        SCRIPT, incremental_tables=["public.ties:updated_at:timestamp", "public.keyless:at:integer"]
+        ";".join(SCRIPT), incremental_tables=["public.ties:updated_at:timestamp", "public.keyless:at:integer"]
     )
-    life_of_a_pipeline(tap, database, "public-")
+    life_of_a_pipeline(tap, lambda statements: database.execute(";".join(statements)), "public-")
 
 
 def test_life_of_a_pipeline_on_sqlite(sqlite):
-    tap, database = sqlite(SCRIPT, incremental_tables=["ties:updated_at:timestamp", "keyless:at:integer"])
-    life_of_a_pipeline(tap, database, "")
+    tap, database = sqlite(";".join(SCRIPT), incremental_tables=["ties:updated_at:timestamp", "keyless:at:integer"])
+    life_of_a_pipeline(tap, lambda statements: database.executescript(";".join(statements)), "")
+
+
+def test_life_of_a_pipeline_on_derby(spark, tmp_path):
+    url = f"jdbc:derby:{tmp_path / 'shop'}"
+
+    def execute(statements):
+        with connected(spark, {"jdbc_url": f"{url};create=true"}) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        # One JVM at a time may have a Derby database open.
+        with pytest.raises(SourceError, match="shutdown"):
+            connected(spark, {"jdbc_url": f"{url};shutdown=true"}).__enter__()
+
+    execute(SCRIPT)
+    specs = ["APP.ties:updated_at:timestamp", "APP.keyless:at:integer"]
+    tap = Tap(tmp_path, {"jdbc_url": url, "incremental_tables": specs, "spark": {"master": "local[2]"}})
+    life_of_a_pipeline(tap, execute, "APP-")

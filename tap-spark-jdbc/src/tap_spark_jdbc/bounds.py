@@ -70,11 +70,6 @@ class ColumnBounds:
         page = self.sql.dialect.limited(1)
         return bool(self.connection.rows(f"SELECT 1 {self.sql.source} AND {self._name} IS NULL {page}"))
 
-    def count(self, each: Slice[Point]) -> int:
-        """How many rows a slice holds now."""
-        found = self.connection.rows(f"SELECT COUNT(*) {self.sql.source} AND {self.sql.condition(each)}")
-        return int(found[0][0] or 0)
-
     @property
     def _name(self) -> str:
         return self.sql.dialect.quote(self.key.column.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tap_spark_jdbc.bounds import ColumnBounds
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.spool import SliceSize
 from tap_spark_jdbc.stream import JdbcStream
@@ -30,8 +29,7 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
     extraction, size = stream.extraction, SliceSize(tap.settings.slice_rows, tap.settings.fetch_size)
     plan, upper = stream.plan, extraction.sql.upper
     yield f"stream {plan.stream}: {plan.replication_method}{_range(extraction)}"
-    rows = _rows(extraction)
-    yield f"  rows: {'unknown' if rows is None else f'about {rows}'}"
+    yield f"  rows: about {_rows(extraction)}"
     if plan.replication_key is not None and upper is None and not extraction.sends_nulls:
         yield "  slices: none, there is nothing to read"
         return
@@ -55,11 +53,13 @@ def _range(extraction: Extraction) -> str:
     return f" by {key.column.name}{indexed}, from {start} to {upper.value.text}, both included"
 
 
-def _rows(extraction: Extraction) -> int | None:
-    """Counted where an index makes that cheap, else by the database's statistics."""
-    key = extraction.plan.replication_key
-    if key is not None and extraction.whole is None:
+def _rows(extraction: Extraction) -> int:
+    """By the database's statistics; counted where there are none, or where an index makes that cheap."""
+    key, estimate = extraction.plan.replication_key, extraction.plan.table.row_estimate
+    if key is None:
+        return extraction.count(Slice()) if estimate is None else estimate
+    if extraction.whole is None:
         return 0
-    if key is not None and key.indexed and extraction.whole is not None and extraction.whole.lower is not None:
-        return ColumnBounds(extraction.connection, extraction.sql, key).count(Slice(extraction.whole))
-    return extraction.plan.table.row_estimate
+    if estimate is None or key.indexed:
+        return extraction.count(Slice(extraction.whole))
+    return estimate

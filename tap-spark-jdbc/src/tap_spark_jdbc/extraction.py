@@ -102,6 +102,11 @@ class Extraction:
             # A delta is small: one scan is cheaper than walking the whole primary key.
             yield from split_slices(None if self.is_delta else along_split, rows, self.whole, nulls=nulls)
 
+    def count(self, each: Slice[Point]) -> int:
+        """How many rows a slice has now."""
+        ((rows,),) = self.connection.rows(f"SELECT COUNT(*) {self.sql.source} AND {self.sql.condition(each)}")
+        return int(rows or 0)
+
     @property
     def sends_nulls(self) -> bool:
         """Whether rows whose replication key is NULL are sent."""

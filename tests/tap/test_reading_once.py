@@ -1,0 +1,105 @@
+"""What is read: no column that nobody asked for, no table twice."""
+
+import json
+from collections import Counter
+
+import psycopg
+import pytest
+
+
+def test_an_unindexed_key_costs_one_scan_beside_the_upper_bound(postgres):
+    tap, database = postgres(
+        """
+        create table t (id integer, k integer, v text);
+        insert into t select i, i % 50, 'row ' || i from generate_series(1, 5000) i;
+        """,
+        incremental_tables=["public.t:k:integer"],
+        slice_rows=100,
+    )
+    before = scans(database)
+
+    first = tap.run().succeeded()
+
+    assert first.values("public-t", "id") == Counter(range(1, 5001))
+    assert scans(database) - before <= 2
+
+    before = scans(database)
+    idle = tap.run(state=first.final_state).succeeded()
+    assert idle.records("public-t") == []
+    assert scans(database) - before <= 2
+
+
+def scans(database):
+    database.execute("select pg_stat_force_next_flush()")
+    ((count,),) = database.execute("select seq_scan from pg_stat_user_tables where relname = 't'").fetchall()
+    return count
+
+
+def test_a_deselected_column_is_not_read(postgres):
+    tap, database = postgres(
+        """
+        create table t (id integer primary key, v text, secret text);
+        insert into t values (1, 'one', 'hidden');
+        """
+    )
+    catalog = json.loads(tap.run("--discover").output)
+    (stream,) = catalog["streams"]
+    for entry in stream["metadata"]:
+        if entry["breadcrumb"] == ["properties", "secret"]:
+            entry["metadata"]["selected"] = False
+    path = tap.folder / "catalog.json"
+    path.write_text(json.dumps(catalog))
+    user = f"reader_{database.info.dbname}"
+    database.execute(f"create role {user} login password 'reader-password'")
+    database.execute(f"grant select (id, v) on t to {user}")
+    tap.config |= {"user": user, "password": "reader-password"}
+    with psycopg.connect(database.info.dsn, password="reader-password", user=user) as reader:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            reader.execute("select secret from t")
+
+    run = tap.run("--catalog", str(path)).succeeded()
+
+    assert run.records("public-t") == [{"id": 1, "v": "one"}]
+    assert "permission denied" in tap.run().failed()
+
+
+def test_a_full_table_is_cut_along_its_primary_key(postgres):
+    tap, _ = postgres(
+        """
+        create table t (name text, number integer, primary key (name, number));
+        insert into t select 'it''s ' || (i / 7), i from generate_series(1, 300) i;
+        """,
+        slice_rows=50,
+    )
+
+    planned = tap.run("--dry-run").output.decode()
+    run = tap.run().succeeded()
+
+    assert 6 <= planned.count("\n  slice ") <= 9
+    assert "rows: about 300" in planned
+    assert run.values("public-t", "number") == Counter(range(1, 301))
+    assert run.final_state == {"bookmarks": {}}
+
+
+def test_stream_maps_and_flattening_take_the_record_path(sqlite):
+    tap, _ = sqlite(
+        """
+        create table t (id integer primary key, k integer, v text);
+        create index t_k on t (k);
+        insert into t values (1, 10, 'keep'), (2, 11, 'drop'), (3, 12, 'keep');
+        """,
+        incremental_tables=["t:k:integer"],
+        slice_rows=1,
+        stream_maps={"t": {"__filter__": "v == 'keep'", "shout": "v.upper()"}},
+    )
+
+    run = tap.run().succeeded()
+
+    assert run.records("t") == [
+        {"id": 1, "k": 10, "v": "keep", "shout": "KEEP"},
+        {"id": 3, "k": 12, "v": "keep", "shout": "KEEP"},
+    ]
+    assert "shout" in run.schema("t")["schema"]["properties"]
+    assert run.final_state["bookmarks"]["t"]["replication_key_value"] == 12
+    idle = tap.run(state=run.final_state).succeeded()
+    assert idle.records("t") == []
