@@ -84,6 +84,16 @@ def test_a_database_that_refuses_is_one_line_without_secrets(postgres):
     assert broken.succeeded().records("public-t") == []
 
 
+def test_a_value_that_its_type_cannot_hold_is_one_line_that_names_the_column(postgres):
+    tap, _ = postgres("create table t (id integer primary key, at timestamp); insert into t values (1, 'infinity')")
+
+    run = tap.run()
+
+    assert "column at" in run.failed()
+    assert "stream public-t" in run.failed()
+    assert "\tat " not in run.errors
+
+
 def test_a_bookmark_that_is_no_value_of_the_key_is_an_error(sqlite):
     tap, _ = sqlite(TABLE, incremental_tables=["t:id:integer"])
 

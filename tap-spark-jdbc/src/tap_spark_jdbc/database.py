@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import wants_traceback
 from singer_spark.spark_session import SparkOptions, get_session
 from tap_spark_jdbc.jdbc_connection import JdbcConnection, JdbcSource
 
@@ -30,7 +31,10 @@ class Database:
     def spark(self) -> SparkSession:
         """The session; starts the JVM."""
         spark = self.settings.spark
-        options = SparkOptions("tap-spark-jdbc", spark.master, spark.remote, dict(spark.conf), self.source.jars)
+        # Spark reports a failed job with traces, several times over; ours is one line.
+        level = "WARN" if wants_traceback("tap-spark-jdbc") else "OFF"
+        conf = dict(spark.conf)
+        options = SparkOptions("tap-spark-jdbc", spark.master, spark.remote, conf, self.source.jars, log_level=level)
         return get_session(options)
 
     @cached_property

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from singer_spark.errors import SourceError
 from tap_spark_jdbc.boundary import MARKS, Frame
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -66,7 +72,8 @@ class SliceReader:
         if limit is not None:
             rows = rows.limit(limit)
         lines = rows.select(F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix()).alias("value"))
-        lines.write.text(folder.as_uri())
+        with self._told():
+            lines.write.text(folder.as_uri())
         return [_file_of(folder, number) for number in range(len(slices))]
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
@@ -77,7 +84,8 @@ class SliceReader:
         )
         halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
         sums = hashed.groupBy(_bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
-        return {bucket: (rows, (high << 32) + low) for bucket, rows, high, low in sums.collect()}
+        with self._told():
+            return {bucket: (rows, (high << 32) + low) for bucket, rows, high, low in sums.collect()}
 
     def _rows(self, slices: Sequence[Slice[Point]], fetch_size: int) -> DataFrame:
         options = self._source.reader_options()
@@ -86,6 +94,14 @@ class SliceReader:
         reader = reader.option("customSchema", self._read_schema())
         predicates = [self._sql.condition(each, aliased=True) for each in slices]
         return reader.jdbc(url, self._sql.relation(), predicates=predicates)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turns what Spark reports of a failed job into the one line that matters."""
+        try:
+            yield
+        except (Py4JError, PySparkException) as error:
+            raise SourceError(f"stream {self._sql.plan.stream}: reading failed: {_reason(str(error))}") from error
 
     def _read_schema(self) -> str:
         columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
@@ -114,6 +130,17 @@ def _fingerprint() -> Column:
 
 def _bucket(fingerprint: Column) -> Column:
     return F.conv(F.substring(fingerprint, 1, 2), 16, 10).cast("int")
+
+
+def _reason(text: str) -> str:
+    """The failure of the task in Spark's report, without its class and its trace."""
+    _, _, failure = text.rpartition("most recent failure: ")
+    lost = re.sub(r"^Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ", "", failure)
+    kept = itertools.takewhile(
+        lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()
+    )
+    message = " ".join(" ".join(kept).split())
+    return re.sub(r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message)
 
 
 def _file_of(folder: Path, number: int) -> Path:
