@@ -66,3 +66,7 @@ class Lake:
     def state(self) -> JSON | None:
         path = self.folder / ".dataspoc/state/test/state.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+    def tables(self) -> list[str]:
+        """Folders of the tables that hold a file."""
+        return sorted({path.parent.name for path in (self.folder / "raw").rglob("*.parquet")})

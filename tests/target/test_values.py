@@ -35,6 +35,7 @@ TYPES = {
     "tags": {"type": ["array", "null"], "items": {"type": ["string", "null"]}},
     "numbers": {"type": ["array", "null"], "items": {"type": ["integer", "null"]}},
     "mixed": {"type": ["integer", "string", "null"]},
+    "anything": {},
     "deep": {"type": ["object", "null"], "properties": {"a": {"type": ["integer", "null"]}, "b": TEXT}},
 }
 
@@ -57,6 +58,7 @@ USUAL = {
     "tags": '["a", "b\\"", null]',
     "numbers": "[1, 2]",
     "mixed": '"x"',
+    "anything": "{}",
     "deep": '{"a": 1, "b": "x"}',
 }
 
@@ -101,7 +103,11 @@ VALID = [
     ("text", '"\u2028 é 😀"', "\u2028 é 😀"),
     ("text", r'"\\ud800 is text"', "\\ud800 is text"),
     ("bytes", '"AAH/"', b"\x00\x01\xff"),
-    ("json", '{"y": 1.10, "x": [null, {"c": "x"}]}', '{"y": 1.10, "x": [null, {"c": "x"}]}'),
+    ("json", '{"y": 1.10, "x": [null, {"c": "x"}]}', '{"y":1.10,"x":[null,{"c":"x"}]}'),
+    ("anything", "1.50", "1.50"),
+    ("anything", "[0.1, 1e2]", "[0.1,1E+2]"),
+    ("anything", '"1.50"', "1.50"),
+    ("json", '{"y": 12345678901234567890.1234567890123456789}', '{"y":12345678901234567890.1234567890123456789}'),
     ("tags", '["a", null, "b,]"]', ["a", None, "b,]"]),
     ("tags", "[]", []),
     ("numbers", "[1, null, -2]", [1, None, -2]),

@@ -33,6 +33,8 @@ _HALF_PAIR = (
 _ESCAPED_KEY = r'\\u[0-9a-fA-F]{4}[^"\\]*"\s*:'
 _ENVELOPE = ("type", "stream", "record", "version", "time_extracted")
 _TAIL = r'(?:, ?"(?:time_extracted|version)" ?: ?(?:"[^"\\]*+"|\d++|null))*+\}\s*+$'
+# In JSON text as Spark writes it.
+FRACTION = r"(?:^|[\[,:])-?\d+[.eE]"
 _DECIDED_FORMATS = ("date", "date-time", "uuid")
 
 
@@ -61,6 +63,7 @@ class RecordCheck:
         escapes: The same, for lines with Unicode escapes in them.
         present: Top-level columns that must not be NULL.
         limits: Bounds of top-level columns.
+        texts: Top-level columns that hold JSON as text: Spark's parser would round the fractions in it.
         by_jsonschema: Every line is a suspect: the schema asks for more than these checks can decide.
     """
 
@@ -69,6 +72,7 @@ class RecordCheck:
     escapes: str
     present: tuple[str, ...]
     limits: tuple[Limit, ...]
+    texts: tuple[str, ...]
     by_jsonschema: bool
 
 
@@ -83,6 +87,7 @@ def check_of(schema: JSON, key_properties: Iterable[str]) -> RecordCheck:
         f"{_HALF_PAIR}|{_ESCAPED_KEY}",
         tuple(sorted(required)),
         tuple(limits),
+        tuple(name for name, each in properties.items() if _is_json_text(each)),
         not _decidable({**schema, "properties": properties}),
     )
 
@@ -139,7 +144,17 @@ def _limits(properties: JSON) -> tuple[list[Limit], JSON]:
     return limits, left
 
 
-def _decidable(schema: JSON, *, top: bool = True) -> bool:
+def _is_json_text(schema: JSON) -> bool:
+    """Whether the lake keeps the property as JSON text: an object or array of unknown shape, or several types."""
+    kinds = json_types(schema)
+    if kinds == {"object"}:
+        return not schema.get("properties")
+    if kinds == {"array"}:
+        return not schema.get("items")
+    return kinds != {"string"} and len(kinds) != 1 and kinds != {"integer", "number"}
+
+
+def _decidable(schema: JSON, depth: int = 0) -> bool:
     """Whether parser and patterns together find every violation of the schema."""
     schema = plain_branch(schema)
     if ASSERTIONS & set(schema) or {"anyOf", "oneOf"} & set(schema):
@@ -152,11 +167,11 @@ def _decidable(schema: JSON, *, top: bool = True) -> bool:
     extra, items = schema.get("additionalProperties", True), schema.get("items", {})
     if not isinstance(extra, bool) or not isinstance(items, dict):
         return False
-    if not top and (schema.get("required") or not extra):
+    if (depth > 0 and (schema.get("required") or not extra)) or (depth > 1 and _is_json_text(schema)):
         return False
     # Of an array's elements patterns know the scalars, the parser only objects that may be null.
     nullable_objects = json_types(items) == {"object"} and "null" in declared_types(items)
     if items and not nullable_objects and (json_types(items) & {"object", "array"} or whole_value(items) is None):
         return False
     children = [*schema.get("properties", {}).values(), *([items] if items else [])]
-    return all(_decidable(each, top=False) for each in children)
+    return all(_decidable(each, depth + 1) for each in children)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
+from target_spark_lake.record_check import FRACTION
 from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
 
 if TYPE_CHECKING:
@@ -176,8 +177,13 @@ def _is_suspect(plan: BatchPlan, first: Column) -> Column:
     if plan.check is not None:
         reasons += [record.getField(name).isNull() for name in plan.check.present]
         reasons += [_is_beyond(record.getField(limit.column), limit) for limit in plan.check.limits]
+        reasons += [_has_fraction(record.getField(name)) for name in plan.check.texts]
         reasons.append(_looks_wrong(plan.check, value))
     return reduce(or_, reasons)
+
+
+def _has_fraction(text: Column) -> Column:
+    return F.coalesce(F.rlike(text, F.lit(FRACTION)), F.lit(False))
 
 
 def _looks_wrong(check: RecordCheck, value: Column) -> Column:

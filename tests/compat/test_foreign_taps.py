@@ -1,0 +1,146 @@
+"""Taps that no one here wrote into our target, and our tap into a target that no one here wrote: real processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from compat.foreign import program
+from target.loading import Lake
+
+BIN = Path(sys.executable).parent
+SECONDS = 240
+SCRIPT = """
+    create table orders (
+      id bigint primary key, customer text, amount numeric(12, 2), weight double precision, paid boolean,
+      day date, updated_at timestamptz, tags text[], extra jsonb
+    );
+    insert into orders values
+      (1, 'Ada "the" Ü', 12.50, 0.1, true, '2025-01-20', '2025-01-20 15:30:00.123456+00', '{a,b}', '{"a": 1.25}'),
+      (2, null, null, null, null, null, '2025-01-21 00:00:00+00', null, null),
+      (9007199254740993, E'line\\nbreak', -0.01, -1.5e300, false, '1999-12-31', '2025-01-22 00:00:00+00', '{}', '[]');
+"""
+
+
+@pytest.fixture(scope="module")
+def database(postgresql):
+    made = postgresql.new_database()
+    with psycopg.connect(made.dsn) as connection:
+        connection.execute(SCRIPT)
+    return made
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def load(folder: Path, lake: Lake, tap: list[str]) -> dict:
+    """`tap | target`; returns the state that the target printed."""
+    config = folder / "target.json"
+    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", "spark": {"master": "local[2]"}}))
+    with subprocess.Popen(tap, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sending:
+        loaded = subprocess.run(
+            [str(BIN / "target-spark-lake"), "--config", str(config)],
+            stdin=sending.stdout,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert sending.stderr is not None
+        errors = sending.stderr.read().decode()
+    assert (sending.returncode, loaded.returncode) == (0, 0), errors[-2000:] + loaded.stderr.decode()[-2000:]
+    states = [json.loads(line) for line in loaded.stdout.splitlines()]
+    assert states == [lake.state()]
+    return states[0]
+
+
+def write(path: Path, value: object) -> str:
+    path.write_text(json.dumps(value))
+    return str(path)
+
+
+def connection_of(database) -> dict:
+    with psycopg.connect(database.dsn) as connection:
+        info = connection.info
+        return {
+            "host": info.host,
+            "port": info.port,
+            "user": info.user,
+            "password": info.password,
+            "database": info.dbname,
+        }
+
+
+def selected(catalog: dict, method: str) -> dict:
+    """The catalog with the table orders selected, as a user would do by hand."""
+    for stream in catalog["streams"]:
+        for entry in stream["metadata"]:
+            if entry["breadcrumb"] == []:
+                chosen = stream["table_name"] == "orders"
+                entry["metadata"] |= {"selected": chosen, "replication-method": method}
+                entry["metadata"] |= {"replication-key": "updated_at"} if method == "INCREMENTAL" else {}
+    return catalog
+
+
+EXPECTED = [
+    (1, 'Ada "the" Ü', Decimal("12.50"), 0.1, True),
+    (2, None, None, None, None),
+    (9007199254740993, "line\nbreak", Decimal("-0.01"), -1.5e300, False),
+]
+COLUMNS = "id, customer, CAST(amount AS DECIMAL(12, 2)), weight, paid"
+
+
+def test_tap_postgres_of_meltanolabs_full_and_incremental(database, lake: Lake, tmp_path) -> None:
+    tap = str(program("meltanolabs-tap-postgres", "0.10.0", "tap-postgres"))
+    config = write(tmp_path / "tap.json", {**connection_of(database), "filter_schemas": ["public"]})
+    found = subprocess.run([tap, "--config", config, "--discover"], capture_output=True, timeout=SECONDS, check=True)
+    catalog = write(tmp_path / "catalog.json", selected(json.loads(found.stdout), "INCREMENTAL"))
+    first = load(tmp_path, lake, [tap, "--config", config, "--catalog", catalog])
+    assert lake.rows("public-orders", COLUMNS) == EXPECTED
+    moment = datetime(2025, 1, 20, 15, 30, 0, 123456, UTC)
+    assert lake.rows("public-orders", "updated_at, day")[0] == (moment, date(2025, 1, 20))
+
+    with psycopg.connect(database.dsn) as connection:
+        connection.execute("insert into orders (id, updated_at) values (5, '2025-02-01 00:00:00+00')")
+    saved = write(tmp_path / "state.json", first)
+    second = load(tmp_path, lake, [tap, "--config", config, "--catalog", catalog, "--state", saved])
+    assert (5,) in lake.rows("public-orders", "id")
+    assert second["bookmarks"]["public-orders"]["replication_key_value"].startswith("2025-02-01")
+    with psycopg.connect(database.dsn) as connection:
+        connection.execute("delete from orders where id = 5")
+
+
+def test_tap_postgres_of_pipelinewise(database, lake: Lake, tmp_path) -> None:
+    tap = str(program("pipelinewise-tap-postgres", "2.1.0", "tap-postgres"))
+    facts = connection_of(database)
+    config = write(tmp_path / "tap.json", {**facts, "dbname": facts["database"], "filter_schemas": "public"})
+    found = subprocess.run([tap, "--config", config, "--discover"], capture_output=True, timeout=SECONDS, check=True)
+    catalog = write(tmp_path / "catalog.json", selected(json.loads(found.stdout), "FULL_TABLE"))
+    load(tmp_path, lake, [tap, "--config", config, "--properties", catalog])
+    assert lake.rows("public-orders", COLUMNS) == EXPECTED
+
+
+def test_our_tap_into_target_jsonl(database, tmp_path) -> None:
+    target = str(program("target-jsonl", "0.1.4", "target-jsonl"))
+    (tmp_path / "out").mkdir()
+    config = write(tmp_path / "target.json", {"destination_path": str(tmp_path / "out"), "do_timestamp_file": False})
+    facts = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+    facts |= {"tables": ["public.orders"], "spark": {"master": "local[2]"}}
+    tap = [str(BIN / "tap-spark-jdbc"), "--config", write(tmp_path / "tap.json", facts)]
+    with subprocess.Popen(tap, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as sending:
+        done = subprocess.run(
+            [target, "--config", config], stdin=sending.stdout, capture_output=True, timeout=SECONDS, check=False
+        )
+    assert (sending.returncode, done.returncode) == (0, 0), done.stderr.decode()
+    lines = (tmp_path / "out" / "public-orders.jsonl").read_text().splitlines()
+    rows = [json.loads(line, parse_float=Decimal) for line in lines]
+    found = sorted((row["id"], row["customer"], row["amount"]) for row in rows)
+    assert found == [(key, customer, amount) for key, customer, amount, *_ in EXPECTED]
