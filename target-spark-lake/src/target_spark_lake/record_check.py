@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from singer_spark.schema_mapping import json_types
+from target_spark_lake.bulk_check import BulkCheck, bulk_check_of
 from target_spark_lake.value_patterns import (
     ASSERTIONS,
     alternatives,
@@ -65,6 +66,7 @@ class RecordCheck:
         limits: Bounds of top-level columns.
         texts: Top-level columns that hold JSON as text: Spark's parser would round the fractions in it.
         by_jsonschema: Every line is a suspect: the schema asks for more than these checks can decide.
+        bulk: Judges a whole batch, and spares all of the above but the limits; None where the schema is not that plain.
     """
 
     right: str | None
@@ -74,6 +76,7 @@ class RecordCheck:
     limits: tuple[Limit, ...]
     texts: tuple[str, ...]
     by_jsonschema: bool
+    bulk: BulkCheck | None
 
 
 def check_of(schema: JSON, key_properties: Iterable[str]) -> RecordCheck:
@@ -81,14 +84,16 @@ def check_of(schema: JSON, key_properties: Iterable[str]) -> RecordCheck:
     required = {*schema.get("required", []), *key_properties} & set(schema["properties"])
     limits, properties = _limits(schema["properties"])
     members = whole_members(properties)
+    decidable = _decidable({**schema, "properties": properties})
     return RecordCheck(
-        rf'^\{{[^{{]*+"record" ?: ?\{{ ?{members}\}}{_TAIL}' if members else None,
+        rf'^\{{[^{{]*"record" ?: ?\{{ ?{members}\}}{_TAIL}' if members else None,
         _wrong(properties, closed=schema.get("additionalProperties") is False),
         f"{_HALF_PAIR}|{_ESCAPED_KEY}",
         tuple(sorted(required)),
         tuple(limits),
         tuple(name for name, each in properties.items() if _is_json_text(each)),
-        not _decidable({**schema, "properties": properties}),
+        not decidable,
+        bulk_check_of({**schema, "properties": properties}, required) if decidable else None,
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.storage import Storage
+    from target_spark_lake.bulk_check import BulkCheck
     from target_spark_lake.spool import SpooledBatch
     from target_spark_lake.staging import BatchPlan
     from target_spark_lake.validation import RecordValidator
@@ -62,6 +63,8 @@ def _stage(session: SparkSession, storage: Storage, job: BatchJob) -> None:
     from target_spark_lake.staging import stage_lines, write_suspects
 
     batch, check = job.batch, job.plan.check
+    if check is not None and check.bulk is not None and _stage_whole(session, storage, job, check.bulk):
+        return
     if check is not None and check.by_jsonschema:
         with batch.path.open("rb") as lines:
             _stage_rewritten(session, storage, job, lines, batch.rows)
@@ -73,6 +76,20 @@ def _stage(session: SparkSession, storage: Storage, job: BatchJob) -> None:
         folder = batch.path.with_suffix(".suspects")
         write_suspects(session, batch.path.as_uri(), folder.as_uri(), job.plan)
         _stage_rewritten(session, storage, job, _lines_below(folder), count.suspects)
+
+
+def _stage_whole(session: SparkSession, storage: Storage, job: BatchJob, check: BulkCheck) -> bool:
+    """Stages the batch at once, if all of its lines are surely right; else leaves nothing."""
+    from target_spark_lake.staging import stage_messages
+
+    folder = f"{job.folder}/messages"
+    if not check.passes(job.batch.path, job.batch.rows):
+        return False
+    count = stage_messages(session, job.batch.path.as_uri(), storage.url_for_spark(folder), job.plan)
+    if count.suspects == 0 and count.lines == job.batch.rows:
+        return True
+    storage.delete_all(folder)
+    return False
 
 
 def _lines_below(folder: Path) -> Iterable[bytes]:

@@ -82,6 +82,41 @@ def stage_lines(session: SparkSession, source: str, destination: str, plan: Batc
     return BatchCount(counted.get["lines"], counted.get["suspects"])
 
 
+def stage_messages(session: SparkSession, source: str, destination: str, plan: BatchPlan) -> BatchCount:
+    """Writes the rows of a batch that was judged whole, but for what Spark can't parse or is beyond a limit.
+
+    Args:
+        session: A running session.
+        source: URL of the file with the RECORD lines.
+        destination: URL of a folder that is not there yet.
+        plan: How lines become rows.
+    """
+    from pyspark.sql import Observation
+
+    message = StructType(
+        [
+            StructField("record", plan.columns),
+            StructField("time_extracted", TimestampType()),
+            StructField("version", LongType()),
+            StructField("corrupt", StringType()),
+        ]
+    )
+    options = {"columnNameOfCorruptRecord": "corrupt", "mode": "PERMISSIVE", "lineSep": "\n"}
+    messages = session.read.options(**options).schema(message).json(source)
+    limits = plan.check.limits if plan.check else ()
+    reasons = [_is_beyond(F.col("record").getField(limit.column), limit) for limit in limits]
+    suspect = reduce(or_, reasons, F.col("corrupt").isNotNull())
+    counted = Observation()
+    judged = messages.select("*", suspect.alias("suspect")).observe(
+        counted, F.count(F.lit(1)).alias("lines"), F.count_if("suspect").alias("suspects")
+    )
+    rows = judged.where(~F.col("suspect")).select(
+        _columns(plan, F.col("record"), F.col("time_extracted"), F.col("version"))
+    )
+    rows.write.option("compression", plan.codec).parquet(destination)
+    return BatchCount(counted.get["lines"], counted.get["suspects"])
+
+
 def write_suspects(session: SparkSession, source: str, destination: str, plan: BatchPlan) -> None:
     """Writes the suspect lines of a batch as they came, as text."""
     judged = read_lines(session, source, plan)
@@ -105,9 +140,9 @@ def read_lines(session: SparkSession, source: str, plan: BatchPlan) -> DataFrame
         "value", F.from_json(wrapped, envelope, options).alias("parsed")
     )
     first = F.get(F.col("parsed.line"), F.lit(0))
-    return parsed.select(
-        "value", _is_suspect(plan, first).alias("suspect"), F.struct(*_columns(plan, first)).alias("row")
-    )
+    extracted = first["time_extracted"].try_cast("timestamp")
+    row = F.struct(*_columns(plan, first["record"], extracted, first["version"]))
+    return parsed.select("value", _is_suspect(plan, first).alias("suspect"), row.alias("row"))
 
 
 def empty_parquet(path: Path, columns: StructType, codec: str) -> None:
@@ -148,19 +183,18 @@ def jvm_is_gone() -> bool:
     return process is not None and process.poll() is not None
 
 
-def _columns(plan: BatchPlan, first: Column) -> list[Column]:
-    record = first["record"]
+def _columns(plan: BatchPlan, record: Column, extracted: Column, version: Column) -> list[Column]:
     own = [record.getField(name).alias(name) for name in plan.columns.names if name not in METADATA_COLUMNS]
     if plan.times is None:
         return own
     received = F.lit(plan.times.received)
     metadata = {
-        "_sdc_extracted_at": first["time_extracted"].try_cast("timestamp"),
+        "_sdc_extracted_at": extracted,
         "_sdc_received_at": received,
         "_sdc_batched_at": F.lit(plan.times.batched),
         DELETED_AT: record.getField(DELETED_AT) if DELETED_AT in plan.columns.names else F.lit(None),
         "_sdc_sequence": F.unix_millis(received),
-        "_sdc_table_version": first["version"],
+        "_sdc_table_version": version,
         "_sdc_sync_started_at": F.lit(plan.times.sync_started),
     }
     return own + [metadata[name].cast(kind).alias(name) for name, kind in METADATA_COLUMNS.items()]

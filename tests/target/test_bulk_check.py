@@ -1,0 +1,128 @@
+"""A batch is taken whole only where every line is right by the schema and fits its column."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+
+from singer_spark.sql_type import SqlType, property_schema
+from target_spark_lake.record_check import check_of
+
+TYPES = {
+    "id": "BIGINT",
+    "small": "SMALLINT",
+    "amount": "DECIMAL(12,2)",
+    "ratio": "DOUBLE PRECISION",
+    "weight": "REAL",
+    "vip": "BOOLEAN",
+    "name": "VARCHAR",
+    "day": "DATE",
+    "at": "TIMESTAMP",
+    "seen": "TIMESTAMP WITH TIME ZONE",
+    "code": "UUID",
+}
+PROPERTIES = {name: property_schema(SqlType.parse(sql), nullable=name != "id") for name, sql in TYPES.items()}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": PROPERTIES}
+GOOD = (
+    '{"id":-1,"small":7,"amount":-1234567890.12,"ratio":1e300,"weight":0.5,"vip":false,"name":"a \\"b\\" \\u00e9\\n",'
+    '"day":"2024-02-29","at":"2025-01-20T15:30:00.123456","seen":"0001-01-01T00:00:00Z",'
+    '"code":"00000000-0000-0000-0000-00000000000A","extra":[{"x":1}]}'
+)
+
+
+def passes(folder: Path, *records: str) -> bool:
+    check = check_of(SCHEMA, ["id"]).bulk
+    assert check is not None
+    path = folder / "lines"
+    lines = [
+        f'{{"type":"RECORD","stream":"s","record":{record},"time_extracted":"2026-01-01T00:00:00Z"}}'
+        for record in records
+    ]
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", errors="surrogatepass")
+    return check.passes(path, len(records))
+
+
+def test_right_lines_pass_whatever_their_order_and_spacing(tmp_path: Path) -> None:
+    spaced = json.dumps(json.loads(GOOD))
+    reversed_keys = json.dumps(dict(reversed(json.loads(GOOD).items())))
+    assert passes(tmp_path, GOOD, spaced, reversed_keys, '{"id":9223372036854775807,"name":null}')
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"id":1,"name":5}',
+        '{"id":1,"name":true}',
+        '{"id":1,"name":{"a":1}}',
+        '{"id":1,"name":"a","name":"b"}',
+        '{"id":1,"name":"\\ud800"}',
+        '{"id":1,"n\\u0061me":5}',
+        '{"id":null}',
+        '{"name":"no id"}',
+        '{"id":1.5}',
+        '{"id":"1"}',
+        '{"id":true}',
+        '{"id":9223372036854775808}',
+        '{"id":1,"small":32768}',
+        '{"id":1,"amount":1.239}',
+        '{"id":1,"amount":10000000000}',
+        '{"id":1,"amount":"1.23"}',
+        '{"id":1,"amount": "1.23"}',
+        '{"id":1,"amount" : "1.23"}',
+        '{"id":1,"amount":  "1.23"}',
+        '{"id":1,"ratio":NaN}',
+        '{"id":1,"ratio":"NaN"}',
+        '{"id":1,"ratio":1e400}',
+        '{"id":1,"weight":1e39}',
+        '{"id":1,"vip":"true"}',
+        '{"id":1,"day":"2024-2-9"}',
+        '{"id":1,"day":"0000-01-01"}',
+        '{"id":1,"day":20240209}',
+        '{"id":1,"at":"2025-01-20"}',
+        '{"id":1,"at":"2025-01-20T15:30:00Z"}',
+        '{"id":1,"at":"2025-01-20T15:30:00.1234567"}',
+        '{"id":1,"seen":1737386400}',
+        '{"id":1,"code":"not a uuid"}',
+        '{"id":1}}{"record":{"id":2}',
+        '{"id":1',
+        '{"id":1} x',
+        "null",
+        "[1]",
+    ],
+)
+def test_a_line_that_may_be_wrong_never_passes(tmp_path: Path, record: str) -> None:
+    assert not passes(tmp_path, GOOD, record, GOOD)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(TYPES)),
+        st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=12)
+        | st.dates().map(str) | st.uuids().map(str) | st.datetimes().map(lambda moment: moment.isoformat()),
+    )
+)  # fmt: skip
+def test_what_passes_is_right_by_jsonschema(tmp_path_factory: pytest.TempPathFactory, record: dict[str, Any]) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    if passes(folder, json.dumps(record)):
+        assert Draft7Validator({**SCHEMA, "required": ["id"]}).is_valid(record)
+        assert record["id"] is not None
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"tags": {"type": "array", "items": {"type": "string"}}},
+        {"any": {}},
+        {"kind": {"type": "string", "enum": ["a", "b"]}},
+        {"doc": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+        {"na\u00efve": {"type": "integer"}},
+    ],
+)
+def test_a_schema_that_asks_for_more_is_not_judged_whole(extra: dict[str, Any]) -> None:
+    assert check_of({**SCHEMA, "properties": {**PROPERTIES, **extra}}, ["id"]).bulk is None
