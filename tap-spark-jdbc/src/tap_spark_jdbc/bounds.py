@@ -83,6 +83,7 @@ class ColumnBounds:
         return None if raw is None else self.point(raw)
 
     def _text(self, condition: str, offset: int = 0) -> str | None:
-        text, page = self.sql.dialect.key_text(self.key), self.sql.dialect.limited(1, offset)
-        found = self.connection.rows(f"SELECT {text} {condition} {page}")
+        # The text is made of the one row that is wanted, and not of all that the offset skips.
+        one = f"SELECT {self._name} {condition} {self.sql.dialect.limited(1, offset)}"
+        found = self.connection.rows(f"SELECT {self.sql.dialect.key_text(self.key)} FROM ({one}) one")
         return found[0][0] if found else None

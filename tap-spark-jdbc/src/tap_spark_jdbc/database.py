@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.settings import TapSettings
 
+# Spool files live for seconds: no checksum files beside them, and few system calls.
+SPOOL_CONF = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "io.file.buffer.size": "262144"}
+
 
 @dataclass
 class Database:
@@ -33,9 +36,17 @@ class Database:
         spark = self.settings.spark
         # Spark reports a failed job with traces, several times over; ours is one line.
         level = "WARN" if wants_traceback("tap-spark-jdbc") else "OFF"
-        conf = dict(spark.conf)
-        options = SparkOptions("tap-spark-jdbc", spark.master, spark.remote, conf, self.source.jars, log_level=level)
-        return get_session(options)
+        return get_session(
+            SparkOptions(
+                "tap-spark-jdbc",
+                spark.master,
+                spark.remote,
+                dict(spark.conf),
+                self.source.jars,
+                hadoop_conf=SPOOL_CONF,
+                log_level=level,
+            )
+        )
 
     @cached_property
     def connection(self) -> JdbcConnection:

@@ -18,7 +18,7 @@ from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -43,57 +43,54 @@ class SliceReader:
 
     def render(
         self,
-        slices: Sequence[Slice[Point]],
+        each: Slice[Point],
         folder: Path,
         *,
         fetch_size: int,
         limit: int | None = None,
         changed_buckets: Collection[int] | None = None,
-    ) -> list[Path]:
-        """Renders slices side by side, in one Spark job.
+    ) -> Path:
+        """Renders a slice, in one Spark job.
 
         Args:
-            slices: What to read.
-            folder: Where the spool files go; it must not be there yet.
+            each: What to read.
+            folder: Where the spool file goes; it must not be there yet.
             fetch_size: JDBC rows a round trip.
-            limit: At most so many rows in all.
+            limit: At most so many rows.
             changed_buckets: Of the rows at the bookmark only those whose fingerprint lies in these buckets.
 
         Returns:
-            One file a slice, in their order; it may be empty.
+            The file; it may be empty.
 
         Raises:
             SourceError: the database refused, or holds a value that its column's type can't.
         """
-        rows = self._rows(slices, fetch_size).withColumn("record", self._record())
-        if changed_buckets is not None:
-            at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
-            rows = rows.where(~at_bookmark | _bucket(_fingerprint()).isin(*changed_buckets))
-        if limit is not None:
-            rows = rows.limit(limit)
-        lines = rows.select(F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix()).alias("value"))
         with self._told():
-            lines.write.text(folder.as_uri())
-        return [_file_of(folder, number) for number in range(len(slices))]
+            rows = self._rows(each, fetch_size).withColumn("record", self._record())
+            if changed_buckets is not None:
+                at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
+                rows = rows.where(~at_bookmark | _bucket(_fingerprint()).isin(*changed_buckets))
+            if limit is not None:
+                rows = rows.limit(limit)
+            line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
+            rows.select(line.alias("value")).write.text(folder.as_uri())
+        return _file_of(folder)
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
         """(rows, sum of fingerprints) of all rows at one key, by bucket; nothing of them leaves Spark."""
-        at_point = Slice(Range(point, point, closed=True))
-        hashed = (
-            self._rows([at_point], fetch_size).withColumn("record", self._record()).select(_fingerprint().alias("hash"))
-        )
-        halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
-        sums = hashed.groupBy(_bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
         with self._told():
+            at_point = self._rows(Slice(Range(point, point, closed=True)), fetch_size)
+            hashed = at_point.withColumn("record", self._record()).select(_fingerprint().alias("hash"))
+            halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
+            sums = hashed.groupBy(_bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
             return {bucket: (rows, (high << 32) + low) for bucket, rows, high, low in sums.collect()}
 
-    def _rows(self, slices: Sequence[Slice[Point]], fetch_size: int) -> DataFrame:
+    def _rows(self, each: Slice[Point], fetch_size: int) -> DataFrame:
         options = self._source.reader_options()
         url = options.pop("url")
         reader = self._spark.read.options(**options).option("fetchsize", fetch_size)
         reader = reader.option("customSchema", self._read_schema())
-        predicates = [self._sql.condition(each, aliased=True) for each in slices]
-        return reader.jdbc(url, self._sql.relation(), predicates=predicates)
+        return reader.jdbc(url, self._sql.relation(), predicates=[self._sql.condition(each, aliased=True)])
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -143,8 +140,8 @@ def _reason(text: str) -> str:
     return re.sub(r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message)
 
 
-def _file_of(folder: Path, number: int) -> Path:
-    """The file of a slice; Spark writes none for a slice without rows."""
-    found = next(folder.glob(f"part-{number:05d}-*.txt"), folder / f"part-{number:05d}-empty.txt")
+def _file_of(folder: Path) -> Path:
+    """The one file of a slice; Spark may write none where there are no rows."""
+    found = next(folder.glob("part-*.txt"), folder / "empty.txt")
     found.touch()
     return found

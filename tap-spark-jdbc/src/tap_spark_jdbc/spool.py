@@ -1,14 +1,15 @@
-"""The spool: windows of slices, rendered ahead into local files while the window before is being sent."""
+"""The spool: slices rendered ahead into local files, while those before them are being sent."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count
 from pathlib import Path
 
 from tap_spark_jdbc.slices import Slice
@@ -62,55 +63,59 @@ class SliceSize:
 
 
 class Spool:
-    """Renders a stream's slices a window ahead; at most two windows are on disk."""
+    """Renders a stream's slices ahead, several side by side; twice as many files are on disk at most."""
 
     def __init__(
         self,
         folder: Path,
         slices: Iterator[Slice[Point]],
-        render: Callable[[list[Slice[Point]], Path], list[Path]],
+        render: Callable[[Slice[Point], Path], Path],
         size: SliceSize,
-        window: int,
+        n_jobs: int,
     ) -> None:
         """Prepares; nothing is read before `files`.
 
         Args:
             folder: Where files go.
-            slices: Consumed lazily, by the rendering thread.
-            render: Renders slices side by side into a new folder, a file for each.
+            slices: Consumed lazily, in a thread of its own.
+            render: Renders a slice into a new folder and gives the file.
             size: Learns from what was rendered.
-            window: Slices a window.
+            n_jobs: Slices that are rendered at the same time.
         """
         self._folder = folder
         self._slices = slices
         self._render = render
         self._size = size
-        self._window = window
-        self._count = 0
+        self._n_jobs = n_jobs
 
     def files(self) -> Iterator[SpoolFile]:
         """The files in the order of their slices; each is deleted once the next one is asked for."""
-        pool = ThreadPoolExecutor(1, thread_name_prefix="render")
+        planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
+        renderers = ThreadPoolExecutor(self._n_jobs, thread_name_prefix="render")
+        pending: deque[Future[SpoolFile | None]] = deque()
         try:
-            pending: Future[list[SpoolFile]] = pool.submit(self._next_window)
-            while window := pending.result():
-                pending = pool.submit(self._next_window)
-                for file in window:
-                    yield file
-                    file.path.unlink(missing_ok=True)
-                shutil.rmtree(window[0].path.parent, ignore_errors=True)
+            for number in count():
+                cut = planner.submit(next, self._slices, None)
+                pending.append(renderers.submit(self._rendered, cut, self._folder / f"slice-{number:06d}"))
+                if len(pending) < 2 * self._n_jobs:
+                    continue
+                file = pending.popleft().result()
+                if file is None:
+                    return
+                yield file
+                shutil.rmtree(file.path.parent, ignore_errors=True)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            planner.shutdown(wait=False, cancel_futures=True)
+            renderers.shutdown(wait=False, cancel_futures=True)
 
-    def _next_window(self) -> list[SpoolFile]:
-        slices = list(islice(self._slices, self._window))
-        if not slices:
-            return []
-        self._count += 1
-        paths = self._render(slices, self._folder / f"window-{self._count:06d}")
-        files = [SpoolFile(each, path, count_lines(path)) for each, path in zip(slices, paths, strict=True)]
-        self._size.learn(sum(file.rows for file in files), sum(path.stat().st_size for path in paths))
-        return files
+    def _rendered(self, cut: Future[Slice[Point] | None], folder: Path) -> SpoolFile | None:
+        each = cut.result()
+        if each is None:
+            return None
+        path = self._render(each, folder)
+        file = SpoolFile(each, path, count_lines(path))
+        self._size.learn(file.rows, path.stat().st_size)
+        return file
 
 
 def count_lines(path: Path) -> int:

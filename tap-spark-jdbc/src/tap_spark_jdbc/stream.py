@@ -119,14 +119,14 @@ class JdbcStream(Stream):
             changed = edges.changed_buckets(reader.bucket_sums(extraction.sql.bookmark, size.fetch_size()))
             extraction = extraction if changed else extraction.behind_bookmark()
 
-        def render(slices: list[Slice[Point]], folder: Path) -> list[Path]:
+        def render(each: Slice[Point], folder: Path) -> Path:
             fetch = size.fetch_size()
-            return reader.render(slices, folder, fetch_size=fetch, limit=limit, changed_buckets=changed)
+            return reader.render(each, folder, fetch_size=fetch, limit=limit, changed_buckets=changed)
 
         slices = extraction.slices(size.rows) if limit is None else iter([Slice()])
-        window = settings.n_jobs or database.spark.sparkContext.defaultParallelism
+        n_jobs = settings.n_jobs or database.spark.sparkContext.defaultParallelism
         with spool_folder() as folder:
-            for file in Spool(folder, slices, render, size, window).files():
+            for file in Spool(folder, slices, render, size, n_jobs).files():
                 yield file, edges.treat(file)
                 if (bookmark := edges.bookmark_after(file.slice)) and limit is None:
                     state.advance(self.plan, bookmark)
