@@ -44,8 +44,8 @@ USUAL = {
     "big": "-12",
     "small": "5",
     "price": "12.34",
-    "huge": "0.000001",
-    "ratio": "1.5E-7",
+    "huge": "0.25",
+    "ratio": "1.5e-7",
     "plain": "-0.25",
     "flag": "false",
     "day": '"2025-01-20"',
@@ -211,6 +211,22 @@ def test_every_invalid_value_is_a_suspect_and_no_usual_value_is(spark, tmp_path)
     assert suspects(spark, tmp_path, stream, compact) == compact
     usual = [line_of(column, "null") for column in TYPES] + [line_of(column, value) for column, value in USUAL.items()]
     assert suspects(spark, tmp_path, stream, usual) == []
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_usual_lines_are_known_to_be_right_by_the_quick_pattern_alone(spark, separators: tuple[str, str]) -> None:
+    flat = {name: each for name, each in TYPES.items() if name not in ("json", "mixed", "anything")}
+    usual = {name: json.loads(USUAL[name]) for name in flat if name != "text"}
+    beside = {"version": 1, "time_extracted": "2026-11-21T04:00:00.000000Z"}
+    lines = [
+        json.dumps({**record("s", **values), **more}, separators=separators)
+        for values in (usual, dict.fromkeys(flat), {}, {"text": 'a"b'})
+        for more in ({}, beside)
+    ]
+    right = check_of(schema("s", flat)["schema"], []).right
+    assert right is not None
+    frame = spark.createDataFrame([(line,) for line in lines], "value string")
+    assert frame.where(frame["value"].rlike(right)).count() == len(lines)
 
 
 @pytest.mark.parametrize(("column", "written"), INVALID)
