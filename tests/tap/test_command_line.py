@@ -132,6 +132,22 @@ def test_discover_select_dry_run_and_test(sqlite):
     assert len(sample.records("t")) == len([each for each in sample.messages if each["type"] == "RECORD"]) == 1
 
 
+def test_the_state_of_a_target_and_settings_of_the_environment(sqlite, monkeypatch):
+    tap, _ = sqlite(TABLE)
+    state = tap.folder / "lake/.dataspoc/state/shop/state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"bookmarks": {"t": {"replication_key_value": 2}}}))
+    target = tap.folder / "target.json"
+    target.write_text(json.dumps({"bucket": str(tap.folder / "lake"), "pipeline": "shop"}))
+    monkeypatch.setenv("TAP_SPARK_JDBC_INCREMENTAL_TABLES", '["t:id:integer"]')
+
+    run = tap.run("--config", "ENV", "--state-from", str(target)).succeeded()
+
+    assert run.start == "saved"
+    assert run.states[0] == {"bookmarks": {"t": {"replication_key_value": 2}}}
+    assert [record["id"] for record in run.records("t")] == [2]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_run_without_a_last_state(sqlite, number):
     tap, _ = sqlite(MANY, slice_rows=5000)

@@ -165,11 +165,10 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def _end_jvm() -> None:
     """Ends the JVM that this process started, without waiting for its jobs; its own clean-up gets a moment."""
-    if "pyspark" not in sys.modules:
-        return
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
+    # Looked up and not imported: a run that never came to Spark has no JVM to end.
+    pyspark = sys.modules.get("pyspark")
+    context = getattr(pyspark, "SparkContext", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
     if process is None:
         return
     # All is said; what still waits for an answer of the JVM would complain with traces.

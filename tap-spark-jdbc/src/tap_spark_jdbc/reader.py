@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from singer_spark.errors import SourceError
@@ -97,7 +95,7 @@ class SliceReader:
         """Turns what Spark reports of a failed job into the one line that matters."""
         try:
             yield
-        except (Py4JError, PySparkException) as error:
+        except Exception as error:
             raise SourceError(f"stream {self._sql.plan.stream}: reading failed: {_reason(str(error))}") from error
 
     def _read_schema(self) -> str:

@@ -12,7 +12,8 @@ from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark import messages, stdout
 from tap_spark_jdbc.boundary import Frame
-from tap_spark_jdbc.extraction import Edges, Extraction
+from tap_spark_jdbc.edges import Edges
+from tap_spark_jdbc.extraction import Extraction
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.spool import SliceSize, Spool, SpoolFile, spool_folder
 
