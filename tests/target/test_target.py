@@ -303,3 +303,25 @@ def test_a_closed_output_leaves_the_commit_and_is_told(lake: Lake, monkeypatch) 
     monkeypatch.undo()
     assert lake.state() == {"x": 1}
     assert lake.rows("s", "id") == [(1,)]
+
+
+def test_a_lake_on_s3_is_loaded_appended_and_overwritten(spark, s3, capsys) -> None:
+    import pyarrow.parquet
+
+    bucket = s3.new_bucket()
+    config = {"bucket": bucket, "pipeline": "test", "spark": {"master": "local[2]"}}
+    config["storage_options"] = s3.storage_options
+    for n in (1, 2):
+        messages = [schema("log", ID), schema("dim", ID, **FULL)]
+        messages += [record(stream, id=id) for stream in ("log", "dim") for id in (n, float(n + 10))]
+        TargetSparkLake(config=config).listen(io.BytesIO(to_bytes(*messages, state(n=n))))
+    files = s3.filesystem()
+
+    def ids(stream: str) -> list[int]:
+        paths = files.glob(f"{bucket}/raw/{stream}/*.parquet")
+        return sorted(id for path in paths for id in pyarrow.parquet.read_table(files.open(path))["id"].to_pylist())
+
+    assert (ids("log"), ids("dim")) == ([1, 2, 11, 12], [2, 12])
+    assert json.loads(files.cat(f"{bucket}/.dataspoc/state/test/state.json")) == {"n": 2}
+    assert not [path for path in files.find(bucket) if "/staging/" in path]
+    assert s3.storage_options["secret"] not in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ProtocolError, RecordError, SingerSparkError, StorageError
 from target_spark_lake.changes import StagedFile
+from target_spark_lake.staging_place import StagingPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +50,9 @@ def stage_batch(session: SparkSession, storage: Storage, job: BatchJob) -> tuple
         StorageError: the files can't be written, or do not hold all the rows.
     """
     try:
-        _stage(session, storage, job)
+        place = StagingPlace.of(session, storage, job.folder, job.batch.path.with_suffix(".staged"))
+        _stage(session, place, job)
+        place.bring()
         return _staged_files(storage, job)
     except SingerSparkError:
         raise
@@ -59,36 +62,35 @@ def stage_batch(session: SparkSession, storage: Storage, job: BatchJob) -> tuple
         job.batch.remove()
 
 
-def _stage(session: SparkSession, storage: Storage, job: BatchJob) -> None:
+def _stage(session: SparkSession, place: StagingPlace, job: BatchJob) -> None:
     from target_spark_lake.staging import stage_lines, write_suspects
 
     batch, check = job.batch, job.plan.check
-    if check is not None and check.bulk is not None and _stage_whole(session, storage, job, check.bulk):
+    if check is not None and check.bulk is not None and _stage_whole(session, place, job, check.bulk):
         return
     if check is not None and check.by_jsonschema:
         with batch.path.open("rb") as lines:
-            _stage_rewritten(session, storage, job, lines, batch.rows)
+            _stage_rewritten(session, place, job, lines, batch.rows)
         return
-    count = stage_lines(session, batch.path.as_uri(), storage.url_for_spark(f"{job.folder}/lines"), job.plan)
+    count = stage_lines(session, batch.path.as_uri(), place.url("lines"), job.plan)
     if count.lines != batch.rows:
         raise StorageError(f"stream {job.stream}: Spark read {count.lines} of {batch.rows} spooled lines; run it again")
     if count.suspects:
         folder = batch.path.with_suffix(".suspects")
         write_suspects(session, batch.path.as_uri(), folder.as_uri(), job.plan)
-        _stage_rewritten(session, storage, job, _lines_below(folder), count.suspects)
+        _stage_rewritten(session, place, job, _lines_below(folder), count.suspects)
 
 
-def _stage_whole(session: SparkSession, storage: Storage, job: BatchJob, check: BulkCheck) -> bool:
+def _stage_whole(session: SparkSession, place: StagingPlace, job: BatchJob, check: BulkCheck) -> bool:
     """Stages the batch at once, if all of its lines are surely right; else leaves nothing."""
     from target_spark_lake.staging import stage_messages
 
-    folder = f"{job.folder}/messages"
     if not check.passes(job.batch.path, job.batch.rows):
         return False
-    count = stage_messages(session, job.batch.path.as_uri(), storage.url_for_spark(folder), job.plan)
+    count = stage_messages(session, job.batch.path.as_uri(), place.url("messages"), job.plan)
     if count.suspects == 0 and count.lines == job.batch.rows:
         return True
-    storage.delete_all(folder)
+    place.remove("messages")
     return False
 
 
@@ -100,7 +102,7 @@ def _lines_below(folder: Path) -> Iterable[bytes]:
 
 
 def _stage_rewritten(
-    session: SparkSession, storage: Storage, job: BatchJob, lines: Iterable[bytes], expected: int
+    session: SparkSession, place: StagingPlace, job: BatchJob, lines: Iterable[bytes], expected: int
 ) -> None:
     from target_spark_lake.staging import stage_lines
 
@@ -113,7 +115,7 @@ def _stage_rewritten(
     if rows != expected:
         raise StorageError(f"stream {job.stream}: {rows} of {expected} suspect lines came back; run it again")
     plan = replace(job.plan, check=None)
-    count = stage_lines(session, path.as_uri(), storage.url_for_spark(f"{job.folder}/rewritten"), plan)
+    count = stage_lines(session, path.as_uri(), place.url("rewritten"), plan)
     path.unlink()
     if count.suspects:
         raise RecordError(
