@@ -56,6 +56,7 @@ def test_a_load_from_a_file_prints_the_state_alone_and_a_summary_on_standard_err
     done = run(command(tmp_path, config, "--input", str(tmp_path / "in.singer")))
     assert (done.returncode, done.stdout) == (0, b'{"x":1}\n'), done.stderr.decode()
     assert "Done! 1 records in 1 stream(s)" in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
     assert lake.rows("s", "id") == [(1,)]
 
 

@@ -220,4 +220,6 @@ def _end_jvm() -> None:
     if "target_spark_lake.staging" in sys.modules:
         from target_spark_lake.staging import kill_jvm
 
+        # PySpark's clean-up in the background may be talking to the JVM; nobody needs the trace of that.
+        logging.disable(logging.CRITICAL)
         kill_jvm()
