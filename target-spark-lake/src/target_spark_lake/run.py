@@ -155,6 +155,7 @@ class LoadRun:
                 sink.batch.remove()
         self._run.fail(error)
         self._clean()
+        self._pool.settle()
 
     def _prepare(self, sink: StreamSink) -> None:
         """Before the first record of a schema: its columns, checked against the table as it stands."""

@@ -19,6 +19,7 @@ WORKERS = 2
 # Together with those at work they bound the disk space of the spool.
 WAITING_BATCHES = 2
 CHECK_SECONDS = 0.5
+START_SECONDS = 60
 
 
 class StagingPool:
@@ -80,6 +81,11 @@ class StagingPool:
     def abandon(self) -> None:
         """Begins nothing more; what runs may come to its end unseen."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def settle(self) -> None:
+        """Waits for a session that is just starting: a JVM can be ended only once it is known."""
+        if self._session is not None:
+            wait([self._session], timeout=START_SECONDS)
 
     def _stage(self, job: BatchJob) -> tuple[StagedFile, ...]:
         assert self._session is not None
