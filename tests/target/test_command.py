@@ -165,7 +165,9 @@ def jvm_of(process: subprocess.Popen[bytes]) -> int:
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         for child in descendants(process.pid):
-            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            words = [b""]
+            with suppress(OSError):
+                words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
             if words[0].endswith(b"java") and b"org.apache.spark.deploy.SparkSubmit" in words:
                 return child
         with suppress(subprocess.TimeoutExpired):
