@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -25,26 +26,35 @@ RECORD = {"type": "RECORD", "stream": "people", "record": {"id": 1, "born": "175
 
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file of the lake that a reader or the next run looks at, with its bytes."""
-    files = [path for path in folder.rglob("*") if path.is_file() and "/.dataspoc/runs/" not in str(path)]
+    of_runs = ("/.dataspoc/runs/", "/.dataspoc/locks/")
+    files = [path for path in folder.rglob("*") if path.is_file() and not any(part in str(path) for part in of_runs)]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Pipe:
-    """A pipe from SQLite that has run once, with new rows waiting."""
-    database = tmp_path / "shop.db"
-    with sqlite3.connect(database) as connection:
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a pipe from SQLite that has run once, with new rows waiting."""
+    folder = tmp_path_factory.mktemp("shop")
+    with sqlite3.connect(folder / "shop.db") as connection:
         connection.execute("create table orders (id integer primary key, note text)")
         connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(1, 101)])
         connection.commit()
-        pipe = Pipe(
-            tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{database}", "incremental_tables": ["orders:id:integer"]}
-        )
-        pipe.run().succeeded()
+        shop_pipe(folder).run().succeeded()
         connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(101, 201)])
         connection.commit()
     connection.close()
-    return pipe
+    return folder
+
+
+def shop_pipe(folder: Path) -> Pipe:
+    return Pipe(folder, {"jdbc_url": f"jdbc:sqlite:{folder}/shop.db", "incremental_tables": ["orders:id:integer"]})
+
+
+@pytest.fixture
+def shop(first_run: Path, tmp_path: Path) -> Pipe:
+    """A copy of it for one test."""
+    shutil.copytree(first_run, tmp_path / "run")
+    return shop_pipe(tmp_path / "run")
 
 
 def assert_one_clear_line(errors: str, program: str, *says: str) -> None:
@@ -111,16 +121,23 @@ BAD_LINES: list[tuple[list[dict[str, Any] | str], tuple[str, ...]]] = [
     ([SCHEMA, RECORD, {**RECORD, "record": {"id": "one", "born": None}}], ("people", "id", "integer")),
     ([SCHEMA, RECORD, {**RECORD, "record": {"id": 2, "born": "2025-02-30"}}], ("people", "born", "2025-02-30")),
     ([SCHEMA, RECORD, {**RECORD, "record": {"id": 2, "born": 5}}], ("people", "born")),
-    ([SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "full"}, RECORD], ("final",)),
+    ([SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "full"}, RECORD], ("the tap died",)),
     ([SCHEMA, {"type": "STATE", "value": {}, "final": False, "start": "saved"}, RECORD], ("state",)),
 ]
 
 
-@pytest.mark.parametrize(("lines", "says"), BAD_LINES, ids=lambda case: str(case[-1])[:40])
-def test_bad_lines_change_nothing(tmp_path: Path, lines: list[Any], says: tuple[str, ...]) -> None:
-    pipe = Pipe(tmp_path, {})
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
+    """A lake that another tap has filled once."""
+    pipe = Pipe(tmp_path_factory.mktemp("people"), {})
     good = feed(pipe, SCHEMA, RECORD, {"type": "STATE", "value": {"bookmarks": {"people": {"at": 1}}}})
     assert good.target_code == 0, good.target_errors
+    return pipe
+
+
+@pytest.mark.parametrize(("lines", "says"), BAD_LINES, ids=lambda case: str(case[-1])[:40])
+def test_bad_lines_change_nothing(people: Pipe, lines: list[Any], says: tuple[str, ...]) -> None:
+    pipe = people
     before = tree(pipe.bucket)
     outcome = feed(pipe, *lines)
     assert outcome.target_code != 0

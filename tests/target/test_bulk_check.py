@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
+from singer_spark.schema_mapping import stream_spark_schema
 from singer_spark.sql_type import SqlType, property_schema
+from target_spark_lake.arrow_staging import stage_plain
 from target_spark_lake.record_check import check_of
+from target_spark_lake.staging import BatchPlan
 
 TYPES = {
     "id": "BIGINT",
@@ -37,15 +40,15 @@ GOOD = (
 
 
 def passes(folder: Path, *records: str) -> bool:
-    check = check_of(SCHEMA, ["id"]).bulk
-    assert check is not None
+    check = check_of(SCHEMA, ["id"])
+    assert check.bulk is not None
     path = folder / "lines"
-    lines = [
-        f'{{"type":"RECORD","stream":"s","record":{record},"time_extracted":"2026-01-01T00:00:00Z"}}'
-        for record in records
-    ]
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", errors="surrogatepass")
-    return check.passes(path, len(records))
+    frame = '{{"type":"RECORD","stream":"s","record":{},"time_extracted":"2026-01-01T00:00:00Z"}}\n'
+    path.write_text("".join(frame.format(record) for record in records), encoding="utf-8")
+    plan = BatchPlan(stream_spark_schema(SCHEMA, "s"), check, None, "zstd")
+    staged = stage_plain(path, len(records), folder / "staged.parquet", plan, check.bulk)
+    assert (folder / "staged.parquet").exists() == staged
+    return staged
 
 
 def test_right_lines_pass_whatever_their_order_and_spacing(tmp_path: Path) -> None:
@@ -82,6 +85,11 @@ def test_right_lines_pass_whatever_their_order_and_spacing(tmp_path: Path) -> No
         '{"id":1,"weight":1e39}',
         '{"id":1,"vip":"true"}',
         '{"id":1,"day":"2024-2-9"}',
+        '{"id":1,"day":"2025-02-29"}',
+        '{"id":1,"at":"2025-02-29T00:00:00"}',
+        '{"id":1,"at":"2025-02-28T24:00:00"}',
+        '{"id":1,"seen":"2025-01-20T15:30:00"}',
+        '{"id":1,"seen":"2025-01-20T15:30:00+25:00"}',
         '{"id":1,"day":"0000-01-01"}',
         '{"id":1,"day":20240209}',
         '{"id":1,"at":"2025-01-20"}',

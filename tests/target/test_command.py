@@ -134,12 +134,13 @@ def test_the_config_may_come_from_files_and_the_environment(tmp_path, lake, conf
 
 @pytest.fixture
 def waiting(tmp_path, config) -> Iterator[subprocess.Popen[bytes]]:
-    """A target that has got records and waits for more."""
+    """A target that has got records which only Spark can parse, and waits for more."""
     process = subprocess.Popen(
         command(tmp_path, config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdin is not None
-    process.stdin.write(to_bytes(schema("s", ID), *(record("s", id=n) for n in range(10))))
+    nested = {**ID, "tags": {"type": "array", "items": {"type": "string"}}}
+    process.stdin.write(to_bytes(schema("s", nested), *(record("s", id=n, tags=["a"]) for n in range(10))))
     process.stdin.flush()
     yield process
     process.kill()

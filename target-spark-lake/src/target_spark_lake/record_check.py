@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from singer_spark.schema_mapping import json_types
-from target_spark_lake.bulk_check import BulkCheck, bulk_check_of
+from target_spark_lake.bulk_check import BulkCheck, Limit, bulk_check_of
 from target_spark_lake.value_patterns import (
     ASSERTIONS,
     alternatives,
@@ -40,21 +40,6 @@ _DECIDED_FORMATS = ("date", "date-time", "uuid")
 
 
 @dataclass(frozen=True)
-class Limit:
-    """A bound of a top-level column: a value beyond it makes the record a suspect.
-
-    Attributes:
-        column: Its name.
-        keyword: `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `minLength` or `maxLength`.
-        value: The bound.
-    """
-
-    column: str
-    keyword: str
-    value: float
-
-
-@dataclass(frozen=True)
 class RecordCheck:
     """The checks of one stream's records; the patterns are regular expressions of Java.
 
@@ -66,7 +51,7 @@ class RecordCheck:
         limits: Bounds of top-level columns.
         texts: Top-level columns that hold JSON as text: Spark's parser would round the fractions in it.
         by_jsonschema: Every line is a suspect: the schema asks for more than these checks can decide.
-        bulk: Judges a whole batch, and spares all of the above but the limits; None where the schema is not that plain.
+        bulk: Judges a whole batch, and spares all of the above; None where the schema is not that plain.
     """
 
     right: str | None
@@ -93,7 +78,7 @@ def check_of(schema: JSON, key_properties: Iterable[str]) -> RecordCheck:
         tuple(limits),
         tuple(name for name, each in properties.items() if _is_json_text(each)),
         not decidable,
-        bulk_check_of({**schema, "properties": properties}, required) if decidable else None,
+        bulk_check_of({**schema, "properties": properties}, required, limits) if decidable else None,
     )
 
 

@@ -53,7 +53,7 @@ class LoadRun:
         Args:
             settings: The target's.
             run: The open run of the pipeline.
-            start_session: Starts Spark; called once, in the background, when the first record came.
+            start_session: Starts Spark; called once, in the background, when a record needs it.
         """
         self._settings = settings
         self._run = run
@@ -96,7 +96,8 @@ class LoadRun:
             )
         if sink.columns is None:
             self._prepare(sink)
-            self._pool.start()
+            if sink.check is not None and sink.check.bulk is None:
+                self._pool.start()
         if sink.batch is None:
             sink.batch = SpooledBatch(self._spool / f"{self._batches:05d}.jsonl")
             self._batches += 1

@@ -1,4 +1,4 @@
-"""From a spooled batch to staged files: Spark takes the bulk, jsonschema the suspects, and the rows are counted."""
+"""From a spooled batch to staged files: Arrow takes what is plain, Spark the rest, jsonschema the suspects."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from target_spark_lake.changes import StagedFile
 from target_spark_lake.staging_place import StagingPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
     from singer_spark.storage import Storage
-    from target_spark_lake.bulk_check import BulkCheck
     from target_spark_lake.spool import SpooledBatch
     from target_spark_lake.staging import BatchPlan
     from target_spark_lake.validation import RecordValidator
@@ -41,8 +40,13 @@ class BatchJob:
     folder: str
 
 
-def stage_batch(session: SparkSession, storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
+def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
     """Stages every row of the batch, and removes the spooled file.
+
+    Args:
+        session: Gives the session, and starts it where Arrow alone can't do the work.
+        storage: The bucket.
+        job: The batch.
 
     Raises:
         RecordError: a record is invalid.
@@ -50,8 +54,7 @@ def stage_batch(session: SparkSession, storage: Storage, job: BatchJob) -> tuple
         StorageError: the files can't be written, or do not hold all the rows.
     """
     try:
-        place = StagingPlace.of(session, storage, job.folder, job.batch.path.with_suffix(".staged"))
-        _stage(session, place, job)
+        place = _stage_plain(storage, job) or _stage_by_spark(session(), storage, job)
         place.bring()
         return _staged_files(storage, job)
     except SingerSparkError:
@@ -62,16 +65,26 @@ def stage_batch(session: SparkSession, storage: Storage, job: BatchJob) -> tuple
         job.batch.remove()
 
 
-def _stage(session: SparkSession, place: StagingPlace, job: BatchJob) -> None:
+def _stage_plain(storage: Storage, job: BatchJob) -> StagingPlace | None:
+    """Stages the batch without Spark, if all of its lines are surely right; else leaves nothing."""
+    from target_spark_lake.arrow_staging import stage_plain
+
+    if job.plan.check is None or job.plan.check.bulk is None:
+        return None
+    place = StagingPlace.of_python(storage, job.folder, _local_folder(job))
+    path = place.path("plain.parquet")
+    return place if stage_plain(job.batch.path, job.batch.rows, path, job.plan, job.plan.check.bulk) else None
+
+
+def _stage_by_spark(session: SparkSession, storage: Storage, job: BatchJob) -> StagingPlace:
     from target_spark_lake.staging import stage_lines, write_suspects
 
     batch, check = job.batch, job.plan.check
-    if check is not None and check.bulk is not None and _stage_whole(session, place, job, check.bulk):
-        return
+    place = StagingPlace.of(session, storage, job.folder, _local_folder(job))
     if check is not None and check.by_jsonschema:
         with batch.path.open("rb") as lines:
             _stage_rewritten(session, place, job, lines, batch.rows)
-        return
+        return place
     count = stage_lines(session, batch.path.as_uri(), place.url("lines"), job.plan)
     if count.lines != batch.rows:
         raise StorageError(f"stream {job.stream}: Spark read {count.lines} of {batch.rows} spooled lines; run it again")
@@ -79,19 +92,11 @@ def _stage(session: SparkSession, place: StagingPlace, job: BatchJob) -> None:
         folder = batch.path.with_suffix(".suspects")
         write_suspects(session, batch.path.as_uri(), folder.as_uri(), job.plan)
         _stage_rewritten(session, place, job, _lines_below(folder), count.suspects)
+    return place
 
 
-def _stage_whole(session: SparkSession, place: StagingPlace, job: BatchJob, check: BulkCheck) -> bool:
-    """Stages the batch at once, if all of its lines are surely right; else leaves nothing."""
-    from target_spark_lake.staging import stage_messages
-
-    if not check.passes(job.batch.path, job.batch.rows):
-        return False
-    count = stage_messages(session, job.batch.path.as_uri(), place.url("messages"), job.plan)
-    if count.suspects == 0 and count.lines == job.batch.rows:
-        return True
-    place.remove("messages")
-    return False
+def _local_folder(job: BatchJob) -> Path:
+    return job.batch.path.with_suffix(".staged")
 
 
 def _lines_below(folder: Path) -> Iterable[bytes]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from target_spark_lake.record_check import Limit, RecordCheck
+    from target_spark_lake.bulk_check import Limit
+    from target_spark_lake.record_check import RecordCheck
 
 
 @dataclass(frozen=True)
@@ -78,41 +79,6 @@ def stage_lines(session: SparkSession, source: str, destination: str, plan: Batc
         counted, F.count(F.lit(1)).alias("lines"), F.count_if("suspect").alias("suspects")
     )
     rows = judged.where(~F.col("suspect")).select("row.*")
-    rows.write.option("compression", plan.codec).parquet(destination)
-    return BatchCount(counted.get["lines"], counted.get["suspects"])
-
-
-def stage_messages(session: SparkSession, source: str, destination: str, plan: BatchPlan) -> BatchCount:
-    """Writes the rows of a batch that was judged whole, but for what Spark can't parse or is beyond a limit.
-
-    Args:
-        session: A running session.
-        source: URL of the file with the RECORD lines.
-        destination: URL of a folder that is not there yet.
-        plan: How lines become rows.
-    """
-    from pyspark.sql import Observation
-
-    message = StructType(
-        [
-            StructField("record", plan.columns),
-            StructField("time_extracted", TimestampType()),
-            StructField("version", LongType()),
-            StructField("corrupt", StringType()),
-        ]
-    )
-    options = {"columnNameOfCorruptRecord": "corrupt", "mode": "PERMISSIVE", "lineSep": "\n"}
-    messages = session.read.options(**options).schema(message).json(source)
-    limits = plan.check.limits if plan.check else ()
-    reasons = [_is_beyond(F.col("record").getField(limit.column), limit) for limit in limits]
-    suspect = reduce(or_, reasons, F.col("corrupt").isNotNull())
-    counted = Observation()
-    judged = messages.select("*", suspect.alias("suspect")).observe(
-        counted, F.count(F.lit(1)).alias("lines"), F.count_if("suspect").alias("suspects")
-    )
-    rows = judged.where(~F.col("suspect")).select(
-        _columns(plan, F.col("record"), F.col("time_extracted"), F.col("version"))
-    )
     rows.write.option("compression", plan.codec).parquet(destination)
     return BatchCount(counted.get["lines"], counted.get["suspects"])
 

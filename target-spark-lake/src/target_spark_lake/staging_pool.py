@@ -23,7 +23,7 @@ START_SECONDS = 60
 
 
 class StagingPool:
-    """Runs `stage_batch`; one Spark session for all, started in the background."""
+    """Runs `stage_batch`; one Spark session for all, started when a batch asks for it."""
 
     def __init__(self, storage: Storage, start_session: Callable[[], SparkSession]) -> None:
         """Starts nothing yet.
@@ -34,15 +34,18 @@ class StagingPool:
         """
         self._storage = storage
         self._start_session = start_session
-        self._threads = ThreadPoolExecutor(WORKERS + 1, thread_name_prefix="staging")
+        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="staging")
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="session")
+        self._starting = threading.Lock()
         self._session: Future[SparkSession] | None = None
         self._places = threading.Semaphore(WORKERS + WAITING_BATCHES)
         self._pending: set[Future[tuple[StagedFile, ...]]] = set()
 
     def start(self) -> None:
-        """Starts the session, unless it was."""
-        if self._session is None:
-            self._session = self._threads.submit(self._start_session)
+        """Starts the session in the background, unless it was."""
+        with self._starting:
+            if self._session is None:
+                self._session = self._starter.submit(self._start_session)
 
     def submit(self, job: BatchJob) -> Future[tuple[StagedFile, ...]]:
         """Hands a batch over; waits where too many are waiting.
@@ -50,7 +53,6 @@ class StagingPool:
         Raises:
             SingerSparkError: an earlier batch failed.
         """
-        self.start()
         while not self._places.acquire(timeout=CHECK_SECONDS):
             self.check()
         future = self._threads.submit(self._stage, job)
@@ -77,10 +79,12 @@ class StagingPool:
             wait(self._pending, timeout=CHECK_SECONDS, return_when=FIRST_EXCEPTION)
             self.check()
         self._threads.shutdown()
+        self._starter.shutdown()
 
     def abandon(self) -> None:
         """Begins nothing more; what runs may come to its end unseen."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._starter.shutdown(wait=False, cancel_futures=True)
 
     def settle(self) -> None:
         """Waits for a session that is just starting: a JVM can be ended only once it is known."""
@@ -88,5 +92,9 @@ class StagingPool:
             wait([self._session], timeout=START_SECONDS)
 
     def _stage(self, job: BatchJob) -> tuple[StagedFile, ...]:
+        return stage_batch(self._started_session, self._storage, job)
+
+    def _started_session(self) -> SparkSession:
+        self.start()
         assert self._session is not None
-        return stage_batch(self._session.result(), self._storage, job)
+        return self._session.result()

@@ -1,0 +1,117 @@
+"""A plain batch becomes a Parquet file without the JVM: Arrow reads it, `bulk_check` judges it, Arrow writes it.
+
+Arrow parses JSON several times as fast as Spark and is strict about it. What it can't be sure of is Spark's and
+jsonschema's: nested values, bytes, texts in an unusual form, and every batch that holds a line that may be wrong.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+import pyarrow.parquet
+
+from target_spark_lake.bulk_check import BLOCK_BYTES
+from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.staging import table_columns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql.types import DataType
+
+    from target_spark_lake.bulk_check import BulkCheck
+    from target_spark_lake.staging import BatchPlan, BatchTimes
+
+INSTANT = pa.timestamp("us", tz="UTC")
+ROW_GROUP_BYTES = 1 << 26
+# What is text in a line and something else in the lake; every other column is read as what it is.
+_LAKE_TYPES = {"date": pa.date32(), "timestamp_ntz": pa.timestamp("us"), "timestamp": INSTANT}
+_COMPRESSION_LEVELS = {"zstd": 3}
+
+
+def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, check: BulkCheck) -> bool:
+    """Writes a batch as one Parquet file, if all of its lines are surely right; else leaves nothing.
+
+    Args:
+        lines: File of RECORD lines.
+        rows: How many they are.
+        destination: The Parquet file; its folder need not be there.
+        plan: The columns, metadata and codec.
+        check: What Arrow is asked about the lines.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        whole = not check.has_quoted_decimals(lines) and _write(lines, destination, plan, check) == rows
+    except pa.ArrowInvalid:
+        whole = False
+    if not whole:
+        destination.unlink(missing_ok=True)
+    return whole
+
+
+def _write(lines: Path, destination: Path, plan: BatchPlan, check: BulkCheck) -> int:
+    """Gives the number of rows written; -1 where one may be wrong."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(table_columns(plan.columns, metadata=plan.times is not None), timestamp_utc=True)
+    options = pa.json.ParseOptions(explicit_schema=check.message(), unexpected_field_behavior="ignore")
+    waiting: list[pa.RecordBatch] = []
+    written = 0
+    with (
+        pa.json.open_json(lines, pa.json.ReadOptions(block_size=BLOCK_BYTES), options) as reader,
+        pa.parquet.ParquetWriter(
+            destination,
+            schema,
+            compression=plan.codec,
+            compression_level=_COMPRESSION_LEVELS.get(plan.codec),
+            store_decimal_as_integer=True,
+        ) as writer,
+    ):
+        for block in reader:
+            if not check.is_right(block.column("record")):
+                return -1
+            waiting.append(pa.RecordBatch.from_arrays(_columns(block, plan), schema=schema))
+            written += block.num_rows
+            if sum(each.nbytes for each in waiting) >= ROW_GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(waiting))
+                waiting.clear()
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting))
+    return written
+
+
+def _columns(block: pa.RecordBatch, plan: BatchPlan) -> list[pa.Array]:
+    record = block.column("record")
+    fields = {field.name: _lake_column(record.field(field.name), field.dataType) for field in plan.columns.fields}
+    own = [column for name, column in fields.items() if name not in METADATA_COLUMNS]
+    if plan.times is None:
+        return own
+    metadata = _metadata(block, plan.times, fields.get(DELETED_AT))
+    return own + [metadata[name] for name in METADATA_COLUMNS]
+
+
+def _lake_column(column: pa.Array, data_type: DataType) -> pa.Array:
+    lake = _LAKE_TYPES.get(data_type.simpleString())
+    return column if lake is None else pc.cast(column, lake)
+
+
+def _metadata(block: pa.RecordBatch, times: BatchTimes, deleted: pa.Array | None) -> dict[str, pa.Array]:
+    def always(value: object, kind: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(value, kind), block.num_rows)
+
+    return {
+        "_sdc_extracted_at": pc.cast(block.column("time_extracted"), INSTANT),
+        "_sdc_received_at": always(times.received.astimezone(UTC), INSTANT),
+        "_sdc_batched_at": always(times.batched.astimezone(UTC), INSTANT),
+        DELETED_AT: pa.nulls(block.num_rows, INSTANT) if deleted is None else deleted,
+        "_sdc_sequence": always(int(times.received.timestamp() * 1000), pa.int64()),
+        "_sdc_table_version": block.column("version"),
+        "_sdc_sync_started_at": always(times.sync_started, pa.int64()),
+    }
