@@ -86,8 +86,8 @@ def test_a_default_method_without_its_key_is_refused() -> None:
 
 
 def test_null_counts_as_not_given_and_numbers_may_come_as_text() -> None:
-    settings = TapSettings.from_config({"jdbc_url": URL, "user": None, "n_jobs": "3", "settle_seconds": "1.5"})
-    assert (settings.user, settings.n_jobs, settings.settle_seconds) == (None, 3, 1.5)
+    settings = TapSettings.from_config({"jdbc_url": URL, "user": None, "n_jobs": "3", "safety_lag_seconds": "1.5"})
+    assert (settings.user, settings.n_jobs, settings.safety_lag_seconds) == (None, 3, 1.5)
 
 
 def test_the_sdk_s_own_settings_are_left_to_it() -> None:
@@ -111,3 +111,25 @@ def test_stream_options_are_read_whole() -> None:
 def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
     with pytest.raises(ConfigurationError, match="must begin with jdbc:"):
         TapSettings.from_config({"jdbc_url": "postgresql://localhost/shop"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("settle_seconds", 5),
+        ("batch_config", {"encoding": {"format": "jsonl"}}),
+        ("on_stream_error", "skip"),
+        ("queries", [{"name": "q", "sql": "select 1"}]),
+        ("stream_options", {"*": {"detect_deletes": True}}),
+        ("spark", {"master": "spark://somewhere:7077"}),
+        ("spark", {"remote": "sc://somewhere"}),
+    ],
+)
+def test_what_no_code_stands_behind_is_refused_and_not_ignored(setting: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"{setting}.*not available yet"):
+        TapSettings.from_config({"jdbc_url": URL, setting: value})
+
+
+def test_spark_settings_that_meltano_nested_become_names_again() -> None:
+    settings = TapSettings.from_config({"jdbc_url": URL, "spark": {"conf": {"spark": {"sql": {"shuffle": 4}}}}})
+    assert dict(settings.spark.conf) == {"spark.sql.shuffle": "4"}

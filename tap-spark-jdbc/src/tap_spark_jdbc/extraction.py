@@ -180,6 +180,6 @@ def _warn_of_the_future(plan: StreamPlan, upper: Point) -> None:
     if upper.value.moment() > datetime.now(UTC).replace(tzinfo=None) + slack:
         logger.warning(
             "stream %s: the greatest replication key lies in the future: %s; once it is the bookmark, rows below it "
-            "are not seen; cap it with end_value or settle_seconds",
+            "are not seen; cap it with end_value",
             plan.stream, upper.value.text,
         )  # fmt: skip

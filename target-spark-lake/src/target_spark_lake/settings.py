@@ -5,10 +5,10 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, register_secret
+from singer_spark.spark_settings import SparkSettings
 
 JSON = dict[str, Any]
 
@@ -140,15 +140,6 @@ class StreamOptions:
 
 
 @dataclass(frozen=True)
-class SparkSettings:
-    """The session's place and its own settings."""
-
-    master: str | None = None
-    remote: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class TargetSettings:
     """Every setting of the target; each attribute is the setting of its name."""
 
@@ -192,7 +183,7 @@ class TargetSettings:
         problems = [*_schema_problems(given), *_missing(given), *_unavailable(given)]
         if problems:
             raise ConfigurationError("config: " + "; ".join(problems))
-        given["spark"] = _spark_settings(given.get("spark", {}))
+        given["spark"] = SparkSettings.of(given.get("spark", {}))
         return cls(**given)
 
     def options_of(self, stream: str) -> StreamOptions:
@@ -244,6 +235,8 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
     ]
     if given.get("state_backend"):
         problems.append("state_backend: is not available yet, the state is kept in the bucket")
+    if isinstance(given.get("spark"), Mapping):
+        problems += SparkSettings.problems(given["spark"])
     options = given.get("stream_options")
     for stream, each in options.items() if isinstance(options, Mapping) else ():
         if not isinstance(each, Mapping):
@@ -256,19 +249,3 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
             if each.get(name)
         ]
     return problems
-
-
-def _spark_settings(given: Mapping[str, Any]) -> SparkSettings:
-    conf = MappingProxyType(_flat(given.get("conf") or {}))
-    return SparkSettings(given.get("master"), given.get("remote"), conf)
-
-
-def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Meltano makes nested objects of dotted names; here they become names again."""
-    flat: dict[str, str] = {}
-    for name, value in nested.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return flat
