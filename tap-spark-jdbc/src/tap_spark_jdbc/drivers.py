@@ -7,7 +7,6 @@ The Ivy that ships with PySpark resolves them, so repositories, mirrors and prox
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from singer_spark import java
 from singer_spark.errors import ConfigurationError, run_command_line
-from singer_spark.java import find_java_home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,8 +59,8 @@ def local_jars(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def cache_folder() -> Path:
-    """Where drivers are kept: under `XDG_CACHE_HOME`, else `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "spark-lake" / "drivers"
+    """Where drivers are kept, in the folder of all that is made once."""
+    return java.cache_folder() / "drivers"
 
 
 def _cached_jar(package: str, ivy_settings: str | None) -> Path:
@@ -103,7 +102,7 @@ def _fetch(package: str, jar: Path, ivy_settings: str | None) -> None:
 
 def _resolve(package: str, folder: Path, ivy_settings: str | None) -> Path:
     """Has Ivy bring the jar into a folder."""
-    command = [str(find_java_home() / "bin" / "java"), "-jar", str(_ivy_jar(package))]
+    command = [str(java.find_java_home() / "bin" / "java"), "-jar", str(_ivy_jar(package))]
     command += ["-settings", ivy_settings] if ivy_settings else []
     command += ["-cache", str(folder / "ivy"), "-notransitive", "-types", "jar", "bundle"]
     command += ["-dependency", *package.split(":"), "-retrieve", str(folder / "[artifact]-[revision].[ext]")]
