@@ -69,13 +69,24 @@ def schema_message(
     )
 
 
-def state_message(value: JSON, *, final: bool | None = None, start: str | None = None) -> bytes:
-    """A STATE line; `final` and `start` stand beside the value, where other targets do not look."""
+def state_message(
+    value: JSON, *, final: bool | None = None, start: str | None = None, resume: JSON | None = None
+) -> bytes:
+    """A STATE line; all but the value stands beside it, where other targets do not look.
+
+    Args:
+        value: The Singer STATE value.
+        final: False in a run's first message, true in its last.
+        start: What the run starts from, in its first message.
+        resume: What the tap needs beyond the value to go on from here; the target keeps it for the tap.
+    """
     message: JSON = {"type": "STATE", "value": value}
     if final is not None:
         message["final"] = final
     if start is not None:
         message["start"] = start
+    if resume is not None:
+        message["resume"] = resume
     return _line(message)
 
 
