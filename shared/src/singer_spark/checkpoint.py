@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import StorageError
+from singer_spark.errors import DamagedError
 from singer_spark.run_log import LAKE_FOLDER, RunEntry, decode, encode, folder_name, last_committed
 from singer_spark.state_store import LAKE_STATE, BucketState, committed_state, same_state
 from singer_spark.storage import open_url
@@ -60,16 +60,17 @@ class Checkpoint:
         """Reads `to_bytes` back.
 
         Raises:
-            StorageError: it is damaged, or a newer version of the programs wrote it.
+            DamagedError: it is not as it was written.
+            StorageError: a newer version of the programs wrote it.
         """
         body = decode(data, path)
         try:
             found = Checkpoint(**{field.name: body[field.name] for field in fields(Checkpoint)})
         except KeyError as error:
-            raise StorageError(f"{path} lacks {error}; remove it, the next run then starts anew") from error
+            raise DamagedError(f"{path} lacks {error}; remove it, the next run then starts anew") from error
         wrong = [name for name in ("state", "resume", "target") if not isinstance(getattr(found, name), dict)]
         if wrong:
-            raise StorageError(f"{path}: {', '.join(wrong)} is no object; remove it, the next run then starts anew")
+            raise DamagedError(f"{path}: {', '.join(wrong)} is no object; remove it, the next run then starts anew")
         return found
 
 
@@ -82,7 +83,8 @@ def read_checkpoint(storage: Storage, path: str) -> Checkpoint | None:
     """The checkpoint at a path, None where nothing is.
 
     Raises:
-        StorageError: it is damaged, or a newer version of the programs wrote it.
+        DamagedError: it is not as it was written.
+        StorageError: a newer version of the programs wrote it.
     """
     data = storage.read(path)
     return None if data is None else Checkpoint.from_bytes(data, path)
@@ -95,7 +97,8 @@ def load_checkpoint(state_url: str, options: Mapping[str, Any] | None = None) ->
 
     Raises:
         StateError: the state is malformed.
-        StorageError: the place can't be read, or the checkpoint is damaged.
+        DamagedError: the checkpoint is not as it was written.
+        StorageError: the place can't be read, or a newer version of the programs wrote the checkpoint.
     """
     storage, path = open_url(state_url, options)
     in_lake = LAKE_STATE.fullmatch(path)

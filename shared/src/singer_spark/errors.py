@@ -10,6 +10,7 @@
     ├── SchemaError          no lake type can hold a column, or a table's columns would conflict
     ├── StateError           a saved state is malformed, or another run moved it on
     ├── StorageError         the bucket refused, or gave an answer that can't be trusted
+    │   └── DamagedError     an object of the lake's own folder is not as it was written
     └── LockedError          another run holds the pipeline
 """
 
@@ -62,6 +63,10 @@ class StateError(SingerSparkError):
 
 class StorageError(SingerSparkError):
     """The storage refused a request, or its answer can't be trusted."""
+
+
+class DamagedError(StorageError):
+    """An object of the lake's own folder is not as it was written."""
 
 
 class LockedError(SingerSparkError):

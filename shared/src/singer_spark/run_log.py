@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from singer_spark.errors import StorageError
+from singer_spark.errors import DamagedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,13 +65,14 @@ def decode(data: bytes, path: str) -> dict[str, Any]:
     """Reads such an object back.
 
     Raises:
-        StorageError: it is damaged, or a newer version of the programs wrote it.
+        DamagedError: it is not as it was written.
+        StorageError: a newer version of the programs wrote it.
     """
     try:
         body = json.loads(data)
         version = body["format_version"]
     except (ValueError, TypeError, KeyError) as error:
-        raise StorageError(f"{path} is damaged ({error}); restore it from a backup, or remove it") from error
+        raise DamagedError(f"{path} is damaged ({error}); restore it from a backup, or remove it") from error
     if version != FORMAT_VERSION:
         raise StorageError(
             f"{path} has format version {version}, this program knows {FORMAT_VERSION}: upgrade this program"
