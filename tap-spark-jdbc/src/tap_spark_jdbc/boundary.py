@@ -61,6 +61,15 @@ class BoundaryBuilder:
         self._single = False
         self._sums[number] += total
 
+    def add_boundary(self, boundary: Boundary) -> None:
+        """All rows of a boundary that was built before."""
+        for hashed in boundary.hashes:
+            self.add(bytes.fromhex(hashed))
+        if boundary.buckets:
+            self.rows += boundary.rows
+            self._single = False
+            self._sums = [one + other for one, other in zip(self._sums, boundary.buckets, strict=True)]
+
     def build(self) -> Boundary:
         """The boundary of all rows added."""
         if self._single and self.rows == len(self._hashes):

@@ -119,7 +119,7 @@ def _opening(options: dict[str, Any], config: dict[str, Any]) -> Any:
         raise ConfigurationError("--state and --state-from both name the state: give one of them")
     if options["state_from"]:
         location, storage_options = state_location(options["state_from"])
-    return OpeningState.read(location, storage_options, full=options["full"])
+    return OpeningState.read(location, storage_options, full=options["full"], resume=not options["no_resume"])
 
 
 def _config(paths: tuple[str, ...]) -> tuple[dict[str, Any], bool]:

@@ -20,15 +20,25 @@ SHOWN_SLICES = 20
 
 def describe(tap: TapSparkJdbc) -> str:
     """The plan of the run; asks the database for bounds, reads no row."""
-    streams = [stream for stream in tap.streams.values() if isinstance(stream, JdbcStream)]
-    tap.run_state.forget([stream.plan for stream in streams])
-    return "\n".join(line for stream in streams for line in _lines(stream, tap)) + "\n"
+    tap.begin()
+    continued = tap.run_state.continued_run
+    lines = [] if continued is None else [f"continues run {continued}, which died"]
+    for stream in tap.streams.values():
+        if isinstance(stream, JdbcStream):
+            lines += _lines(stream, tap)
+    return "\n".join(lines) + "\n"
 
 
 def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
     extraction, size = stream.extraction, SliceSize(tap.settings.slice_rows, tap.settings.fetch_size)
     plan, upper = stream.plan, extraction.sql.upper
+    done = extraction.progress
     yield f"stream {plan.stream}: {plan.replication_method}{_range(extraction)}"
+    if done.rows:
+        yield f"  rows that the dead run has sent: {done.rows}"
+    if done.complete:
+        yield "  slices: none, the dead run has sent all of it"
+        return
     yield f"  rows: about {_rows(extraction)}"
     if plan.replication_key is not None and upper is None and not extraction.sends_nulls:
         yield "  slices: none, there is nothing to read"
@@ -56,10 +66,12 @@ def _range(extraction: Extraction) -> str:
 def _rows(extraction: Extraction) -> int:
     """By the database's statistics; counted where there are none, or where an index makes that cheap."""
     key, estimate = extraction.plan.replication_key, extraction.plan.table.row_estimate
+    # Of what is cut along the split column, the part that a dead run has sent does not come again.
+    done = 0 if extraction.progress.split is None else extraction.progress.rows
     if key is None:
-        return extraction.count(Slice()) if estimate is None else estimate
+        return max(0, (extraction.count(Slice()) if estimate is None else estimate) - done)
     if extraction.whole is None:
         return 0
-    if estimate is None or key.indexed:
+    if key.indexed:
         return extraction.count(Slice(extraction.whole))
-    return estimate
+    return max(0, (extraction.count(Slice(extraction.whole)) if estimate is None else estimate) - done)

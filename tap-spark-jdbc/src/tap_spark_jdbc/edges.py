@@ -1,12 +1,14 @@
-"""The two edges of a run: rows at the bookmark, rows at the upper bound, and the bookmark that follows from them."""
+"""The two edges of a run: rows at the bookmark, rows at the upper bound, and what STATE may say after each slice."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.bookmark import BUCKETS, Bookmark, Boundary
 from tap_spark_jdbc.boundary import BoundaryBuilder, Frame, drop_sent, edge_lines
+from tap_spark_jdbc.stream_progress import SplitPosition
 from tap_spark_jdbc.stream_sql import Edge, Point
 
 if TYPE_CHECKING:
@@ -15,10 +17,11 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction import Extraction
     from tap_spark_jdbc.slices import Slice
     from tap_spark_jdbc.spool import SpoolFile
+    from tap_spark_jdbc.stream_progress import StreamProgress
 
 
 class Edges:
-    """What happens to rows at the bookmark and at the upper bound, file by file, and the bookmark that follows."""
+    """What happens to rows at the bookmark and at the upper bound, file by file, and what follows for STATE."""
 
     def __init__(self, extraction: Extraction, frame: Frame) -> None:
         self._extraction = extraction
@@ -28,7 +31,12 @@ class Edges:
         self._at_bookmark = BoundaryBuilder()
         self._at_upper = BoundaryBuilder()
         self._new_at_bookmark = 0
+        self._progress = extraction.progress
+        self._rows = extraction.progress.rows
         self.nulls = 0
+        place = extraction.progress.split
+        if place is not None and place.upper is not None and place.upper.boundary is not None:
+            self._at_upper.add_boundary(place.upper.boundary)
 
     def changed_buckets(self, present: Mapping[int, tuple[int, int]]) -> set[int]:
         """The buckets whose rows are to be sent again, because one of them changed.
@@ -59,24 +67,68 @@ class Edges:
                 self._at_upper.add(hashed)
         if each.nulls:
             self.nulls += sum(1 for _ in edge_lines(file.path, self._frame, Edge.NULL))
+        self._rows += rows
         return rows
 
-    def bookmark_after(self, each: Slice[Point]) -> Bookmark | None:
-        """What STATE may say once a slice is sent; None: no more than before."""
-        point, saved = each.resume_at, self._extraction.bookmark
-        if point is None or self._extraction.plan.end_value is not None:
-            return None
-        if saved is not None and point.value <= saved.value:
-            return None
-        return self._extraction.bookmark_at(point, Boundary())
+    def after(self, each: Slice[Point]) -> tuple[Bookmark | None, StreamProgress] | None:
+        """What STATE may say once a slice is sent: the bookmark where it moves, and the progress.
 
-    def final_bookmark(self) -> Bookmark | None:
-        """The bookmark of the finished stream; None: it stays as it was."""
+        None: a next run could not go on from here without sending rows again, so STATE must not speak of it.
+        """
+        progress, bookmark = self._progress, None
+        if each.key is None and each.nulls:
+            progress = replace(progress, nulls_sent=True)
+        elif each.resume_at is not None:
+            if self._extraction.plan.end_value is not None:
+                progress = replace(progress, lower=self._extraction.bookmark_at(each.resume_at), split=None)
+            elif bookmark := self._bookmark_at(each.resume_at):
+                progress = replace(progress, lower=None, split=None)
+            else:
+                return None
+        elif place := self._place_after(each):
+            lower = each.key.lower if each.key is not None else None
+            progress = replace(
+                progress, lower=None if lower is None else self._extraction.bookmark_at(lower), split=place
+            )
+        else:
+            return None
+        self._progress = replace(progress, rows=self._rows)
+        return bookmark, self._progress
+
+    def final(self) -> tuple[Bookmark | None, StreamProgress]:
+        """The bookmark of the finished stream (None: it stays as it was), and its progress."""
+        plan = self._extraction.plan
+        complete = plan.replication_key is None or plan.end_value is not None
+        progress = replace(
+            self._progress, rows=self._rows, complete=complete, nulls_sent=not complete, lower=None, split=None
+        )
+        return self._final_bookmark(), progress
+
+    def _bookmark_at(self, point: Point) -> Bookmark | None:
+        """The bookmark at a key below which everything is sent; None where it says no more than the saved one."""
+        extraction, saved = self._extraction, self._extraction.bookmark
+        # Without a lag all that is read lies at the bookmark or above, by the database's order, which need not be ours.
+        if saved is not None and extraction.lag and point.value <= saved.value:
+            return None
+        return extraction.bookmark_at(point, Boundary())
+
+    def _place_after(self, each: Slice[Point]) -> SplitPosition | None:
+        """Where a run goes on behind this slice along the split column; None where it can't."""
+        extraction, split = self._extraction, self._extraction.sql.split
+        if split is None or each.split is None or each.split.upper is None or extraction.reads_again(each.key):
+            return None
+        following, upper = each.split.upper.bookmark(split), extraction.sql.upper
+        if each.key is None or upper is None:
+            return SplitPosition(following)
+        until = None if each.key.closed or each.key.upper is None else extraction.bookmark_at(each.key.upper)
+        return SplitPosition(following, until, extraction.bookmark_at(upper, self._at_upper.build()))
+
+    def _final_bookmark(self) -> Bookmark | None:
         extraction, upper = self._extraction, self._extraction.sql.upper
         saved = extraction.bookmark
         if upper is None or extraction.plan.end_value is not None:
             return None
-        if saved is not None and (upper.value < saved.value):
+        if saved is not None and extraction.lag and upper.value < saved.value:
             return None
         if upper == extraction.sql.bookmark:
             changed = self._new_at_bookmark > 0

@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from singer_spark.bookmark import Bookmark, Boundary
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.bounds import ColumnBounds
-from tap_spark_jdbc.slices import Range, Slice, indexed_slices, split_slices
+from tap_spark_jdbc.slices import Range, Slice, indexed_slices, split_slices, tie_slices
+from tap_spark_jdbc.stream_progress import SplitPosition, StreamProgress
 from tap_spark_jdbc.stream_sql import Point, StreamSql
 from tap_spark_jdbc.tables import Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from singer_spark.bookmark import Bookmark, Boundary
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.stream_plan import StreamPlan
@@ -36,6 +37,8 @@ class Extraction:
         whole: Range of the replication key from the bookmark to the upper bound; None: the key has no row there,
             or there is no key.
         connection: For the bounds of slices.
+        progress: What was sent already, by a run that died.
+        lag: How far below a bookmark a run begins.
     """
 
     plan: StreamPlan
@@ -43,37 +46,53 @@ class Extraction:
     bookmark: Bookmark | None
     whole: Range[Point] | None
     connection: JdbcConnection
+    progress: StreamProgress
+    lag: float = 0
 
     @classmethod
     def begin(
-        cls, connection: JdbcConnection, dialect: Dialect, plan: StreamPlan, bookmark: Bookmark | None, lag: float
+        cls,
+        connection: JdbcConnection,
+        dialect: Dialect,
+        plan: StreamPlan,
+        bookmark: Bookmark | None,
+        lag: float = 0,
+        progress: StreamProgress | None = None,
     ) -> Extraction:
         """Fixes the bounds of the run.
+
+        Args:
+            connection: To ask the database.
+            dialect: The database's.
+            plan: The stream.
+            bookmark: Where the last run, or the one that died, has left the stream.
+            lag: `safety_lag_seconds`.
+            progress: What a run that died has sent; None: nothing.
 
         Raises:
             SourceError: the database refused, or there are NULL keys where the user wants none.
         """
         sql = StreamSql(dialect, plan, split_key(plan, dialect))
+        kept = None if plan.end_value is not None else bookmark
+        progress = progress or StreamProgress("delta" if _is_delta(plan, kept) else "full")
         key = plan.replication_key
-        if key is None:
-            return cls(plan, sql, None, None, connection)
+        if key is None or progress.complete:
+            return cls(plan, sql, None, None, connection, progress, lag)
         bounds = ColumnBounds(connection, sql, key)
         _look_for_nulls(bounds)
-        kept = None if plan.end_value is not None else bookmark
-        lower = _lower(bounds, kept, lag)
-        end = None if plan.end_value is None else bounds.point_of(plan.end_value)
-        upper = bounds.greatest(Range(lower, end))
+        lower = _lower(bounds, kept, lag) if progress.lower is None else bounds.point_of_bookmark(progress.lower)
+        upper = _upper(bounds, lower, progress.split)
         if upper is not None:
             _warn_of_the_future(plan, upper)
         seen = kept is not None and kept.boundary is not None and kept.boundary.rows > 0
         at_bookmark = bounds.point_of_bookmark(kept) if seen and kept is not None else None
         whole = None if upper is None else Range(lower, upper, closed=True)
-        return cls(plan, replace(sql, bookmark=at_bookmark, upper=upper), kept, whole, connection)
+        return cls(plan, replace(sql, bookmark=at_bookmark, upper=upper), kept, whole, connection, progress, lag)
 
     @property
     def is_delta(self) -> bool:
         """Whether rows below a lower or above an upper bound are left out."""
-        return self.bookmark is not None or self.plan.start_value is not None or self.plan.end_value is not None
+        return _is_delta(self.plan, self.bookmark)
 
     def slices(self, rows: Callable[[], int]) -> Iterator[Slice[Point]]:
         """The slices in the order in which they are sent.
@@ -81,23 +100,37 @@ class Extraction:
         Args:
             rows: How many rows a slice should have, asked before each cut.
         """
-        key, split = self.plan.replication_key, self.sql.split
+        if self.progress.complete:
+            return
+        key, split, place = self.plan.replication_key, self.sql.split, self.progress.split
         along_split = None if split is None else ColumnBounds(self.connection, self.sql, split)
+        begin = None if place is None or along_split is None else along_split.point_of_bookmark(place.next)
         if key is None:
-            yield from split_slices(along_split, rows)
+            yield from split_slices(along_split, rows, begin=begin)
             return
         nulls = self.sends_nulls
-        if self.whole is None:
+        if self.whole is None or key.indexed:
             if nulls:
                 yield Slice(nulls=True)
-        elif key.indexed:
-            if nulls:
-                yield Slice(nulls=True)
-            inside = None if along_split is None else along_split.inside
-            yield from indexed_slices(ColumnBounds(self.connection, self.sql, key), self.whole, rows, inside)
+            if self.whole is not None:
+                yield from self._indexed_slices(ColumnBounds(self.connection, self.sql, key), along_split, rows, begin)
         else:
             # A delta is small: one scan is cheaper than walking the whole primary key.
-            yield from split_slices(None if self.is_delta else along_split, rows, self.whole, nulls=nulls)
+            along_split = None if self.is_delta else along_split
+            yield from split_slices(along_split, rows, self.whole, nulls=nulls, begin=begin)
+
+    def _indexed_slices(
+        self, bounds: ColumnBounds, along_split: ColumnBounds | None, rows: Callable[[], int], begin: Point | None
+    ) -> Iterator[Slice[Point]]:
+        """What is left of the rows that a run died among, then all that follows."""
+        rest, place = self.whole, self.progress.split
+        if rest is not None and place is not None and along_split is not None:
+            until = None if place.until is None else bounds.point_of_bookmark(place.until)
+            part = rest if until is None else Range(rest.lower, until)
+            yield from tie_slices(along_split.inside(part), part, rows, begin)
+            rest = None if until is None else rest.from_(until)
+        if rest is not None:
+            yield from indexed_slices(bounds, rest, rows, None if along_split is None else along_split.inside)
 
     def count(self, each: Slice[Point]) -> int:
         """How many rows a slice has now."""
@@ -109,7 +142,7 @@ class Extraction:
         """Whether rows whose replication key is NULL are sent."""
         key = self.plan.replication_key
         includes = self.plan.null_policy == "include" and self.plan.end_value is None
-        return key is not None and key.column.nullable and includes
+        return key is not None and key.column.nullable and includes and not self.progress.nulls_sent
 
     @property
     def saved_buckets(self) -> tuple[int, ...]:
@@ -125,12 +158,18 @@ class Extraction:
             return replace(self, whole=None)
         return replace(self, whole=replace(self.whole, after=True))
 
-    def bookmark_at(self, point: Point, boundary: Boundary) -> Bookmark:
+    def reads_again(self, part: Range[Point] | None) -> bool:
+        """Whether a run that goes on inside of these keys sends rows again, or must look at them twice."""
+        if part is None or part.lower is None:
+            return False
+        return self.lag > 0 or part.lower == self.sql.bookmark
+
+    def bookmark_at(self, point: Point, boundary: Boundary | None = None) -> Bookmark:
         """A bookmark of this stream."""
         key = self.plan.replication_key
         if key is None:
             raise ValueError("a stream without replication key has no bookmark")
-        return Bookmark(key.column.name, point.value, boundary, point.raw if key.textual else None)
+        return point.bookmark(key, boundary)
 
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
@@ -141,6 +180,19 @@ def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
     if column is None or column.key_type is None:
         return None
     return Key.of(plan.table, column, text_moments=dialect.text_moments)
+
+
+def _is_delta(plan: StreamPlan, bookmark: Bookmark | None) -> bool:
+    return bookmark is not None or plan.start_value is not None or plan.end_value is not None
+
+
+def _upper(bounds: ColumnBounds, lower: Point | None, place: SplitPosition | None) -> Point | None:
+    """The upper bound of the run, which belongs to it."""
+    # What is cut along another column is only whole below one and the same bound.
+    if place is not None and place.upper is not None:
+        return bounds.point_of_bookmark(place.upper)
+    end = bounds.sql.plan.end_value
+    return bounds.greatest(Range(lower, None if end is None else bounds.point_of(end)))
 
 
 def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, lag: float) -> Point | None:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.settings import TapSettings
 
+_LOGIN = re.compile(
+    r"(?i)(?<=[?&;])(?:user|username|uid|password|pwd|sslpassword|token|secret)=[^&;]*"  # a parameter
+    r"|(?<=//)[^/?;@]*@"  # before the host
+    r"|(?<=:thin:)[^@]*(?=@)"  # Oracle's
+)
 _URL_SECRET = re.compile(r"(?i)[?&;](?:password|pwd|sslpassword|token|secret)=([^&;]+)")
 
 
@@ -77,3 +82,8 @@ class JdbcSource:
 def plain_url(url: str) -> str:
     """A JDBC URL without its parameters, where passwords may stand."""
     return re.split(r"[?;]", url, maxsplit=1)[0]
+
+
+def url_without_login(url: str) -> str:
+    """A JDBC URL without user, password and the like: two URLs of one database are then the same."""
+    return _LOGIN.sub("", url)

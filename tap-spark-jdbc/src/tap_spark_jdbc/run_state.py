@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark import messages, stdout
 from singer_spark.bookmark import Bookmark
-from singer_spark.errors import ConfigurationError, StateError
+from singer_spark.checkpoint import load_checkpoint
+from singer_spark.errors import ConfigurationError, DamagedError, StateError
 from singer_spark.state_store import load_state, state_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from singer_spark.checkpoint import Checkpoint
     from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.stream_progress import StreamProgress
 
 logger = logging.getLogger("tap-spark-jdbc")
-Start = Literal["saved", "first", "full"]
+Start = Literal["saved", "first", "full", "resume"]
+RESUME_FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -29,36 +33,52 @@ class OpeningState:
 
     Attributes:
         value: The Singer STATE value.
-        start: `saved`, `first` (a place was named, nothing is there yet) or `full` (none was named, or `--full`).
+        start: `saved`, `first` (a place was named, nothing is there yet) or `full` (none was named, or `--full`);
+            the run's own may become `resume`.
+        checkpoint: What a run finished that began from this state and died; None: there is none, or none is wanted.
     """
 
     value: dict[str, Any]
     start: Start
+    checkpoint: Checkpoint | None = None
 
     @classmethod
-    def read(cls, location: str | None, options: Mapping[str, Any], *, full: bool = False) -> OpeningState:
-        """Reads the state at a path or URL.
+    def read(
+        cls, location: str | None, options: Mapping[str, Any], *, full: bool = False, resume: bool = True
+    ) -> OpeningState:
+        """Reads the state at a path or URL, and the checkpoint beside it.
+
+        Args:
+            location: The path or URL; None: no state is given.
+            options: fsspec's.
+            full: Everything is extracted, whatever the state says; a checkpoint is not looked at.
+            resume: Whether a checkpoint is looked at.
 
         Raises:
-            StateError: it is malformed; with `full` that is only said, as the state is not needed.
-            StorageError: the place can't be read.
+            StateError: the state is malformed; with `full` that is only said, as the state is not needed.
+            StorageError: the place can't be read, or a newer version of the programs wrote the checkpoint.
         """
         if location is None:
             return cls({}, "full")
         try:
             saved = load_state(location, options)
-            value = {} if saved is None else _checked(saved.value, saved.origin)
+            value = {} if saved is None else checked_state(saved.value, saved.origin)
         except StateError as error:
             if not full:
                 raise
             logger.warning("--full: the malformed state is left aside, with the bookmarks of all streams: %s", error)
             return cls({}, "full")
         if full:
+            logger.info("--full: everything is extracted anew; a checkpoint of a run that died is not looked at")
             return cls(value, "full")
+        checkpoint = _checkpoint(location, options) if resume else None
+        if not resume:
+            logger.info("--no-resume: a checkpoint of a run that died is not looked at")
         if saved is None:
-            logger.info("no state at %s yet: this is a first run", location)
-            return cls({}, "first")
-        return cls(value, "saved")
+            if checkpoint is None:
+                logger.info("no state at %s yet: this is a first run", location)
+            return cls({}, "first", checkpoint)
+        return cls(value, "saved", checkpoint)
 
 
 class RunState:
@@ -66,10 +86,25 @@ class RunState:
 
     def __init__(self, opening: OpeningState) -> None:
         self.start = opening.start
-        self.value = copy.deepcopy(opening.value)
-        self.value.setdefault("bookmarks", {})
+        self.continued_run: str | None = None
+        self.fingerprint: str | None = None
+        self._take(opening.value)
         self._opening = copy.deepcopy(opening.value) if opening.start == "saved" else None
+        self._opening_resume: dict[str, Any] | None = None
+        self._progress: dict[str, StreamProgress] = {}
         self._last_line = b""
+
+    def go_on(self, checkpoint: Checkpoint, streams: Mapping[str, StreamProgress]) -> None:
+        """Continues the run that left this checkpoint.
+
+        Args:
+            checkpoint: Its state is where the run goes on.
+            streams: Its progress, stream by stream.
+        """
+        self.start, self.continued_run = "resume", checkpoint.run_id
+        self._take(checkpoint.state)
+        self._opening, self._opening_resume = copy.deepcopy(checkpoint.state), checkpoint.resume
+        self._progress = dict(streams)
 
     def forget(self, plans: list[StreamPlan]) -> None:
         """On a full run: drops the bookmarks of the streams that are extracted anew; others stay as they are."""
@@ -83,15 +118,17 @@ class RunState:
         Raises:
             StateError: its bookmark can't be used.
         """
-        key = plan.replication_key
-        entry = self.value["bookmarks"].get(plan.stream)
-        if key is None or entry is None:
-            return None
-        return Bookmark.from_json(plan.stream, entry, key.column.name, key.key_type, aware=key.aware)
+        return bookmark_of(self.value, plan)
 
-    def advance(self, plan: StreamPlan, bookmark: Bookmark) -> None:
-        """Moves a stream's bookmark."""
-        self.value["bookmarks"][plan.stream] = bookmark.to_json()
+    def progress(self, plan: StreamPlan) -> StreamProgress | None:
+        """What was sent of a stream already, by a run that died."""
+        return self._progress.get(plan.stream)
+
+    def advance(self, plan: StreamPlan, bookmark: Bookmark | None, progress: StreamProgress) -> None:
+        """Moves a stream's bookmark, if there is a new one, and its progress."""
+        if bookmark is not None:
+            self.value["bookmarks"][plan.stream] = bookmark.to_json()
+        self._progress[plan.stream] = progress
 
     def drop(self, plan: StreamPlan) -> None:
         """A fully exported stream has no bookmark, whatever it was before."""
@@ -100,19 +137,43 @@ class RunState:
     def write_opening(self) -> None:
         """The first message: what the run starts from."""
         value = self.value if self._opening is None else self._opening
-        stdout.write(messages.state_message(value, final=False, start=self.start))
-        self._last_line = messages.state_message(value)
+        resume = self._resume() if self._opening_resume is None else self._opening_resume
+        stdout.write(messages.state_message(value, final=False, start=self.start, resume=resume))
+        self._last_line = messages.state_message(value, resume=resume)
 
     def write(self) -> None:
         """A STATE line, unless the last one said the same."""
-        line = messages.state_message(self.value)
+        line = messages.state_message(self.value, resume=self._resume())
         if line != self._last_line:
             stdout.write(line)
             self._last_line = line
 
     def write_final(self) -> None:
         """The last message: the run is complete."""
-        stdout.write(messages.state_message(self.value, final=True))
+        stdout.write(messages.state_message(self.value, final=True, resume=self._resume()))
+
+    def _take(self, value: Mapping[str, Any]) -> None:
+        self.value = copy.deepcopy(dict(value))
+        self.value.setdefault("bookmarks", {})
+
+    def _resume(self) -> dict[str, Any] | None:
+        """What a next run needs beyond the value to go on from here."""
+        if self.fingerprint is None:
+            return None
+        streams = {stream: progress.to_json() for stream, progress in self._progress.items()}
+        return {"format_version": RESUME_FORMAT_VERSION, "fingerprint": self.fingerprint, "streams": streams}
+
+
+def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
+    """Where a STATE value says that a stream starts.
+
+    Raises:
+        StateError: its bookmark can't be used.
+    """
+    key, entry = plan.replication_key, state.get("bookmarks", {}).get(plan.stream)
+    if key is None or entry is None:
+        return None
+    return Bookmark.from_json(plan.stream, entry, key.column.name, key.key_type, aware=key.aware)
 
 
 def state_location(target_config: Path) -> tuple[str, dict[str, Any]]:
@@ -135,7 +196,12 @@ def state_location(target_config: Path) -> tuple[str, dict[str, Any]]:
     return f"{str(config['bucket']).rstrip('/')}/{state_path(config['pipeline'])}", config.get("storage_options") or {}
 
 
-def _checked(value: dict[str, Any], origin: str) -> dict[str, Any]:
+def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
+    """The value, if its bookmarks have the shape of bookmarks.
+
+    Raises:
+        StateError: they have not.
+    """
     bookmarks = value.get("bookmarks", {})
     if not isinstance(bookmarks, dict) or not all(isinstance(entry, dict) for entry in bookmarks.values()):
         raise StateError(
@@ -143,3 +209,12 @@ def _checked(value: dict[str, Any], origin: str) -> dict[str, Any]:
             "correct it, or run with --full"
         )
     return value
+
+
+def _checkpoint(location: str, options: Mapping[str, Any]) -> Checkpoint | None:
+    """The checkpoint of a run that began from the state at this place and died."""
+    try:
+        return load_checkpoint(location, options)
+    except DamagedError as error:
+        logger.warning("the checkpoint of a run that died can't be continued, starting anew: %s", error)
+        return None

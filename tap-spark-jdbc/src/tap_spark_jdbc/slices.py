@@ -98,27 +98,47 @@ def indexed_slices(
         split: The split column among the rows of a range of the replication key, if the table has one.
     """
     for part, heavy in cut(bounds, whole, rows):
-        resume_at = None if part.closed else part.upper
         if heavy and split:
-            for piece, _ in cut(split(part), Range(), rows):
-                yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None)
+            yield from tie_slices(split(part), part, rows)
         else:
-            yield Slice(part, resume_at=resume_at)
+            yield Slice(part, resume_at=None if part.closed else part.upper)
+
+
+def tie_slices(
+    split: BoundsSource[K], part: Range[K], rows: Callable[[], int], begin: K | None = None
+) -> Iterator[Slice[K]]:
+    """Cuts rows that the replication key can't tell apart along the split column.
+
+    Args:
+        split: The split column among them.
+        part: Their range of the replication key.
+        rows: Rows a slice; asked before each cut.
+        begin: The first value of the split column; None for all of them.
+    """
+    resume_at = None if part.closed else part.upper
+    for piece, _ in cut(split, Range(begin), rows):
+        yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None)
 
 
 def split_slices(
-    split: BoundsSource[K] | None, rows: Callable[[], int], key: Range[K] | None = None, *, nulls: bool = False
+    split: BoundsSource[K] | None,
+    rows: Callable[[], int],
+    key: Range[K] | None = None,
+    *,
+    nulls: bool = False,
+    begin: K | None = None,
 ) -> Iterator[Slice[K]]:
-    """Cuts along the split column alone, so that all slices together cost one pass; no STATE before the last.
+    """Cuts along the split column alone, so that all slices together cost one pass; no bookmark before the last.
 
     Args:
         split: The split column; None for one slice of everything.
         rows: Rows of the table a slice; asked before each cut.
         key: Range of the replication key that all slices share, if there is one.
         nulls: Rows whose replication key is NULL belong to them too.
+        begin: The first value of the split column; None for all of them.
     """
     if split is None:
         yield Slice(key, nulls=nulls)
         return
-    for part, _ in cut(split, Range(), rows):
+    for part, _ in cut(split, Range(begin), rows):
         yield Slice(key, None if part == Range() else part, nulls)

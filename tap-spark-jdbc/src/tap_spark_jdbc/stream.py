@@ -44,10 +44,12 @@ class JdbcStream(Stream):
     def extraction(self) -> Extraction:
         """The bounds of this run, fixed when they are first asked for."""
         if self._extraction is None:
-            state = self.source.run_state
+            state, plan = self.source.run_state, self.plan
             lag = self.source.settings.safety_lag_seconds
             connection, dialect = self.source.database.connection, self.source.database.source.dialect
-            self._extraction = Extraction.begin(connection, dialect, self.plan, state.bookmark(self.plan), lag)
+            self._extraction = Extraction.begin(
+                connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan)
+            )
         return self._extraction
 
     @property
@@ -99,7 +101,7 @@ class JdbcStream(Stream):
                 list(plan.key_properties),
                 [self.replication_key] if self.replication_key else [],
                 replication_method=plan.replication_method,
-                extent="delta" if self.extraction.is_delta else "full",
+                extent=self.extraction.progress.extent,
                 load_method=plan.load_method,
             )
         )
@@ -108,7 +110,7 @@ class JdbcStream(Stream):
         return Frame(messages.record_prefix(self.name), messages.record_suffix(datetime.now(UTC)))
 
     def _sent_files(self, frame: Frame) -> Iterator[tuple[SpoolFile, int]]:
-        """The files to send, with their rows; once the next one is asked for, STATE says that the last one is sent."""
+        """The files to send, with their rows; when the next is asked for, STATE may say that the last is sent."""
         from tap_spark_jdbc.reader import SliceReader
 
         extraction, settings, database = self.extraction, self.source.settings, self.source.database
@@ -129,8 +131,8 @@ class JdbcStream(Stream):
         with spool_folder() as folder:
             for file in Spool(folder, slices, render, size, n_jobs).files():
                 yield file, edges.treat(file)
-                if (bookmark := edges.bookmark_after(file.slice)) and limit is None:
-                    state.advance(self.plan, bookmark)
+                if limit is None and (moved := edges.after(file.slice)):
+                    state.advance(self.plan, *moved)
                     if self._states_between:
                         state.write()
         if limit is None:
@@ -141,10 +143,9 @@ class JdbcStream(Stream):
     def _conclude(self, edges: Edges) -> None:
         """Moves the bookmark to the upper bound, and says what the user should know."""
         state = self.source.run_state
+        state.advance(self.plan, *edges.final())
         if self.plan.replication_key is None:
             state.drop(self.plan)
-        elif bookmark := edges.final_bookmark():
-            state.advance(self.plan, bookmark)
         if edges.nulls:
             self.logger.info(
                 "stream %s: %d rows whose replication key %r is NULL were sent, as they are on every run",

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from singer_spark.bookmark import Bookmark
 from tap_spark_jdbc.slices import Range, Slice
 
 if TYPE_CHECKING:
-    from singer_spark.bookmark import KeyValue
+    from singer_spark.bookmark import Boundary, KeyValue
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.stream_plan import StreamPlan
     from tap_spark_jdbc.tables import Key
@@ -39,6 +40,10 @@ class Point:
     literal: str
     value: KeyValue = field(compare=False)
     raw: str | None = field(default=None, compare=False)
+
+    def bookmark(self, key: Key, boundary: Boundary | None = None) -> Bookmark:
+        """The value as a state holds it."""
+        return Bookmark(key.column.name, self.value, boundary, self.raw if key.textual else None)
 
 
 @dataclass(frozen=True)

@@ -112,17 +112,31 @@ class TapSparkJdbc(Tap):
 
         return catalog_of(self.tables(), self.settings, text_moments=self.database.source.dialect.text_moments)
 
+    def begin(self) -> None:
+        """Settles what the run starts from: where a dead one stopped, if it can be continued, else the given state.
+
+        Raises:
+            StateError: a bookmark can't be used, or a newer version of the tap wrote the checkpoint.
+        """
+        from tap_spark_jdbc.resumption import continued, fingerprint
+
+        plans = [stream.plan for stream in self.streams.values() if isinstance(stream, JdbcStream)]
+        dialect, checkpoint, state = self.database.source.dialect, self._opening.checkpoint, self.run_state
+        state.fingerprint = fingerprint(plans, self.settings, self._config, dialect)
+        streams = continued(checkpoint, plans, state.fingerprint, dialect)
+        if checkpoint is not None and streams is not None:
+            state.go_on(checkpoint, streams)
+        state.forget(plans)
+        for plan in plans:
+            state.bookmark(plan)
+
     def run(self) -> None:
         """Sends everything: first STATE, all streams, last STATE.
 
         Raises:
             SingerSparkError: what went wrong; no last STATE was sent then.
         """
-        streams = list(self.streams.values())
-        plans = [stream.plan for stream in streams if isinstance(stream, JdbcStream)]
-        self.run_state.forget(plans)
-        for plan in plans:
-            self.run_state.bookmark(plan)
+        self.begin()
         self.run_state.write_opening()
         self.sync_all()
         self.run_state.write_final()

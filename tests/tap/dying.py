@@ -1,0 +1,137 @@
+"""A tap that dies and is run again, in this process; what a target keeps of it is written here by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from singer_spark.checkpoint import Checkpoint, checkpoint_path
+from singer_spark.state_store import state_path
+from tap_spark_jdbc.run_state import OpeningState
+from tap_spark_jdbc.tap import TapSparkJdbc
+
+PIPELINE = "shop"
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The messages of a run, or of its part before its death."""
+
+    messages: list[JSON]
+
+    @property
+    def rows(self) -> Counter[str]:
+        """Each record, with its stream, and how often it was sent."""
+        return Counter(
+            json.dumps([each["stream"], each["record"]]) for each in self.messages if each["type"] == "RECORD"
+        )
+
+    def ids(self, stream: str) -> Counter[Any]:
+        return Counter(
+            each["record"]["id"] for each in self.messages if each["type"] == "RECORD" and each["stream"] == stream
+        )
+
+    @property
+    def extents(self) -> dict[str, str]:
+        schemas = [each for each in self.messages if each["type"] == "SCHEMA"]
+        return {each["stream"]: each["schema"]["x-extent"] for each in schemas}
+
+    @property
+    def states(self) -> list[JSON]:
+        return [each for each in self.messages if each["type"] == "STATE"]
+
+    @property
+    def start(self) -> str:
+        assert self.states[0]["final"] is False
+        return self.states[0]["start"]
+
+    @property
+    def final(self) -> JSON:
+        last = self.messages[-1]
+        assert last["final"] is True
+        return last["value"]
+
+    def until(self, number: int) -> Sent:
+        """The messages up to this STATE, counted from 0, the opening."""
+        places = [place for place, each in enumerate(self.messages) if each["type"] == "STATE"]
+        return Sent(self.messages[: places[number] + 1])
+
+    def deaths(self) -> Iterator[tuple[int, Sent]]:
+        """The run as it stands after each of its STATEs."""
+        for number in range(len(self.states)):
+            yield number, self.until(number)
+
+
+@dataclass
+class Pipe:
+    """A tap, and the lake whose state it is given."""
+
+    folder: Path
+    config: JSON
+    saved: JSON | None = None
+    killed_run: str = field(default="20261121T040000.000000Z-0badcafe", init=False)
+
+    @property
+    def state_url(self) -> str:
+        return str(self.folder / state_path(PIPELINE))
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / checkpoint_path(PIPELINE)
+
+    def tap(self, **flags: bool) -> TapSparkJdbc:
+        opening = OpeningState.read(self.state_url, {}, **flags)
+        return TapSparkJdbc(config=dict(self.config), opening=opening, parse_env_config=False, setup_mapper=False)
+
+    def run(self, **flags: bool) -> Sent:
+        """A whole run."""
+        tap, output = self.tap(**flags), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with warnings.catch_warnings(), redirect_stdout(output):
+            # PySpark leaves the socket of a `collect` to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            try:
+                tap.setup_mapper()
+                tap.run()
+            finally:
+                tap.progress.stop()
+                tap.database.close()
+        return Sent([json.loads(line) for line in output.buffer.getvalue().splitlines()])
+
+    def save(self, state: JSON) -> None:
+        """A run was committed: its state is the saved one, and no checkpoint stays."""
+        self.saved = state
+        path = Path(self.state_url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(state))
+        self.checkpoint.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """No run was ever committed."""
+        self.saved = None
+        Path(self.state_url).unlink(missing_ok=True)
+        self.checkpoint.unlink(missing_ok=True)
+
+    def die(self, sent: Sent, **changed: Any) -> None:
+        """The run died: what stands before its last STATE is staged, and the checkpoint says so."""
+        state = sent.states[-1]
+        facts = {"after": None, "began_from": self.saved, "target": {}, **changed}
+        checkpoint = Checkpoint(self.killed_run, state=state["value"], resume=state["resume"], **facts)
+        self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        self.checkpoint.write_bytes(checkpoint.to_bytes())
+
+    def resumed(self, sent: Sent) -> Sent:
+        """The run that goes on after this death; it says that it does, and from where."""
+        self.die(sent)
+        rest = self.run()
+        died_at = sent.states[-1]
+        opening = rest.states[0]
+        assert opening == {**opening, "value": died_at["value"], "resume": died_at["resume"], "start": "resume"}
+        return rest
