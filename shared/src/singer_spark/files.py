@@ -50,5 +50,8 @@ class Files(Protocol):
     def flush(self, paths: Iterable[str]) -> None:
         """Makes files survive a power cut."""
 
+    def flush_folders(self, paths: Iterable[str]) -> None:
+        """Makes the removal of files survive a power cut."""
+
     def sweep(self) -> None:
         """Removes what dead writers left half done."""

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ class LocalFiles:
 
     def create(self, path: str, data: bytes) -> None:
         """Creates a file; FileExistsError where one stands."""
-        self._land(path, data, os.link)
+        self._land(path, data, _link)
 
     def replace(self, path: str, data: bytes) -> None:
         """Writes a file over what stands there."""
@@ -43,7 +43,7 @@ class LocalFiles:
     def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
         """Writes over the very content `seen`; FileExistsError where something else stands."""
         folder = (self.root / path).parent
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder)
         with _sole_writer(folder):
             try:
                 present: bytes | None = self.read(path)
@@ -59,10 +59,11 @@ class LocalFiles:
         for attempt in range(SCRATCH_TRIES):
             scratch = self.scratch / uuid.uuid4().hex
             try:
+                _make_folder(scratch.parent)
                 _write(scratch, data)
-                target.parent.mkdir(parents=True, exist_ok=True)
+                _make_folder(target.parent)
                 land(scratch, target)
-                _flush(target.parent)
+                _flush_folder(target.parent)
                 return
             except FileNotFoundError:
                 if attempt == SCRATCH_TRIES - 1:
@@ -72,8 +73,14 @@ class LocalFiles:
 
     def move(self, source: str, target: str) -> None:
         """Renames a file; FileNotFoundError where it is not."""
-        (self.root / target).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / source).rename(self.root / target)
+        here, there = self.root / source, self.root / target
+        there.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            here.rename(there)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _move_to_another_disk(here, there)
 
     def delete(self, path: str) -> None:
         """Removes a file; a missing one is fine."""
@@ -84,9 +91,9 @@ class LocalFiles:
         _remove_tree(self.root / prefix)
 
     def list(self, prefix: str) -> list[FileInfo]:
-        """All files below a folder."""
+        """All files below a folder; one that can't be read is an error, not an empty one."""
         found = []
-        for folder, _, names in os.walk(self.root / prefix):
+        for folder, _, names in os.walk(self.root / prefix, onerror=_unless_missing):
             for name in names:
                 file = Path(folder, name)
                 try:
@@ -107,7 +114,13 @@ class LocalFiles:
             _flush(self.root / path)
             folders.update(Path(path).parents)
         for folder in folders:
-            _flush(self.root / folder)
+            _flush_folder(self.root / folder)
+
+    def flush_folders(self, paths: Iterable[str]) -> None:
+        """Syncs the folders of removed files."""
+        for folder in {(self.root / path).parent for path in paths}:
+            with suppress(FileNotFoundError):  # removed as well
+                _flush_folder(folder)
 
     def sweep(self) -> None:
         """Removes the scratch files that dead writers left; the folder stays for the living."""
@@ -115,8 +128,48 @@ class LocalFiles:
             self.delete(file.path)
 
 
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _link(scratch: Path, target: Path) -> None:
+    try:
+        os.link(scratch, target)
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            without = "the disk has no hard links (as FAT, SMB and some FUSE mounts), keep the lake on another one"
+            raise OSError(errno.ENOTSUP, without) from error
+        raise
+
+
+def _move_to_another_disk(source: Path, target: Path) -> None:
+    """Copies to a hidden name beside the target first, so that it appears whole; the kernel does the copying."""
+    place = target.with_name(f".{target.name}.moving")
+    place.mkdir(exist_ok=True)
+    try:
+        scratch = place / uuid.uuid4().hex
+        shutil.copyfile(source, scratch)
+        _flush(scratch)
+        scratch.replace(target)
+        _flush_folder(target.parent)
+        source.unlink(missing_ok=True)
+    finally:
+        # Others' copies too: of one that died, and of one that sleeps, which then can't bring the file back.
+        _remove_tree(place)
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder with those above it, so that a power cut leaves them."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    with suppress(FileExistsError):  # made meanwhile; a file there is told by the next step
+        folder.mkdir()
+    _flush_folder(folder.parent)
+
+
 def _write(file: Path, data: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("xb") as stream:
         stream.write(data)
         stream.flush()
@@ -156,6 +209,16 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _flush_folder(folder: Path) -> None:
+    try:
+        _flush(folder)
+    except PermissionError:
+        pass  # one above the bucket, in which we may make folders and not look
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
+            raise
 
 
 def _remove_tree(folder: Path) -> None:

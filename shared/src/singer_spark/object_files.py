@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
 
 # fsspec answers create-if-absent with a conditional put on these; elsewhere it checks, then writes.
 CONDITIONAL_PROTOCOLS = ("s3", "s3a", "gs", "gcs")
-LOST_RACE_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+LOST_RACE_CODES = ("PreconditionFailed", "412")
+# Another write of that object is under way: nobody has won yet.
+CONFLICT_CODES = ("ConditionalRequestConflict", "409")
+CONFLICT_TRIES = 6
+FIRST_PAUSE_SECONDS = 0.05
 
 
 class ObjectFiles:
@@ -38,8 +43,7 @@ class ObjectFiles:
         names = self._protocols()
         if not any(name in CONDITIONAL_PROTOCOLS for name in names):
             raise OSError(f"{names[0]}:// offers no conditional put, so two runs could both win; use s3:// or gs://")
-        with _lost_race_told(path):
-            self.filesystem.pipe_file(self._key(path), data, mode="create")
+        self._put_if(path, data, mode="create")
 
     def replace(self, path: str, data: bytes) -> None:
         """Writes an object; a put is whole or not at all."""
@@ -60,8 +64,26 @@ class ObjectFiles:
             raise FileExistsError(path)
         # Elsewhere than on S3 the run lock alone must do.
         condition = {"IfMatch": tag} if "s3" in self._protocols() and tag else {}
-        with _lost_race_told(path):
-            self.filesystem.pipe_file(key, data, **condition)
+        self._put_if(path, data, **condition)
+
+    def _put_if(self, path: str, data: bytes, **condition: str) -> None:
+        """Puts on a condition; asks again while another write of that object is under way.
+
+        Raises:
+            FileExistsError: the condition does not hold.
+            OSError: the store failed, or still could not say: nobody has won.
+        """
+        # In one request whatever its size: s3fs forgets IfMatch where it puts in pieces.
+        whole = {"chunksize": len(data) + 1} if "s3" in self._protocols() else {}
+        for attempt in range(CONFLICT_TRIES):
+            try:
+                with _lost_race_told(path):
+                    self.filesystem.pipe_file(self._key(path), data, **whole, **condition)
+                return
+            except OSError as error:
+                if error_code(error) not in CONFLICT_CODES or attempt == CONFLICT_TRIES - 1:
+                    raise
+            time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
 
     def move(self, source: str, target: str) -> None:
         """Copies inside the store and removes the source; FileNotFoundError where it is not."""
@@ -103,6 +125,9 @@ class ObjectFiles:
 
     def flush(self, paths: Iterable[str]) -> None:
         """Nothing to do: an object store answers when the object is durable."""
+
+    def flush_folders(self, paths: Iterable[str]) -> None:
+        """Nothing to do either."""
 
     def sweep(self) -> None:
         """Nothing to do: a put leaves nothing half done."""

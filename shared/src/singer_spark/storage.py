@@ -139,6 +139,11 @@ class Storage:
         with self._told("flush files in", ""):
             self.files.flush(paths)
 
+    def flush_folders(self, paths: Iterable[str]) -> None:
+        """Makes the removal of files survive a power cut."""
+        with self._told("flush folders in", ""):
+            self.files.flush_folders(paths)
+
     def sweep(self) -> None:
         """Removes half-done writes of dead processes; a living one writes again."""
         with self._told("clean", SCRATCH):

@@ -1,0 +1,80 @@
+"""S3's answer 409 to a conditional put: another write of that object is under way, and nobody has won yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from faults.faulty import Interrupted, Proxy
+from faults.small_lake import LAYOUT, SmallLake, dead_process
+from servers.s3 import S3
+from singer_spark import object_files
+from singer_spark.errors import StorageError
+
+
+class ConflictError(OSError):
+    """What s3fs raises: an OSError whose cause has the store's code."""
+
+    def __init__(self) -> None:
+        super().__init__(5, "ConditionalRequestConflict")
+        self.__cause__ = Exception("409")
+        self.__cause__.response = {"Error": {"Code": "ConditionalRequestConflict"}}  # type: ignore[attr-defined]
+
+
+class Conflicts(Proxy):
+    """The first puts below a folder are answered by 409; the very first may land later all the same."""
+
+    def __init__(self, inner: Any, folder: str, times: int) -> None:
+        super().__init__(inner)
+        self.folder = folder
+        self.times = times
+        self.landing: Callable[[], Any] | None = None
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        if name == "pipe_file" and self.folder in args[0] and self.times:
+            self.landing = self.landing or call
+            self.times -= 1
+            raise ConflictError
+        return call()
+
+
+@pytest.fixture
+def lake(s3: S3, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    monkeypatch.setattr(object_files, "FIRST_PAUSE_SECONDS", 0)
+    return SmallLake(s3.new_bucket(), s3.storage_options)
+
+
+@pytest.mark.parametrize("folder", [LAYOUT.runs, LAYOUT.state])
+def test_a_put_that_meets_another_one_under_way_is_asked_for_again(lake: SmallLake, folder: str) -> None:
+    lake.sync()
+    lake.check_exact(lake.sync(lake.faulty_requests(lambda requests: Conflicts(requests, folder, 3))))
+
+
+def test_a_commit_that_lands_late_after_conflicts_keeps_its_files(lake: SmallLake) -> None:
+    """Taken for another's verdict, the run would remove the files that its own commit publishes."""
+    lake.sync()
+    slow: list[Conflicts] = []
+    with pytest.raises(StorageError, match="ConditionalRequestConflict"):
+        lake.sync(
+            lake.faulty_requests(lambda requests: slow.append(Conflicts(requests, LAYOUT.runs, 999)) or slow[0]),
+            dead_process(),
+        )
+    assert slow[0].landing is not None
+    slow[0].landing()
+    lake.check_exact(lake.sync())
+
+
+def test_the_condition_holds_for_an_object_of_any_size(lake: SmallLake) -> None:
+    """s3fs puts large ones in pieces, where it forgets the condition."""
+    storage = lake.storage()
+    large = b" " * (100 << 20)
+    storage.replace("state", b"seen")
+
+    def meanwhile() -> None:
+        lake.storage().replace("state", b"a later one's")
+
+    slow = lake.faulty_requests(lambda inner: Interrupted(inner, lambda name, _: name == "pipe_file", meanwhile))
+    assert not slow.exchange("state", b"seen", large)
+    assert storage.read("state") == b"a later one's"
