@@ -13,7 +13,7 @@ import pytest
 
 from faults.faulty import DIE_AFTER, DIE_BEFORE, Died, Faulty
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
-from target_spark_lake.lock import newest_entry
+from target_spark_lake.lock_entry import newest_entry
 from target_spark_lake.pipeline_run import open_run
 
 

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from faults.faulty import Interrupted
 from faults.small_lake import NO_BEATS, dead_process
 from servers.s3 import S3
-from singer_spark.errors import LockedError, StorageError
+from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.run_log import encode
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
-from target_spark_lake.lock import LockEntry, newest_entry, next_run_id, take_lock
+from target_spark_lake.lock import next_run_id, take_lock
+from target_spark_lake.lock_entry import LockEntry, newest_entry
 from target_spark_lake.process import Process
 
 LAYOUT = Layout("p")
@@ -173,3 +175,35 @@ def test_a_reused_process_id_does_not_count_as_the_holder() -> None:
     assert not this.is_dead()
     assert replace(this, started="1").is_dead()
     assert not replace(this, started="1", machine="another machine").is_dead()
+
+
+def test_pipelines_whose_names_the_disk_takes_for_one_share_nothing(tmp_path: Path) -> None:
+    """Links stand for a disk that folds case."""
+    storage = Storage(str(tmp_path))
+    take_lock(storage, LAYOUT, NO_BEATS).release()
+    for kind in ("locks", "runs"):
+        folder = tmp_path / ".dataspoc" / kind
+        folder.mkdir(exist_ok=True)
+        (folder / "P").symlink_to("p")
+    with pytest.raises(ConfigurationError, match="share its folders with pipeline p; give it another name"):
+        take_lock(storage, Layout("P"), NO_BEATS)
+    take_lock(storage, LAYOUT, NO_BEATS).release()
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_the_lock_of_an_older_version_is_readable_and_its_journal_tells_the_pipeline(
+    tmp_path: Path, has_journal: bool
+) -> None:
+    storage = Storage(str(tmp_path))
+    lock = take_lock(storage, LAYOUT, NO_BEATS)
+    lock.release()
+    body = lock.entry.to_body()
+    del body["pipeline"]
+    storage.replace(f"{LAYOUT.locks}/000000000001.json", encode(body))
+    facts = {"phase": "aborted", "last_committed": None, "state": None, "pipeline": "q"}
+    if has_journal:
+        storage.create(LAYOUT.journal(lock.entry.run_id), encode(facts))
+        with pytest.raises(ConfigurationError, match="with pipeline q"):
+            take_lock(storage, LAYOUT, NO_BEATS)
+    else:
+        take_lock(storage, LAYOUT, NO_BEATS).release()

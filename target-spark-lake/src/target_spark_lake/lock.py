@@ -2,23 +2,24 @@
 
 Lock objects are numbered generations, `<locks>/<generation>.json`; the highest one tells who holds the pipeline, or
 that nobody does. Taking over is creating the next generation if absent: exactly one contender can. The highest object
-is never deleted, so a number is never used twice, and each generation hands its run id on to the next, which picks a
-greater one: run ids sort in the order of the runs, whatever the machines' clocks say. Earlier objects stay until what
-their runs left has been finished or undone, so a holder that dies while it does so forgets nothing.
+is never deleted, so a contender that creates a number which others used and cleaned up finds a higher one, and steps
+back. Run ids sort in the order of the runs, whatever the machines' clocks say: each is greater than those of all
+generations that stand. Earlier objects stay until what their runs left has been finished or undone, so a holder that
+dies while it does so forgets nothing.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from singer_spark.errors import LockedError, StorageError
-from singer_spark.messages import timestamp_text
-from singer_spark.run_log import decode, encode
+from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.run_log import decode, encode, read_entry, run_ids
+from target_spark_lake.lock_entry import LockEntry, entry_path, newest_entry, standing_entries
 from target_spark_lake.process import Process
 
 if TYPE_CHECKING:
@@ -27,65 +28,19 @@ if TYPE_CHECKING:
 
 BEATS_PER_TTL = 4
 RUN_ID_TIME = "%Y%m%dT%H%M%S%fZ"
-
-
-@dataclass(frozen=True)
-class LockEntry:
-    """One generation of a lock.
-
-    Attributes:
-        generation: Its number.
-        run_id: The run that took it.
-        process: Who that is.
-        since: When it was taken, UTC.
-        beat: Last sign of life, UTC.
-        ttl_seconds: After this long without one, the holder counts as dead.
-        released: Whether the holder gave it up.
-    """
-
-    generation: int
-    run_id: str
-    process: Process
-    since: datetime
-    beat: datetime
-    ttl_seconds: float
-    released: bool = False
-
-    def is_held(self) -> bool:
-        """Whether a living process holds the pipeline, as far as can be told."""
-        if self.released or self.process.is_dead():
-            return False
-        expired = datetime.now(UTC) - self.beat > timedelta(seconds=self.ttl_seconds)
-        return self.process.is_here() or not expired
-
-    def holder(self) -> str:
-        """Who holds it since when, for people."""
-        return f"process {self.process.pid} on {self.process.host} since {timestamp_text(self.since)}"
-
-    def to_body(self) -> dict[str, Any]:
-        """The entry as a JSON object."""
-        body = asdict(self)
-        return {**body, "since": timestamp_text(self.since), "beat": timestamp_text(self.beat)}
-
-    @staticmethod
-    def from_body(body: dict[str, Any]) -> LockEntry:
-        """Reads `to_body` back; KeyError, TypeError or ValueError where it is none."""
-        return LockEntry(
-            generation=body["generation"],
-            run_id=body["run_id"],
-            process=Process(**body["process"]),
-            since=datetime.fromisoformat(body["since"]),
-            beat=datetime.fromisoformat(body["beat"]),
-            ttl_seconds=body["ttl_seconds"],
-            released=body["released"],
-        )
+RUN_ID = re.compile(r"\d{8}T\d{12}Z-.*")
 
 
 class RunLock:
-    """A lock that this process holds; a thread shows signs of life until it is given up."""
+    """A lock that this process holds; a thread shows signs of life until it is given up.
+
+    Attributes:
+        entry: The generation that it took.
+        earlier: Those that still stood, in the order of their run ids: decided in this order, none hides another.
+    """
 
     def __init__(self, storage: Storage, layout: Layout, entry: LockEntry, earlier: tuple[LockEntry, ...]) -> None:
-        """Begins with an entry that was just created, and the earlier generations that still stand."""
+        """Begins with an entry that was just created."""
         self.entry = entry
         self.earlier = earlier
         self._storage = storage
@@ -96,13 +51,14 @@ class RunLock:
         self._thread.start()
 
     def ensure_held(self) -> None:
-        """Asks the storage whether no later generation stands.
+        """Asks the storage whether this run's generation is the highest that stands.
 
         Raises:
             LockedError: another run took the pipeline over.
         """
         newest = newest_entry(self._storage, self._layout)
-        if newest is None or newest.generation != self.entry.generation:
+        # The number alone does not tell: after someone removed the lock by hand another run may have the same one.
+        if newest is None or newest.run_id != self.entry.run_id:
             by = newest.holder() if newest else "a person who removed its lock"
             raise LockedError(
                 f"pipeline {self._layout.pipeline}: this run was taken for dead and replaced by {by}; run it again"
@@ -116,7 +72,7 @@ class RunLock:
     def forget_earlier(self) -> None:
         """Removes the earlier generations: only once what their runs left is finished or undone."""
         for entry in self.earlier:
-            self._storage.delete(_path(self._layout, entry.generation))
+            self._storage.delete(entry_path(self._layout, entry.generation))
 
     def stop(self) -> None:
         """Ends the signs of life only: what the run left undecided is the next one's to decide."""
@@ -133,32 +89,11 @@ class RunLock:
     def _write(self, *, released: bool) -> None:
         with self._writing:
             self.entry = replace(self.entry, beat=datetime.now(UTC), released=released)
-            path = _path(self._layout, self.entry.generation)
+            path = entry_path(self._layout, self.entry.generation)
             seen = self._storage.read(path)
-            if seen is not None:  # else a later holder removed it: it must not come back
+            # What a later holder removed must not come back; what another run put there since is not ours.
+            if seen is not None and decode(seen, path).get("run_id") == self.entry.run_id:
                 self._storage.exchange(path, seen, encode(self.entry.to_body()))
-
-
-def newest_entry(storage: Storage, layout: Layout) -> LockEntry | None:
-    """The generation that counts; None where the pipeline never ran."""
-    numbers = _generations(storage, layout)
-    while numbers:
-        entry = _read_entry(storage, layout, numbers[-1])
-        if entry is not None:
-            return entry
-        numbers = _generations(storage, layout)  # a later one came and cleaned up
-    return None
-
-
-def _read_entry(storage: Storage, layout: Layout, generation: int) -> LockEntry | None:
-    path = _path(layout, generation)
-    data = storage.read(path)
-    if data is None:
-        return None
-    try:
-        return LockEntry.from_body(decode(data, path))
-    except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{path} is damaged ({error}); remove it when no run is at work") from error
 
 
 def take_lock(
@@ -175,28 +110,25 @@ def take_lock(
 
     Raises:
         LockedError: a living run holds it.
+        ConfigurationError: it is another pipeline's, whose name differs by case only.
     """
-    before = newest_entry(storage, layout)
-    if before is not None and before.is_held() and not force:
-        raise LockedError(_held(layout, before))
+    standing = standing_entries(storage, layout)
+    before = standing[-1] if standing else None
+    if before is not None:
+        _check_pipeline(storage, layout, before)
+        if before.is_held() and not force:
+            raise LockedError(_held(layout, before))
     now = datetime.now(UTC)
     entry = LockEntry(
         generation=before.generation + 1 if before else 1,
-        run_id=next_run_id(now, before.run_id if before else None),
+        run_id=next_run_id(now, _last_run_id(storage, layout, standing)),
         process=process or Process.this(),
         since=now,
         beat=now,
         ttl_seconds=ttl_seconds,
+        pipeline=layout.pipeline,
     )
-    won = storage.create(_path(layout, entry.generation), encode(entry.to_body()))
-    numbers = _generations(storage, layout)
-    if not won or numbers[-1] != entry.generation:
-        if won:  # so late that others came, went and cleaned up
-            storage.delete(_path(layout, entry.generation))
-        winner = newest_entry(storage, layout)
-        raise LockedError(_held(layout, winner) if winner else f"pipeline {layout.pipeline} was just taken")
-    earlier = (_read_entry(storage, layout, number) for number in numbers[:-1])
-    return RunLock(storage, layout, entry, tuple(each for each in earlier if each is not None))
+    return RunLock(storage, layout, entry, _create(storage, layout, entry))
 
 
 def next_run_id(now: datetime, before: str | None) -> str:
@@ -207,6 +139,46 @@ def next_run_id(now: datetime, before: str | None) -> str:
     return f"{now.strftime(RUN_ID_TIME)}-{secrets.token_hex(4)}"
 
 
+def _last_run_id(storage: Storage, layout: Layout, standing: tuple[LockEntry, ...]) -> str | None:
+    """The greatest id that is known; the journals tell it where someone removed the lock by hand."""
+    if standing:
+        return max(entry.run_id for entry in standing)
+    return next((run_id for run_id in run_ids(storage, layout.runs) if RUN_ID.fullmatch(run_id)), None)
+
+
+def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEntry, ...]:
+    """Creates a generation, or steps back where another run was first.
+
+    Returns:
+        The earlier ones that still stand, in the order of their run ids.
+    """
+    path, data = entry_path(layout, entry.generation), encode(entry.to_body())
+    won = storage.create(path, data)
+    standing = standing_entries(storage, layout)
+    if not standing or standing[-1].run_id != entry.run_id:
+        if won:  # so late that others came, went and cleaned up
+            storage.delete(path)
+        raise LockedError(_held(layout, standing[-1]) if standing else _just_taken(layout))
+    earlier = tuple(sorted(standing[:-1], key=lambda each: each.run_id))
+    if earlier and earlier[-1].run_id > entry.run_id:
+        # One that came late left an id of a clock ahead of ours: what we decided would sort before it.
+        storage.exchange(path, data, encode(replace(entry, released=True).to_body()))
+        raise LockedError(_just_taken(layout))
+    return earlier
+
+
+def _check_pipeline(storage: Storage, layout: Layout, entry: LockEntry) -> None:
+    pipeline = entry.pipeline
+    if pipeline is None:  # an older version wrote it: its run's journal tells
+        journal = read_entry(storage, layout.runs, entry.run_id)
+        pipeline = journal.body.get("pipeline") if journal else None
+    if pipeline not in (None, layout.pipeline):
+        raise ConfigurationError(
+            f"pipeline {layout.pipeline}: this disk takes small letters and capitals for the same, so it would share "
+            f"its folders with pipeline {pipeline}; give it another name"
+        )
+
+
 def _held(layout: Layout, entry: LockEntry) -> str:
     return (
         f"pipeline {layout.pipeline} is held by {entry.holder()} (run {entry.run_id}); wait for its end, "
@@ -214,10 +186,5 @@ def _held(layout: Layout, entry: LockEntry) -> str:
     )
 
 
-def _path(layout: Layout, generation: int) -> str:
-    return f"{layout.locks}/{generation:012d}.json"
-
-
-def _generations(storage: Storage, layout: Layout) -> list[int]:
-    names = (Path(file.path).name for file in storage.list(layout.locks))
-    return sorted(int(name[:-5]) for name in names if name[:-5].isdigit() and name.endswith(".json"))
+def _just_taken(layout: Layout) -> str:
+    return f"pipeline {layout.pipeline} was just taken by another run; run it again"

@@ -34,22 +34,28 @@ class Process:
         """A process of this machine."""
         return Process(socket.gethostname(), _machine(), pid, _status(pid)[1])
 
-    def is_here(self) -> bool:
-        """Whether its id can be looked up on this machine."""
-        return self.machine == _machine()
+    def is_alive(self) -> bool:
+        """Whether it surely lives; False also where this machine can't tell."""
+        return self._lives() is True
 
     def is_dead(self) -> bool:
         """Whether it surely is gone; False also where this machine can't tell."""
-        if not self.is_here():
-            return False
+        return self._lives() is False
+
+    def _lives(self) -> bool | None:
+        """None for another machine's, and where nothing tells it from a later process with the same id."""
+        if self.machine != _machine():
+            return None
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
-            return True
+            return False
         except PermissionError:
-            pass  # another user's, so it lives
+            pass  # another user's, so there is one
         letter, started = _status(self.pid)
-        return letter in ("Z", "X") or (bool(self.started) and started != self.started)
+        if letter in ("Z", "X"):
+            return False
+        return started == self.started if started and self.started else None
 
 
 def _machine() -> str:
@@ -62,7 +68,7 @@ def _machine() -> str:
 
 
 def _status(pid: int) -> tuple[str, str]:
-    """The kernel's state letter and start time of a process; empty where there is no such file."""
+    """The kernel's state letter and start time of a process; empty where it does not show them."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return fields[0], fields[19]

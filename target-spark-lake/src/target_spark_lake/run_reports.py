@@ -8,7 +8,7 @@ from singer_spark.messages import timestamp_text
 from singer_spark.run_log import ABORTED, last_committed, read_entry, run_ids
 from singer_spark.state_store import committed_state, same_state
 from target_spark_lake.journal import FAILED
-from target_spark_lake.lock import newest_entry
+from target_spark_lake.lock_entry import newest_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.layout import Layout
-    from target_spark_lake.lock import LockEntry
+    from target_spark_lake.lock_entry import LockEntry
 
 JSON = dict[str, Any]
 RUNNING = "running"
