@@ -15,7 +15,7 @@ from servers.s3 import S3
 from singer_spark.errors import LockedError, SingerSparkError, StorageError
 from singer_spark.run_log import encode
 from target_spark_lake.changes import Commit
-from target_spark_lake.lock import newest_entry
+from target_spark_lake.lock_entry import newest_entry
 from target_spark_lake.pipeline_run import open_run
 from target_spark_lake.process import Process
 
@@ -133,3 +133,22 @@ def test_a_living_holder_that_was_forced_out_can_not_commit(tmp_path: Path) -> N
         run.commit(Commit((change,), state_of(2 * STEP)))
     run.fail(refused.value)
     lake.check_exact(lake.sync())
+
+
+def test_a_publisher_that_slept_while_retiring_does_not_undo_a_persons_reset(tmp_path: Path) -> None:
+    """The person wrote back the very bytes that the sleeper had seen: only the lock tells that time went by."""
+    lake = SmallLake(str(tmp_path), {})
+    lake.sync()
+    before = lake.storage().read(LAYOUT.state)
+    assert before is not None
+
+    def rival() -> None:
+        open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("only finished it"))
+        lake.storage().replace(LAYOUT.state, before)
+
+    def retires_a_file(name: str, args: tuple[object, ...]) -> bool:
+        return name == "delete" and str(args[0]).startswith(LAYOUT.table("whole"))
+
+    with pytest.raises(StorageError, match="is committed"):
+        paused_sync(lake, retires_a_file, rival)
+    assert lake.storage().read(LAYOUT.state) == before

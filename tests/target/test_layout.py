@@ -31,7 +31,9 @@ def test_no_pipeline_shares_a_folder_with_anything_else_in_staging() -> None:
         assert Layout(name).pipeline_staging == f".dataspoc/staging/runs/{name}"
 
 
-@pytest.mark.parametrize("path", ["../elsewhere", "a/../../b", ".dataspoc", ".dataspoc/runs/"])
+@pytest.mark.parametrize(
+    "path", ["../elsewhere", "a/../../b", ".dataspoc", ".dataspoc/runs/", "./.dataspoc/runs", "a/./b", "a//b", "."]
+)
 def test_a_data_root_outside_of_the_bucket_or_in_our_own_folder_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match="must be a folder inside the bucket"):
         Layout("p", path)

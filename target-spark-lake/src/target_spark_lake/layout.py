@@ -78,5 +78,7 @@ class Layout:
 
 def _check_root(path: str) -> None:
     parts = path.strip("/").split("/")
-    if ".." in parts or parts[0] == LAKE_FOLDER:
-        raise ConfigurationError(f"path '{path}' must be a folder inside the bucket, outside {LAKE_FOLDER}")
+    if {".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER:
+        raise ConfigurationError(
+            f"path '{path}' must be a folder inside the bucket, outside {LAKE_FOLDER}, named without '.', '..' and '//'"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from target_spark_lake.changes import StagedFile
     from target_spark_lake.layout import Layout
 
+logger = logging.getLogger(__name__)
+
 REQUESTS_AT_ONCE = 16
+RETIRED_LOOKED_AT = 100
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -49,10 +53,37 @@ def publish(
     state = None if entry.state is None else store.content()
     ensure_held()
     _each(storage, storage.delete, plan.retire)
+    storage.flush_folders(plan.retire)
     written = all(write_record(storage, path, record, records[path]) for path, record in plan.tables.items())
-    if not written or (entry.state is not None and not store.write(entry.state, state)):
+    if written and entry.state is not None:
+        ensure_held()  # once more: a person may put back by hand the very state that was seen
+        written = store.write(entry.state, state)
+    if not written:
         raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
     return mark_published(storage, layout, entry)
+
+
+def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
+    """Removes what a published run retired and came back: a copy inside a store may end after its process.
+
+    Only the newest files are looked at: copies of others ended long ago, and a start costs the same for any table.
+
+    Raises:
+        StorageError: the storage failed.
+    """
+    if storage.local:  # a rename is over with its process
+        return
+    newest = sorted(entry.body.get("retire", ()), key=_file_name)[-RETIRED_LOOKED_AT:]
+    sizes = _each(storage, storage.size, newest)
+    for path, size in zip(newest, sizes, strict=True):
+        if size is not None:
+            logger.warning("%s came back after run %s had retired it: removed again.", path, entry.run_id)
+            storage.delete(path)
+
+
+def _file_name(path: str) -> str:
+    """Begins with the id of the run that wrote the file."""
+    return path.rpartition("/")[2]
 
 
 def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:

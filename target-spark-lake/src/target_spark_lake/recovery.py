@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from singer_spark.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
 from target_spark_lake.journal import ROLLED_BACK, RunFacts, aborted_body, decide
 from target_spark_lake.lock import take_lock
-from target_spark_lake.publish import publish
+from target_spark_lake.publish import publish, remove_late_copies
 from target_spark_lake.table_record import release_claims
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.layout import Layout
-    from target_spark_lake.lock import LockEntry, RunLock
+    from target_spark_lake.lock import RunLock
+    from target_spark_lake.lock_entry import LockEntry
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) 
         logger.info("Run %s had committed and died: publishing the rest of it.", last.run_id)
         last = publish(storage, layout, store, last, lock.ensure_held)
         finished = last.run_id
+    elif last is not None:
+        remove_late_copies(storage, last)
     storage.delete_all(layout.pipeline_staging)
     storage.sweep()
     for before in lock.earlier:

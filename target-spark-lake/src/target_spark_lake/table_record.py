@@ -1,7 +1,9 @@
 """Who owns a table of the lake, and which columns it has: one small object beside the data.
 
 `<bucket>/.dataspoc/tables/<table folder>.json` is claimed by create-if-absent, so two pipelines can't both own a
-table; its columns change with the commit that changes the table.
+table; its columns change with the commit that changes the table. A claim holds while its run may still commit: given
+back, or made by a run that was undone, it is nobody's. The object is never deleted, only exchanged, so that nobody who
+wakes up late removes the record of a later commit.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.run_log import LAKE_FOLDER, decode, encode
+from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.run_log import ABORTED, LAKE_FOLDER, decode, encode, read_entry, runs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +30,7 @@ class TableRecord:
         stream: The stream that fills it.
         columns: Column name to Spark's own name of its type (`DataType.simpleString()`), in order.
         load_method: The method that wrote it last.
-        claimed_by: Run that claimed the table; the claim falls with that run if it never committed.
+        claimed_by: Run that claimed the table; None in a claim that was given back.
     """
 
     pipeline: str
@@ -36,6 +38,10 @@ class TableRecord:
     columns: Mapping[str, str] = field(default_factory=dict)
     load_method: str | None = None
     claimed_by: str | None = None
+
+    def is_claim(self) -> bool:
+        """Whether no commit has written it yet."""
+        return not self.columns and self.load_method is None
 
     def to_body(self) -> dict[str, Any]:
         """The record as a JSON object; columns as pairs, for their order counts."""
@@ -61,9 +67,9 @@ class TableRecord:
 
 
 def read_record(storage: Storage, path: str) -> TableRecord | None:
-    """The record at a path (`Layout.table_record`), None for a table that no run has claimed."""
-    data = storage.read(path)
-    return None if data is None else TableRecord.from_body(decode(data, path), path)
+    """The record at a path (`Layout.table_record`), None for a table that nobody owns."""
+    record = _parse(storage.read(path), path)
+    return None if record is None or _is_free(storage, record) else record
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
@@ -102,24 +108,61 @@ def claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run
         The record to publish with the commit: it keeps the first claim's run.
 
     Raises:
-        ConfigurationError: another pipeline or stream owns the table.
+        ConfigurationError: another pipeline or stream owns the table, or one inside or around it.
+        LockedError: a later run of the pipeline has claimed it.
     """
     path = layout.table_record(table)
-    standing = read_record(storage, path)
-    if standing is None:
-        claimed = TableRecord(record.pipeline, record.stream, claimed_by=run_id)
-        if storage.create(path, encode(claimed.to_body())):
-            return replace(record, claimed_by=run_id)
-        standing = read_record(storage, path)
-    if standing is None:
-        raise StorageError(f"{path} was removed while this run claimed it; run again")
-    check_owner(standing, record.pipeline, record.stream, table)
-    return replace(record, claimed_by=standing.claimed_by)
+    claimed = encode(TableRecord(record.pipeline, record.stream, claimed_by=run_id).to_body())
+    while True:
+        seen = storage.read(path)
+        standing = _parse(seen, path)
+        if standing is not None and not _is_free(storage, standing):
+            check_owner(standing, record.pipeline, record.stream, table)
+            if not standing.is_claim():
+                return replace(record, claimed_by=standing.claimed_by)
+            if (standing.claimed_by or "") > run_id:
+                raise LockedError(f"table {table} was claimed by the later run {standing.claimed_by}; run again")
+        # Also over an earlier run's of this pipeline: that claim falls once somebody undoes the run.
+        if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
+            break
+    # Only now: of two that claim one inside the other at once, each finds the other's.
+    _check_place(storage, layout, table, record.stream)
+    return replace(record, claimed_by=run_id)
 
 
 def release_claims(storage: Storage, run_id: str) -> None:
     """Gives back the tables that a run claimed and never wrote; only once the run is decided as aborted."""
     for file in storage.list(f"{LAKE_FOLDER}/tables"):
-        record = read_record(storage, file.path)
-        if record is not None and record.claimed_by == run_id:
-            storage.delete(file.path)
+        seen = storage.read(file.path)
+        record = _parse(seen, file.path)
+        if record is not None and record.is_claim() and record.claimed_by == run_id:
+            storage.exchange(file.path, seen, encode(replace(record, claimed_by=None).to_body()))
+
+
+def _parse(data: bytes | None, path: str) -> TableRecord | None:
+    return None if data is None else TableRecord.from_body(decode(data, path), path)
+
+
+def _is_free(storage: Storage, record: TableRecord) -> bool:
+    """Whether it is a claim of nobody's; also one that a sleeper made after its run had been undone."""
+    if not record.is_claim():
+        return False
+    if record.claimed_by is None:
+        return True
+    entry = read_entry(storage, runs_folder(record.pipeline), record.claimed_by)
+    return entry is not None and entry.phase == ABORTED
+
+
+def _check_place(storage: Storage, layout: Layout, table: str, stream: str) -> None:
+    """Refuses a table inside another one or around it: readers of the outer one would meet the inner one's rows."""
+    folders = table.split("/")
+    around = [layout.table_record("/".join(folders[:depth])) for depth in range(1, len(folders))]
+    inside = [file.path for file in storage.list(layout.table_record(table).removesuffix(".json"))]
+    for path in (*around, *inside):
+        other = read_record(storage, path)
+        if other is not None:
+            raise ConfigurationError(
+                f"stream {stream}: table {table} would lie {'around' if path in inside else 'inside'} the one of "
+                f"pipeline {other.pipeline}, stream {other.stream}, whose record is {path}; give this stream another "
+                "`path`"
+            )

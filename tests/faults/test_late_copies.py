@@ -1,0 +1,39 @@
+"""A copy inside an object store goes on when its process stalls, and may end when the file is long retired."""
+
+from __future__ import annotations
+
+from faults.faulty import Counting
+from faults.small_lake import LAYOUT, NO_BEATS, SmallLake
+from servers.s3 import S3
+from singer_spark.run_log import PUBLISHED, RunEntry, last_committed
+from target_spark_lake.pipeline_run import open_run
+from target_spark_lake.publish import RETIRED_LOOKED_AT, remove_late_copies
+
+
+def test_a_copy_that_ends_after_its_file_was_retired_is_removed_at_the_next_start(s3: S3) -> None:
+    lake = SmallLake(s3.new_bucket(), s3.storage_options)
+    lake.sync()
+    storage = lake.storage()
+    kept = {file.path: storage.read(file.path) for file in storage.list(LAYOUT.table("whole"))}
+    bound = lake.sync()
+    for path, data in kept.items():
+        assert data is not None
+        storage.replace(path, data)
+    open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("only recovered"))
+    lake.check_exact(bound)
+
+
+def test_a_start_looks_at_a_few_retired_files_of_any_number(s3: S3) -> None:
+    lake = SmallLake(s3.new_bucket(), s3.storage_options)
+    lake.sync()
+    entry = last_committed(lake.storage(), LAYOUT.runs)
+    assert entry is not None
+    old = [f"raw/whole/day={number % 7}/2020{number:04d}T000000000000Z-0-00001.parquet" for number in range(2000)]
+    newest = old[-1]
+    lake.storage().replace(newest, b"late")
+    counting: list[Counting] = []
+    storage = lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[0])
+    body = {**entry.body, "retire": sorted(old)}
+    remove_late_copies(storage, RunEntry(entry.run_id, PUBLISHED, None, None, body))
+    assert counting[0].calls == ["size"] * RETIRED_LOOKED_AT + ["delete"]
+    assert not lake.storage().exists(newest)
