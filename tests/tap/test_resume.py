@@ -148,11 +148,11 @@ def test_a_full_table_read_in_two_runs_has_every_row_that_stayed_once(sqlite_pip
         assert arrived == Counter([*range(0 if number else 1, 11), 100]), number
 
 
-def test_a_delta_is_continued_behind_the_rows_at_the_bookmark(sqlite_pipe):
+@pytest.mark.parametrize("new", [[], [(n, n // 3, "new") for n in range(300, 311)]], ids=["ties", "ties and new keys"])
+def test_a_delta_is_continued_behind_the_rows_at_the_bookmark(sqlite_pipe, new):
     pipe, database = sqlite_pipe(SCRIPT, **B_ALONE)
     pipe.save(pipe.run().final)
     ties = [(n, 9, "tie") for n in range(200, 208)]
-    new = [(n, n // 3, "new") for n in range(300, 311)]
     database.executescript(inserts({"b_indexed": [*ties, *new]}))
 
     whole = pipe.run()
