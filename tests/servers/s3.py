@@ -1,18 +1,52 @@
-"""An S3 server (moto's) on a free port: for the tests' fixture, and by hand with `python -m servers.s3`."""
+"""S3 for the tests: a real MinIO where one was built (`servers.minio`), else moto's server, which this module starts.
+
+`TEST_S3_SERVER=moto` takes moto in any case, `TEST_S3_SERVER=minio` fails where no MinIO was built.
+`python -m servers.s3` starts moto's by hand, on a free port.
+"""
 
 from __future__ import annotations
 
 import argparse
 import itertools
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from servers import minio
 from servers.child import FOLLOW, serve
 
 if TYPE_CHECKING:
     from s3fs import S3FileSystem
+
+CHOICE = "TEST_S3_SERVER"
+MODULES = {"minio": "servers.minio", "moto": "servers.s3"}
+
+
+def chosen_server() -> str:
+    """`minio` or `moto`.
+
+    Raises:
+        ValueError: the variable names neither.
+        FileNotFoundError: MinIO was asked for, and not built.
+    """
+    asked = os.environ.get(CHOICE, "")
+    if asked and asked not in MODULES:
+        raise ValueError(f"{CHOICE} is {asked!r}, neither minio nor moto")
+    built = minio.program().exists()
+    if asked == "minio" and not built:
+        raise FileNotFoundError(f"no MinIO was built: `python -m servers.minio --build` in tests/ ({minio.program()})")
+    return asked or ("minio" if built else "moto")
+
+
+def described() -> str:
+    """The line about it in pytest's header."""
+    server = chosen_server()
+    if server == "minio":
+        return f"S3 server: MinIO {minio.VERSION} ({CHOICE}=moto takes moto)"
+    why = f"{CHOICE}=moto" if os.environ.get(CHOICE) else "no MinIO was built: python -m servers.minio --build"
+    return f"S3 server: moto ({why})"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ class Files(Protocol):
 
     def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
         """Writes over the very content `seen` (None: nothing); FileExistsError where something else stands."""
+
+    def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
+        """Asks for writes of `other` that must be refused because something stands; names those that were not."""
+
+    def upload(self, source: Path, path: str) -> None:
+        """Copies a file of this machine, whole or not at all, and never holds all of it in memory."""
 
     def move(self, source: str, target: str) -> None:
         """Moves without reading; FileNotFoundError where the source is not."""

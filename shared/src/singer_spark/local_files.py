@@ -34,11 +34,11 @@ class LocalFiles:
 
     def create(self, path: str, data: bytes) -> None:
         """Creates a file; FileExistsError where one stands."""
-        self._land(path, data, _link)
+        self._land(path, lambda scratch: _write(scratch, data), _link)
 
     def replace(self, path: str, data: bytes) -> None:
         """Writes a file over what stands there."""
-        self._land(path, data, os.replace)
+        self._land(path, lambda scratch: _write(scratch, data), os.replace)
 
     def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
         """Writes over the very content `seen`; FileExistsError where something else stands."""
@@ -53,14 +53,22 @@ class LocalFiles:
                 raise FileExistsError(path)
             self.replace(path, data)
 
-    def _land(self, path: str, data: bytes, land: Callable[[Path, Path], None]) -> None:
+    def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
+        """None: a hard link never goes over a file that stands."""
+        return ()
+
+    def upload(self, source: Path, path: str) -> None:
+        """Copies a file of this machine in, whole or not at all."""
+        self._land(path, lambda scratch: _copy(source, scratch), os.replace)
+
+    def _land(self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]) -> None:
         """Writes a scratch file and lands it whole at its path; written again if another run swept it away."""
         target = self.root / path
         for attempt in range(SCRATCH_TRIES):
             scratch = self.scratch / uuid.uuid4().hex
             try:
                 _make_folder(scratch.parent)
-                _write(scratch, data)
+                write(scratch)
                 _make_folder(target.parent)
                 land(scratch, target)
                 _flush_folder(target.parent)
@@ -167,6 +175,13 @@ def _make_folder(folder: Path) -> None:
     with suppress(FileExistsError):  # made meanwhile; a file there is told by the next step
         folder.mkdir()
     _flush_folder(folder.parent)
+
+
+def _copy(source: Path, file: Path) -> None:
+    if not source.exists():  # not to be taken for a scratch file that was swept away
+        raise OSError(errno.EINVAL, f"{source} is not there")
+    shutil.copyfile(source, file)
+    _flush(file)
 
 
 def _write(file: Path, data: bytes) -> None:

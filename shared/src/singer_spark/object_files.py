@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.files import FileInfo
+from singer_spark.storage_errors import UnconditionalStoreError, error_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
 # fsspec answers create-if-absent with a conditional put on these; elsewhere it checks, then writes.
 CONDITIONAL_PROTOCOLS = ("s3", "s3a", "gs", "gcs")
@@ -18,14 +21,27 @@ LOST_RACE_CODES = ("PreconditionFailed", "412")
 CONFLICT_CODES = ("ConditionalRequestConflict", "409")
 CONFLICT_TRIES = 6
 FIRST_PAUSE_SECONDS = 0.05
+NO_OBJECT_HAS_THIS_TAG = '"00000000000000000000000000000000"'
+# What an upload sends at once, and how much of it: together they bound its memory.
+PIECE_BYTES = 8 << 20
+PIECES_AT_ONCE = 4
+MOST_PIECES = 10_000
 
 
 class ObjectFiles:
     """Objects below a prefix of a bucket."""
 
-    def __init__(self, filesystem: Any, root: str) -> None:
+    def __init__(self, filesystem: Any, root: str, *, conditional: bool = True) -> None:
+        """Knows the place.
+
+        Args:
+            filesystem: fsspec's.
+            root: The bucket, and the prefix in it.
+            conditional: Whether the store must decide who is first; else we look, then write.
+        """
         self.filesystem = filesystem
         self.root = root.rstrip("/")
+        self.conditional = conditional
 
     def _key(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
@@ -41,8 +57,13 @@ class ObjectFiles:
     def create(self, path: str, data: bytes) -> None:
         """Creates an object by a conditional put; FileExistsError where one stands."""
         names = self._protocols()
+        if not self.conditional:
+            if self.filesystem.exists(self._key(path)):
+                raise FileExistsError(path)
+            self.replace(path, data)
+            return
         if not any(name in CONDITIONAL_PROTOCOLS for name in names):
-            raise OSError(f"{names[0]}:// offers no conditional put, so two runs could both win; use s3:// or gs://")
+            raise UnconditionalStoreError(f"{names[0]}:// offers no conditional put, so two runs could both win")
         self._put_if(path, data, mode="create")
 
     def replace(self, path: str, data: bytes) -> None:
@@ -63,7 +84,7 @@ class ObjectFiles:
         if present != seen:
             raise FileExistsError(path)
         # Elsewhere than on S3 the run lock alone must do.
-        condition = {"IfMatch": tag} if "s3" in self._protocols() and tag else {}
+        condition = {"IfMatch": tag} if self._takes_tags() and tag else {}
         self._put_if(path, data, **condition)
 
     def _put_if(self, path: str, data: bytes, **condition: str) -> None:
@@ -85,6 +106,33 @@ class ObjectFiles:
                     raise
             time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
 
+    def _takes_tags(self) -> bool:
+        return self.conditional and "s3" in self._protocols()
+
+    def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
+        """Asks for writes of `other` that must be refused; names the conditions that the store wrote in spite of."""
+        ignored = []
+        try:
+            self.create(path, other)
+            ignored.append("If-None-Match")
+        except FileExistsError:
+            pass
+        if self._takes_tags():
+            try:
+                self._put_if(path, other, IfMatch=NO_OBJECT_HAS_THIS_TAG)
+                ignored.append("If-Match")
+            except FileExistsError:
+                pass
+        return tuple(ignored)
+
+    def upload(self, source: Path, path: str) -> None:
+        """Copies a file of this machine; on S3 in pieces, which are an object only once all are there."""
+        pieces: dict[str, int] = {}
+        if "s3" in self._protocols():
+            piece_bytes = max(PIECE_BYTES, ceil(source.stat().st_size / MOST_PIECES))
+            pieces = {"chunksize": piece_bytes, "max_concurrency": PIECES_AT_ONCE}
+        self.filesystem.put_file(str(source), self._key(path), **pieces)
+
     def move(self, source: str, target: str) -> None:
         """Copies inside the store and removes the source; FileNotFoundError where it is not."""
         self.filesystem.cp_file(self._key(source), self._key(target))
@@ -99,25 +147,33 @@ class ObjectFiles:
                 raise
 
     def delete_all(self, prefix: str) -> None:
-        """Removes all objects below a prefix."""
-        keys = [self._key(file.path) for file in self.list(prefix)]
-        if keys:
-            self.filesystem.rm(keys)
+        """Removes all objects below a prefix, the empty ones that Spark makes for folders too."""
+        keys = list(self._found(prefix))
+        markers = [key for key in keys if key.endswith("/")]
+        for marker in markers:
+            self.filesystem.rm_file(marker)
+        if len(keys) > len(markers):
+            self.filesystem.rm([key for key in keys if not key.endswith("/")])
 
     def list(self, prefix: str) -> list[FileInfo]:
         """All objects below a prefix, folder markers left out."""
-        try:
-            found: Mapping[str, Mapping[str, Any]] = self.filesystem.find(self._key(prefix) + "/", detail=True)
-        except FileNotFoundError as error:
-            if error_code(error) == "NoSuchBucket":
-                raise
-            return []
         start = len(self.root) + 1
         return [
             FileInfo(key[start:], int(info["size"] or 0))
-            for key, info in found.items()
+            for key, info in self._found(prefix).items()
             if info["type"] == "file" and not key.endswith("/")
         ]
+
+    def _found(self, prefix: str) -> Mapping[str, Mapping[str, Any]]:
+        folder = self._key(prefix) + "/"
+        try:
+            found: Mapping[str, Mapping[str, Any]] = self.filesystem.find(folder, detail=True)
+        except FileNotFoundError as error:
+            if error_code(error) == "NoSuchBucket":
+                raise
+            return {}
+        # Of an empty folder s3fs gives the object that has the folder's own name.
+        return {key: info for key, info in found.items() if key.startswith(folder)}
 
     def size(self, path: str) -> int:
         """Size in bytes; FileNotFoundError where nothing is."""
@@ -142,13 +198,3 @@ def _lost_race_told(path: str) -> Iterator[None]:
         if error_code(error) in LOST_RACE_CODES:
             raise FileExistsError(path) from error
         raise
-
-
-def error_code(error: BaseException | None) -> str:
-    """The store's own code of a failure (`NoSuchBucket`), or empty."""
-    while error is not None:
-        response = getattr(error, "response", None)
-        if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code", ""))
-        error = error.__cause__
-    return ""

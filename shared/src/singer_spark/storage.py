@@ -5,25 +5,31 @@ Paths are relative to the storage's root, in POSIX spelling, without a leading s
 
 from __future__ import annotations
 
-import errno
-from contextlib import contextmanager
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, register_secret
+from singer_spark.errors import ConfigurationError, StorageError, register_secret
 from singer_spark.files import FileInfo
 from singer_spark.local_files import LocalFiles
-from singer_spark.object_files import ObjectFiles, error_code
+from singer_spark.object_files import ObjectFiles
+from singer_spark.s3a_conf import s3a_conf
+from singer_spark.storage_errors import CONDITIONAL_WAY_OUT, error_code, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from singer_spark.files import Files
 
 __all__ = ["FileInfo", "Storage", "open_url"]
 
+logger = logging.getLogger(__name__)
+
 SCRATCH = ".dataspoc/staging/tmp"
+S3_PROTOCOLS = ("s3", "s3a")
 SECRET_OPTIONS = ("secret", "token", "password", "account_key", "sas_token", "connection_string")
+SECRET_CLIENT_OPTIONS = ("aws_secret_access_key", "aws_session_token")
 
 
 class Storage:
@@ -32,24 +38,39 @@ class Storage:
     All methods raise StorageError with the path, the cause and what to do.
     """
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, files: Files | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        accept_unconditional: bool = False,
+        files: Files | None = None,
+    ) -> None:
         """Knows the place; nothing is read or made yet.
 
         Args:
             url: Directory or URL (`./lake`, `file:///lake`, `s3://bucket/prefix`).
             options: fsspec's storage options; the same values configure Spark's S3A.
+            accept_unconditional: Where the store has no conditional put, or none that is asked for, looks and then
+                writes: two runs at once may both win there.
             files: Other operations below the same URL (tests put faults there).
 
         Raises:
             ConfigurationError: the URL's kind is unknown, or its fsspec package is missing.
         """
         self.options = dict(options or {})
-        for name in SECRET_OPTIONS:
-            register_secret(str(self.options.get(name) or ""))
+        client = self.options.get("client_kwargs") or {}
+        for secret in (*map(self.options.get, SECRET_OPTIONS), *map(client.get, SECRET_CLIENT_OPTIONS)):
+            register_secret(str(secret or ""))
         folder = _local_folder(url)
         self.url = folder.as_posix() if folder else url.rstrip("/")
         self.local = folder is not None
-        self.files: Files = files or (LocalFiles(folder, SCRATCH) if folder else _objects(self.url, self.options))
+        self.on_s3 = self.url.partition("://")[0] in S3_PROTOCOLS
+        self._accept_unconditional = accept_unconditional
+        if files is None:
+            conditional = not accept_unconditional
+            files = LocalFiles(folder, SCRATCH) if folder else _objects(self.url, self.options, conditional=conditional)
+        self.files: Files = files
 
     def read(self, path: str) -> bytes | None:
         """The content, or None where nothing is."""
@@ -95,6 +116,37 @@ class Storage:
             except FileExistsError:
                 return self.read(path) == data
             return True
+
+    def check_conditions(self, path: str, other: bytes) -> None:
+        """Asks the store to write over an object on a condition that does not hold: it must refuse.
+
+        Args:
+            path: An object that stands.
+            other: What it does not hold. A store that can't be trusted has it there afterwards.
+
+        Raises:
+            StorageError: the store wrote it all the same, so it can't tell two runs apart.
+        """
+        if self._accept_unconditional and not self.local:
+            logger.warning("The storage's conditional puts are not relied on: never start two runs at once.")
+            return
+        with self._told("check", path):
+            ignored = self.files.ignored_conditions(path, other)
+        if ignored:
+            raise StorageError(
+                f"{self.url} writes over an object in spite of {' and '.join(ignored)}: two runs could both win there; "
+                f"{CONDITIONAL_WAY_OUT}"
+            )
+
+    def upload(self, source: Path, path: str) -> None:
+        """Copies a file of this machine to a path that nothing else writes to: whole or not at all, in pieces."""
+        with self._told("write", path):
+            try:
+                self.files.upload(source, path)
+            except FileNotFoundError as error:
+                # The end of an upload in pieces, asked for again because its answer got lost, knows of none any more.
+                if error_code(error) != "NoSuchUpload" or self.size(path) != source.stat().st_size:
+                    raise
 
     def move(self, source: str, target: str) -> None:
         """Moves a file without reading it; done already when only the target is there."""
@@ -159,18 +211,10 @@ class Storage:
 
     def hadoop_conf(self) -> dict[str, str]:
         """Hadoop's settings (`fs.s3a.…`) that say the same as the storage options; they hold secrets."""
-        return {} if self.local or not self.url.startswith("s3") else _s3a_conf(self.options)
+        return s3a_conf(self.options) if self.on_s3 else {}
 
-    @contextmanager
-    def _told(self, verb: str, path: str) -> Iterator[None]:
-        """Turns any failure inside into one StorageError that names the place."""
-        try:
-            yield
-        except SingerSparkError:
-            raise
-        except Exception as error:
-            place = f"{self.url}/{path}".rstrip("/")
-            raise StorageError(f"can't {verb} {place}: {_reason(error)}; {_way_out(error)}") from error
+    def _told(self, verb: str, path: str) -> AbstractContextManager[None]:
+        return told(verb, f"{self.url}/{path}".rstrip("/"))
 
 
 def open_url(url: str, options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
@@ -200,60 +244,18 @@ def _local_folder(url: str) -> Path | None:
     return Path("/" + rest.lstrip("/")) if rest.startswith("/") else Path(rest).absolute()
 
 
-def _objects(url: str, options: Mapping[str, Any]) -> ObjectFiles:
+def _objects(url: str, options: Mapping[str, Any], *, conditional: bool) -> ObjectFiles:
     import fsspec
 
     protocol = url.partition("://")[0]
     # A cached listing or a cached instance could answer with what another process changed long ago.
-    fresh = {"use_listings_cache": False, "skip_instance_cache": True}
+    fresh: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+    if protocol in S3_PROTOCOLS:
+        fresh["max_concurrency"] = 1  # else each read of a small object looks for its size first
     try:
         filesystem, root = fsspec.core.url_to_fs(url, **{**fresh, **options})
     except ImportError as error:
         raise ConfigurationError(f"{protocol}:// needs a package that is not installed: {error}") from error
     except ValueError as error:
         raise ConfigurationError(f"{protocol}:// can't be used here: {error}") from error
-    return ObjectFiles(filesystem, root)
-
-
-def _s3a_conf(options: Mapping[str, Any]) -> dict[str, str]:
-    client = options.get("client_kwargs") or {}
-    endpoint = options.get("endpoint_url") or client.get("endpoint_url")
-    region = options.get("region") or client.get("region_name")
-    names = {"key": "access.key", "secret": "secret.key", "token": "session.token"}
-    conf = {f"fs.s3a.{names[name]}": str(options[name]) for name in names if options.get(name)}
-    if endpoint:
-        conf["fs.s3a.endpoint"] = str(endpoint)
-        conf["fs.s3a.path.style.access"] = "true"
-        conf["fs.s3a.connection.ssl.enabled"] = str(not str(endpoint).startswith("http://")).lower()
-    if region or endpoint:
-        conf["fs.s3a.endpoint.region"] = str(region or "us-east-1")
-    provider = "org.apache.hadoop.fs.s3a."
-    if options.get("anon"):
-        conf["fs.s3a.aws.credentials.provider"] = f"{provider}AnonymousAWSCredentialsProvider"
-    elif options.get("token"):
-        conf["fs.s3a.aws.credentials.provider"] = f"{provider}TemporaryAWSCredentialsProvider"
-    elif options.get("key"):
-        conf["fs.s3a.aws.credentials.provider"] = f"{provider}SimpleAWSCredentialsProvider"
-    return conf
-
-
-def _reason(error: Exception) -> str:
-    """The cause without our own module's words: the system's text, or the store's."""
-    if isinstance(error, OSError) and error.strerror and not error_code(error):
-        return error.strerror
-    return f"{type(error).__name__}: {error}"
-
-
-def _way_out(error: Exception) -> str:
-    number = getattr(error, "errno", None)
-    if number in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space and run again"
-    if isinstance(error, PermissionError) or number == errno.EROFS:
-        return "check that this user, or storage_options' key, may read and write there"
-    if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
-        return "give key and secret in storage_options or in the environment"
-    if error_code(error) == "NoSuchBucket":
-        return "make the bucket first, or correct its name"
-    if isinstance(error, NotADirectoryError | IsADirectoryError):
-        return "a file stands where a folder should be, or the reverse: correct the path"
-    return "check the bucket's URL and storage_options and run again"
+    return ObjectFiles(filesystem, root, conditional=conditional)

@@ -42,7 +42,8 @@ def command(arguments: Sequence[str]) -> int:
     chosen = _parser().parse_args(arguments)
     settings = TargetSettings.from_config(_config(chosen.config), default_pipeline=chosen.pipeline)
     pipeline = chosen.pipeline or settings.pipeline
-    storage = Storage(settings.bucket, settings.storage_options)
+    accepted = settings.accept_unconditional_storage
+    storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
     layout = Layout(pipeline, settings.path)
     store = BucketState(storage, layout.state)
     match chosen.command:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -111,6 +112,7 @@ def take_lock(
     Raises:
         LockedError: a living run holds it.
         ConfigurationError: it is another pipeline's, whose name differs by case only.
+        StorageError: the storage can't tell two runs apart, or failed.
     """
     standing = standing_entries(storage, layout)
     before = standing[-1] if standing else None
@@ -128,7 +130,15 @@ def take_lock(
         ttl_seconds=ttl_seconds,
         pipeline=layout.pipeline,
     )
-    return RunLock(storage, layout, entry, _create(storage, layout, entry))
+    lock = RunLock(storage, layout, entry, _create(storage, layout, entry))
+    try:
+        # A store that writes this all the same has the lock given up by it, which is what follows anyway.
+        storage.check_conditions(entry_path(layout, entry.generation), encode(replace(entry, released=True).to_body()))
+    except BaseException:
+        with suppress(StorageError):
+            lock.release()
+        raise
+    return lock
 
 
 def next_run_id(now: datetime, before: str | None) -> str:

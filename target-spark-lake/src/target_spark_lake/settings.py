@@ -92,6 +92,14 @@ PROPERTIES: dict[str, JSON] = {
         **_setting("boolean", "Takes a run that did not start from the saved state."),
         "default": False,
     },
+    "accept_unconditional_storage": {
+        **_setting(
+            "boolean",
+            "Takes a bucket on a store that has no conditional puts, or ignores them; two runs of a pipeline at once "
+            "may then both write.",
+        ),
+        "default": False,
+    },
     "state_backend": _setting(
         "object",
         "Where the state is kept, if not in the bucket: uri (s3://, file://, sqlite:///, postgresql://), table_name.",
@@ -161,6 +169,7 @@ class TargetSettings:
     resume: bool = True
     lock_ttl_seconds: float = 60
     accept_any_start: bool = False
+    accept_unconditional_storage: bool = False
     state_backend: Mapping[str, Any] | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)

@@ -96,7 +96,8 @@ class TargetSparkLake(Target):
         """The run of this target; opened, and the pipeline locked, when it is first asked for."""
         if self._load is None:
             settings = self.settings
-            storage = Storage(settings.bucket, settings.storage_options)
+            accepted = settings.accept_unconditional_storage
+            storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
             layout = Layout(settings.pipeline, settings.path)
             run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds)
             self._load = LoadRun(settings, run, lambda: start_session(settings, storage))

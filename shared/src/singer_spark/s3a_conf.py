@@ -1,0 +1,77 @@
+"""Hadoop's settings of S3A that say what s3fs's storage options say: one account, one place, told once."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PROVIDERS = "org.apache.hadoop.fs.s3a."
+# Environment, profile, web identity, container, instance: where the Python side looks too.
+_DEFAULT_PROVIDER = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+_ENCRYPTIONS = {"aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
+
+
+def s3a_conf(options: Mapping[str, Any]) -> dict[str, str]:
+    """Hadoop's settings (`fs.s3a.…`) for the options that s3fs is given; they hold secrets."""
+    client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
+    conf = {**_account(options, client), **_place(options, client, config), **_proxy(config)}
+    if options.get("requester_pays"):
+        conf["requester.pays.enabled"] = "true"
+    extra = options.get("s3_additional_kwargs") or {}
+    if extra.get("ServerSideEncryption"):
+        conf["encryption.algorithm"] = _ENCRYPTIONS.get(extra["ServerSideEncryption"], extra["ServerSideEncryption"])
+    if extra.get("SSEKMSKeyId"):
+        conf["encryption.key"] = str(extra["SSEKMSKeyId"])
+    return {f"fs.s3a.{name}": value for name, value in conf.items()}
+
+
+def _account(options: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str, str]:
+    """Who asks, and which of Hadoop's providers knows it."""
+    given = {
+        "access.key": options.get("key") or options.get("username") or client.get("aws_access_key_id"),
+        "secret.key": options.get("secret") or options.get("password") or client.get("aws_secret_access_key"),
+        "session.token": options.get("token") or client.get("aws_session_token"),
+    }
+    provider = "aws.credentials.provider"
+    if options.get("anon"):
+        return {provider: f"{_PROVIDERS}AnonymousAWSCredentialsProvider"}
+    if given["access.key"]:
+        kind = "Temporary" if given["session.token"] else "Simple"
+        keys = {name: str(value) for name, value in given.items() if value}
+        return {**keys, provider: f"{_PROVIDERS}{kind}AWSCredentialsProvider"}
+    if options.get("profile"):
+        name = {"auth.profile.name": str(options["profile"])}
+        return {**name, provider: f"{_PROVIDERS}auth.ProfileAWSCredentialsProvider"}
+    return {provider: _DEFAULT_PROVIDER}
+
+
+def _place(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
+    """Which server, in which region, by which style of URL."""
+    named = options.get("endpoint_url") or client.get("endpoint_url")
+    endpoint = named or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = client.get("region_name") or config.get("region_name") or os.environ.get("AWS_DEFAULT_REGION")
+    style = (config.get("s3") or {}).get("addressing_style")
+    conf = {}
+    if endpoint:
+        conf["endpoint"] = str(endpoint)
+    if region or endpoint:
+        conf["endpoint.region"] = str(region or "us-east-1")
+    if style == "path" or (endpoint and style != "virtual"):
+        conf["path.style.access"] = "true"
+    if str(endpoint).startswith("http://") or (options.get("use_ssl") is False and not endpoint):
+        conf["connection.ssl.enabled"] = "false"
+    return conf
+
+
+def _proxy(config: Mapping[str, Any]) -> dict[str, str]:
+    proxies = config.get("proxies") or {}
+    proxy = urlsplit(str(proxies.get("https") or proxies.get("http") or ""))
+    if not proxy.hostname:
+        return {}
+    conf = {"proxy.host": proxy.hostname, "proxy.port": str(proxy.port or 80)}
+    login = {"proxy.username": proxy.username, "proxy.password": proxy.password}
+    return {**conf, **{name: value for name, value in login.items() if value}}

@@ -1,0 +1,65 @@
+"""How a failure of the storage becomes one line: what could not be done, where, why, and what to do."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SingerSparkError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONDITIONAL_WAY_OUT = (
+    "take a store with conditional puts, or take the risk by the target's setting accept_unconditional_storage"
+)
+
+
+class UnconditionalStoreError(OSError):
+    """Nothing is known of this kind of store that would let one of two writers win."""
+
+
+@contextmanager
+def told(verb: str, place: str) -> Iterator[None]:
+    """Turns any failure inside into one StorageError that names the place."""
+    try:
+        yield
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        raise StorageError(f"can't {verb} {place}: {_reason(error)}; {_way_out(error)}") from error
+
+
+def error_code(error: BaseException | None) -> str:
+    """The store's own code of a failure (`NoSuchBucket`), or empty."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        error = error.__cause__
+    return ""
+
+
+def _reason(error: Exception) -> str:
+    """The cause without our own module's words: the system's text, or the store's."""
+    if isinstance(error, OSError) and error.strerror and not error_code(error):
+        return error.strerror
+    return f"{type(error).__name__}: {error}"
+
+
+def _way_out(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space and run again"
+    if isinstance(error, PermissionError) or number == errno.EROFS:
+        return "check that this user, or storage_options' key, may read and write there"
+    if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+        return "give key and secret in storage_options or in the environment"
+    if error_code(error) == "NoSuchBucket":
+        return "make the bucket first, or correct its name"
+    if error_code(error) in ("NotImplemented", "501") or isinstance(error, UnconditionalStoreError):
+        return CONDITIONAL_WAY_OUT
+    if isinstance(error, NotADirectoryError | IsADirectoryError):
+        return "a file stands where a folder should be, or the reverse: correct the path"
+    return "check the bucket's URL and storage_options and run again"
