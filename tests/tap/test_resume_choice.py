@@ -3,11 +3,13 @@
 import json
 import logging
 import sqlite3
+from collections import Counter
 
 import pytest
 
 from singer_spark.errors import StateError, StorageError
 from singer_spark.run_log import COMMITTED, encode, runs_folder
+from tap.conftest import Tap
 from tap.dying import PIPELINE, Pipe
 from tap_spark_jdbc.dry_run import describe
 from tap_spark_jdbc.jdbc_source import url_without_login
@@ -191,6 +193,21 @@ def test_the_dry_run_shows_the_rest_alone(dead):
     assert "rows that the dead run has sent: 10" in shown
     assert "rows: about 10\n" in shown
     assert '"k" >= (11)' in shown
+
+
+def test_the_command_continues_what_the_targets_config_leads_to(dead):
+    tap = Tap(dead.folder, {**dead.config, "spark": {"master": "local[2]"}})
+    target = dead.folder / "target.json"
+    target.write_text(json.dumps({"bucket": str(dead.folder), "pipeline": PIPELINE}))
+
+    rest = tap.run("--state-from", str(target)).succeeded()
+    anew = tap.run("--state-from", str(target), "--no-resume").succeeded()
+
+    assert (rest.start, anew.start) == ("resume", "first")
+    assert rest.values("t", "id") == Counter(range(11, 21))
+    assert anew.values("t", "id") == Counter(range(1, 21))
+    assert rest.final_state == anew.final_state
+    assert f"continuing run {dead.killed_run}" in rest.errors
 
 
 @pytest.mark.parametrize(
