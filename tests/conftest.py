@@ -11,7 +11,7 @@ import pytest
 
 from servers.child import started
 from servers.postgresql import PostgreSQL
-from servers.s3 import S3
+from servers.s3 import MODULES, S3, chosen_server, described
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +21,11 @@ def pytest_configure() -> None:
     """Lets `kill` and `timeout` end a session as Ctrl-C does, fixtures and all."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_report_header() -> str:
+    """Tells which S3 server the tests are served by."""
+    return described()
 
 
 @pytest.fixture(scope="session")
@@ -33,14 +38,22 @@ def postgresql() -> Iterator[PostgreSQL]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
     """A real S3 server: `new_bucket()` gives a URL, `storage_options` what a config needs for it."""
-    with started("servers.s3") as facts:
+    with started(MODULES[chosen_server()]) as facts:
+        yield S3(**facts)
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[S3]:
+    """moto's S3 server in any case: it takes requests whose headers a proxy has changed on their way."""
+    with started(MODULES["moto"]) as facts:
         yield S3(**facts)
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark session of this process."""
+    """The one Spark session of this process; it reaches S3 too, once a test says where that is."""
+    from singer_spark.s3_connector import s3a_jars
     from singer_spark.spark_session import SparkOptions, get_session, stop_session
 
-    yield get_session(SparkOptions(app_name="tests", master="local[2]"))
+    yield get_session(SparkOptions(app_name="tests", master="local[2]", jars=s3a_jars({})))
     stop_session()

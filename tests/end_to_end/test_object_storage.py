@@ -1,16 +1,26 @@
-"""The lake and its state on S3: the same pipe, with the tap reading the state by its URL."""
+"""The lake and its state on S3: the same pipe, with the tap reading the state by its URL, and Spark writing by S3A."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sqlite3
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
+from singer_spark.class_archive import archive_path
+from singer_spark.java import find_java_home
+from singer_spark.s3_connector import PINNED_SHA256, s3a_jars
+
+POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "label": {"type": ["string", "null"]}}}
 
 
 def run(pipe: Pipe, *flags: str) -> str:
@@ -45,3 +55,115 @@ def test_an_incremental_pipe_keeps_lake_and_state_on_s3(s3: Any, tmp_path: Path)
     state = json.loads(files.cat(f"{bucket}/lake/.dataspoc/state/test/state.json"))
     assert state["bookmarks"]["orders"]["replication_key_value"] == 50
     assert files.glob(f"{bucket}/lake/.dataspoc/staging/**/*.parquet") == []
+
+
+@contextmanager
+def command_lines() -> Iterator[set[str]]:
+    """Those of all processes that live meanwhile."""
+    seen: set[str] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            for process in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    seen.add(process.read_bytes().decode(errors="replace"))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looker.join()
+
+
+def test_what_arrow_can_t_take_goes_by_spark_straight_to_the_bucket(s3: Any, tmp_path: Path) -> None:
+    """By the jars of the cache, from the archive of classes, with no secret on a command line or in a log."""
+    bucket = f"{s3.new_bucket()}/some lake"
+    pipe = Pipe(tmp_path, {}, {"bucket": bucket, "storage_options": s3.storage_options})
+    messages: list[dict[str, Any]] = [
+        {
+            "type": "SCHEMA",
+            "stream": "my points",
+            "schema": {"type": "object", "properties": {"id": {"type": "integer"}, "at": POINT}},
+            "key_properties": ["id"],
+        }
+    ]
+    messages += [
+        {"type": "RECORD", "stream": "my points", "record": {"id": n, "at": {"x": n, "label": f"é{n}"}}}
+        for n in range(500)
+    ]
+    messages.append({"type": "STATE", "value": {"done": 1}})
+    classes = tmp_path / "classes.log"
+    with command_lines() as seen:
+        done = subprocess.run(
+            pipe.target_command(),
+            input="\n".join(map(json.dumps, messages)).encode(),
+            capture_output=True,
+            env={**os.environ, "JAVA_TOOL_OPTIONS": f"-Xlog:class+load:file={classes}"},
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr.decode()
+    files = s3.filesystem()
+    (path,) = files.glob(f"{bucket}/raw/my%20points/*.parquet")
+    rows = pq.read_table(files.open(path)).select(["id", "at"]).to_pylist()
+    assert sorted(rows, key=lambda row: row["id"]) == [{"id": n, "at": {"x": n, "label": f"é{n}"}} for n in range(500)]
+    keys = [each["Key"] for each in files.call_s3("list_objects_v2", Bucket=bucket[5:].split("/")[0])["Contents"]]
+    assert not [key for key in keys if "/staging/" in key]
+    loaded = classes.read_text(errors="replace")
+    assert "org.apache.hadoop.fs.s3a.S3AFileSystem" in loaded
+    if archive_path(find_java_home()).exists():
+        assert re.search(r"SparkContext source: shared objects file \(top\)", loaded)
+    assert [line for line in seen if "SparkSubmit" in line]
+    assert not [line for line in seen if s3.storage_options["secret"] in line]
+    assert s3.storage_options["secret"] not in done.stderr.decode()
+
+
+def test_the_connector_is_that_of_spark_s_own_hadoop_and_brings_nothing_that_spark_has() -> None:
+    import pyspark
+
+    carried = [jar.name for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")]
+    assert "org.apache.hadoop:hadoop-aws:3.4.2" in PINNED_SHA256
+    assert "hadoop-client-api-3.4.2.jar" in carried
+    ours = {Path(jar).name for jar in s3a_jars({})}
+    assert ours.isdisjoint(carried)
+    assert len(ours) == len(PINNED_SHA256)
+
+
+def test_a_connector_of_the_user_s_own_is_taken_instead() -> None:
+    assert s3a_jars({"spark.jars": "/opt/jars/hadoop-aws-3.4.2.jar,/opt/jars/bundle.jar"}) == ()
+    assert s3a_jars({"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.2"}) == ()
+
+
+def test_a_connector_that_can_t_be_had_is_one_clear_line_with_a_way_out(s3: Any, tmp_path: Path) -> None:
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="here"/><resolvers><filesystem name="here">'
+        f'<artifact pattern="{tmp_path}/[artifact].[ext]"/></filesystem></resolvers></ivysettings>'
+    )
+    bucket = s3.new_bucket()
+    conf = {"spark.jars.ivySettings": str(settings)}
+    pipe = Pipe(tmp_path, {}, {"bucket": bucket, "storage_options": s3.storage_options, "spark": {"conf": conf}})
+    schema = {"type": "object", "properties": {"at": POINT}}
+    messages = [
+        {"type": "SCHEMA", "stream": "points", "schema": schema, "key_properties": []},
+        {"type": "RECORD", "stream": "points", "record": {"at": {"x": 1}}},
+    ]
+    done = subprocess.run(
+        pipe.target_command(),
+        input="\n".join(map(json.dumps, messages)),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("target-spark-lake: Spark's S3 connector org.apache.hadoop:hadoop-aws:3.4.2 and 33 more")
+    assert "can't be fetched" in last
+    assert "`spark.jars`" in last
+    assert "Traceback" not in done.stderr
+    assert s3.filesystem().glob(f"{bucket}/raw/**/*.parquet") == []

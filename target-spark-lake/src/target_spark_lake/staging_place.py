@@ -1,6 +1,6 @@
-"""Where a batch is written: the staging folder, or the local disk first where only Python reaches the bucket.
+"""Where a batch is written: the staging folder, or the local disk first where the writer can't reach the bucket.
 
-Spark on this machine needs no S3 connector of its own then; a cluster's executors write to the bucket directly.
+Spark reaches disks and S3 by itself (and a cluster's executors whatever it has connectors for); Arrow writes to disks.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +23,7 @@ class StagingPlace:
     Attributes:
         storage: The bucket.
         folder: The batch's folder, relative to the bucket.
-        local: A folder on this machine that is written instead, until `bring`; None where Spark writes to the bucket.
+        local: A folder on this machine that is written instead, until `bring`; None where the bucket itself is.
     """
 
     storage: Storage
@@ -35,8 +33,8 @@ class StagingPlace:
     @classmethod
     def of(cls, session: SparkSession, storage: Storage, folder: str, local: Path) -> StagingPlace:
         """The place that this session can write to; `local` is a path that is free."""
-        master = str(session.conf.get("spark.master", ""))
-        return cls(storage, folder, local if master.startswith("local") and not storage.local else None)
+        on_cluster = not str(session.conf.get("spark.master", "")).startswith("local")
+        return cls(storage, folder, None if storage.local or storage.on_s3 or on_cluster else local)
 
     @classmethod
     def of_python(cls, storage: Storage, folder: str, local: Path) -> StagingPlace:
@@ -45,9 +43,7 @@ class StagingPlace:
 
     def path(self, name: str) -> Path:
         """The path of a file inside, of a place that this process can write to."""
-        if self.local is not None:
-            return self.local / name
-        return Path(url2pathname(urlsplit(self.storage.url_for_spark(f"{self.folder}/{name}")).path))
+        return (self.local or Path(self.storage.url, self.folder)) / name
 
     def url(self, name: str) -> str:
         """The URL, for Spark, of a folder inside."""
@@ -60,6 +56,6 @@ class StagingPlace:
         if self.local is None:
             return
         for file in sorted(self.local.rglob("*.parquet")):
-            self.storage.replace(f"{self.folder}/{file.relative_to(self.local).as_posix()}", file.read_bytes())
+            self.storage.upload(file, f"{self.folder}/{file.relative_to(self.local).as_posix()}")
             file.unlink()
         shutil.rmtree(self.local, ignore_errors=True)

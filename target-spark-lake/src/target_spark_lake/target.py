@@ -172,11 +172,12 @@ class TargetSparkLake(Target):
 
 def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
     """Starts Spark for this bucket."""
+    from singer_spark.s3_connector import s3a_jars
     from singer_spark.spark_session import SparkOptions, get_session
 
     spark = settings.spark
-    options = SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf, hadoop_conf=storage.hadoop_conf())
-    return get_session(options)
+    jars = s3a_jars(spark.conf) if storage.on_s3 else ()
+    return get_session(SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf, jars, storage.hadoop_conf()))
 
 
 def _set_log_level(_: click.Context, __: click.Parameter, value: str | None) -> None:
