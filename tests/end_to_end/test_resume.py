@@ -1,0 +1,149 @@
+"""A tap that dies on the way: nothing is to be seen of its run, and the next one sends only the rest."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from end_to_end.live_pipe import TAP, Ended, LivePipe, Victim
+from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
+from end_to_end.relay import Moment
+
+ROWS = 60_000
+CREATE = f"""
+create table orders (id bigint primary key, note text, updated_at timestamp not null);
+insert into orders select n, 'order ' || n, timestamp '2025-01-01' + n / 3 * interval '1 second'
+  from generate_series(1, {ROWS}) n;
+create index on orders (updated_at);
+create table visits (id bigint primary key, tick bigint);
+insert into visits select n, nullif(n * 7919 %% {ROWS} / 3, 1) from generate_series(1, {ROWS}) n;
+create table customers (id bigint primary key, name text);
+insert into customers select n, 'customer ' || n from generate_series(1, {ROWS}) n;
+""".replace("%%", "%")
+SPECS = ["public.orders:updated_at:timestamp", "public.visits:tick:bigint"]
+
+
+@pytest.fixture
+def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
+    """A database with a table whose key is indexed, one whose key is not, and one that is sent whole."""
+    with psycopg.connect(postgresql.new_database().dsn, autocommit=True) as connection:
+        connection.execute(CREATE)
+        yield connection
+
+
+def pipe_of(connection: psycopg.Connection[Any], folder: Path, *tables: str) -> Pipe:
+    facts = connection.info
+    tap = {
+        "jdbc_url": f"jdbc:postgresql://{facts.host}:{facts.port}/{facts.dbname}",
+        "user": facts.user,
+        "password": facts.password,
+        "tables": [f"public.{table}" for table in tables],
+        "incremental_tables": [spec for spec in SPECS if spec.split(":")[0].removeprefix("public.") in tables],
+        "slice_rows": 2_000,
+    }
+    return Pipe(folder, tap)
+
+
+def run(pipe: Pipe, *flags: str) -> Ended:
+    return LivePipe(pipe, "--state", str(pipe.state_path), *flags).wait()
+
+
+def run_to(records: int, pipe: Pipe, *flags: str) -> Ended:
+    """Kills the tap after so many records, and sees that nothing of the run is to be seen."""
+    visible = files_of(pipe)
+    ended = LivePipe(
+        pipe, "--state", str(pipe.state_path), *flags, moment=Moment(records=records), victims=(Victim(TAP),)
+    ).wait()
+    assert ended.codes == (-signal.SIGKILL, 1), ended.outcome
+    assert ended.sent.total() == records
+    assert "the tap died" in ended.outcome.target_errors
+    assert ended.outcome.states == []
+    assert files_of(pipe) == visible
+    return ended
+
+
+def files_of(pipe: Pipe) -> dict[Path, bytes]:
+    """All that a reader or a next run could see: the tables' files, and the state."""
+    found = [*pipe.bucket.glob("raw/**/*.parquet"), pipe.state_path]
+    return {path: path.read_bytes() for path in found if path.exists()}
+
+
+def kept(ended: Ended) -> int:
+    """Records that came before the last STATE: these need not be sent again."""
+    return ended.states[-1].records
+
+
+def check_nothing_is_left(pipe: Pipe) -> None:
+    assert not pipe.state_path.with_name("checkpoint.json").exists()
+    assert [path for path in pipe.bucket.glob(".dataspoc/staging/**/*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("percent", [25, 50, 90])
+def test_the_run_after_a_killed_tap_sends_only_the_rest(
+    connection: psycopg.Connection[Any], tmp_path: Path, percent: int
+) -> None:
+    pipe = pipe_of(connection, tmp_path, "orders")
+    dead = run_to(ROWS * percent // 100, pipe)
+    assert kept(dead) > ROWS * percent // 100 - 3_000
+
+    resumed = run(pipe).succeeded()
+    assert resumed.start == "resume"
+    assert resumed.sent.total() == ROWS - kept(dead)
+    assert pipe.rows("public-orders", "count(*), count(distinct id), sum(id)") == [(ROWS, ROWS, ROWS * (ROWS + 1) // 2)]
+    assert resumed.outcome.states == [pipe.state]
+    check_nothing_is_left(pipe)
+
+
+def test_a_run_that_dies_again_and_again_gets_on_each_time(connection: psycopg.Connection[Any], tmp_path: Path) -> None:
+    """The table that is sent whole comes first, then the one whose key has no index: both go on along their keys."""
+    pipe = pipe_of(connection, tmp_path, "customers", "visits")
+    sent: Counter[str] = Counter()
+    for records in (ROWS // 4, ROWS // 2, ROWS // 2):
+        dead = run_to(records, pipe)
+        assert dead.start == ("resume" if sent else "first")
+        sent["kept"] += kept(dead)
+        # Rows that come meanwhile are for the next run, or for this one where it has not come so far.
+        connection.execute("insert into visits select max(id) + 1, max(tick) + 1 from visits")
+        connection.execute("insert into visits select max(id) + 1, max(tick) from visits")
+
+    # The database is down, say: a tap that does not come to its first word costs nothing of what is there.
+    nothing = subprocess.run(pipe.target_command(), input=b"", timeout=TIMEOUT_SECONDS, check=False)
+    assert nothing.returncode == 0
+    resumed = run(pipe).succeeded()
+    assert resumed.start == "resume"
+    assert 2 * ROWS <= sent["kept"] + resumed.sent.total() <= 2 * ROWS + 6
+    assert pipe.rows("public-customers", "count(*), count(distinct id)") == [(ROWS, ROWS)]
+    check_nothing_is_left(pipe)
+
+    run(pipe).succeeded()
+    found = Counter(pipe.rows("public-visits", "id, tick"))
+    # Rows without key come with every run.
+    assert found - Counter(connection.execute("select id, tick from visits").fetchall()) == Counter(
+        connection.execute("select id, tick from visits where tick is null").fetchall()
+    )
+    assert set(connection.execute("select id, tick from visits")) == set(found)
+
+
+def test_what_a_dead_run_left_is_not_used_where_the_user_or_a_changed_config_says_so(
+    connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    pipe = pipe_of(connection, tmp_path, "orders")
+    run_to(ROWS // 2, pipe)
+
+    pipe.tap["stream_options"] = {"public-orders": {"where": "id % 2 = 0"}}
+    changed = run_to(ROWS // 4, pipe)
+    assert changed.start == "first"
+    assert "starting anew" in changed.outcome.tap_errors
+
+    anew = run(pipe, "--no-resume").succeeded()
+    assert anew.start == "first"
+    assert anew.sent.total() == ROWS // 2
+    assert pipe.rows("public-orders", "count(*), count(distinct id)") == [(ROWS // 2, ROWS // 2)]
+    check_nothing_is_left(pipe)

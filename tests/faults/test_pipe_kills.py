@@ -1,0 +1,115 @@
+"""A real `tap | target` killed again and again: at chosen lines, at steps of the commit, at random; on disk and S3."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.live_pipe import TAP, TAP_JAVA, TARGET, TARGET_JAVA, Victim
+from end_to_end.pipe import Pipe
+from faults.lake_reader import LakeReader
+from faults.pipe_rounds import BOTH, Kill, Rounds, at, by_clock, step
+from faults.shop import Shop, postgresql_shop, sqlite_shop
+
+# Dozens of starts of a JVM: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(1800)
+SEED = 4
+# Small slices, so that there is much to stop in between; a JVM that starts quickly.
+TAP_SETTINGS = {
+    "slice_rows": 60,
+    "n_jobs": 2,
+    "spark": {"master": "local[2]", "conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}},
+}
+TAP_9, TAP_TERM, JAVA_9 = Victim(TAP), Victim(TAP, signal.SIGTERM), Victim(TAP_JAVA)
+TARGET_9, TARGET_TERM = Victim(TARGET), Victim(TARGET, signal.SIGTERM)
+MakeRounds = Callable[..., Rounds]
+
+
+@pytest.fixture
+def chance() -> Iterator[random.Random]:
+    print(f"seed {SEED}")  # shown with a failure
+    return random.Random(SEED)
+
+
+@pytest.fixture
+def make_rounds(tmp_path: Path) -> MakeRounds:
+    def make(
+        shop: Shop, tap: dict[str, Any], bucket: str | None = None, options: dict[str, Any] | None = None
+    ) -> Rounds:
+        storage = {"storage_options": options} if options else {}
+        bucket = bucket or str(tmp_path / "lake")
+        pipe = Pipe(tmp_path / "run", {**tap, **TAP_SETTINGS, **storage}, {"bucket": bucket, **storage})
+        prefix = "public-" if "schemas" in tap else ""
+        shop.move_on(150)
+        shop.grow(50)
+        return Rounds(shop, pipe, LakeReader(bucket, options or {}, "test", prefix))
+
+    return make
+
+
+def at_random(chance: random.Random) -> Iterator[Kill]:
+    """Anyone, by any signal: by the clock, at a line of the tap, at a call of the target's to its storage."""
+    while True:
+        anyone = [(TAP_9,), (TARGET_9,), BOTH, (JAVA_9,), (TAP_TERM,), (TARGET_TERM,)]
+        yield by_clock(chance.uniform(0.3, 1), *chance.choice(anyone))
+        yield at(chance.random(), *chance.choice([(TAP_9,), BOTH, (TAP_TERM,)]), inside_line=chance.random() < 0.5)
+        yield step(f"{chance.choice(['before', 'after'])} any . {chance.randint(1, 40)}")
+
+
+def test_kills_at_chosen_lines_and_steps_lose_and_repeat_nothing(
+    postgresql: Any, chance: random.Random, make_rounds: MakeRounds
+) -> None:
+    rounds = make_rounds(*postgresql_shop(postgresql.new_database(), chance))
+    rounds.chain([at(0.3, TAP_9), at(0.5, TARGET_TERM), at(0.8, *BOTH), at(0.9, TAP_TERM, inside_line=True)])
+    rounds.shop.move_on(20)
+    rounds.chain([step("after create /runs/"), step("before create /runs/"), at(0.5, JAVA_9)], changes=True)
+    rounds.shop.move_on(20)
+    rounds.chain([step("after exchange checkpoint.json 2"), step("after move orders/")], changes=True)
+    rounds.shop.move_on(20)
+    rounds.chain([step("before delete raw/"), at(0.5, TARGET_9), step("before exchange state.json")])
+    assert rounds.kills == 12
+    assert rounds.looks > 12
+
+
+def test_kills_at_random_lose_and_repeat_nothing(
+    tmp_path: Path, chance: random.Random, make_rounds: MakeRounds
+) -> None:
+    rounds = make_rounds(*sqlite_shop(tmp_path / "shop.db", chance))
+    kills = at_random(chance)
+    for _ in range(3):
+        rounds.chain(itertools.islice(kills, 3), changes=True)
+        rounds.shop.move_on(20)
+    assert rounds.kills >= 6  # by the clock one may come too late
+
+
+def test_kills_of_the_targets_java_lose_and_repeat_nothing(
+    postgresql: Any, chance: random.Random, make_rounds: MakeRounds
+) -> None:
+    shop, tap = postgresql_shop(postgresql.new_database(), chance)
+    # Only Spark takes a list of numbers.
+    shop.execute("alter table customers add tags integer[] default array[1]", [()])
+    rounds = make_rounds(shop, tap)
+    rounds.chain([at(0.9, Victim(TARGET_JAVA)), at(0.9, TARGET_9)])
+    assert rounds.kills == 2
+
+
+def test_kills_on_s3_lose_and_repeat_nothing(
+    s3: Any, tmp_path: Path, chance: random.Random, make_rounds: MakeRounds
+) -> None:
+    shop, tap = sqlite_shop(tmp_path / "shop.db", chance)
+    rounds = make_rounds(shop, tap, f"{s3.new_bucket()}/lake", s3.storage_options)
+    kills = at_random(chance)
+    rounds.chain([at(0.7, TAP_9), at(0.4, TARGET_9), step("before create /tables/")])
+    rounds.shop.move_on(20)
+    rounds.chain([step("after create /runs/"), step("before exchange checkpoint.json 3"), next(kills)], changes=True)
+    rounds.shop.move_on(20)
+    rounds.chain([step("after move orders/"), step("after exchange state.json"), next(kills)], changes=True)
+    rounds.shop.move_on(20)
+    rounds.chain([step("before replace /runs/"), step("before delete checkpoint.json")])
+    assert rounds.kills >= 9
