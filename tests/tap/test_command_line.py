@@ -23,7 +23,7 @@ def imports_of(arguments):
     program = (
         "import sys, atexit; sys.argv[0] = 'tap-spark-jdbc';"
         "atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr));"
-        "from tap_spark_jdbc.tap import main; main()"
+        "from tap_spark_jdbc.__main__ import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
     return done, done.stderr.strip().splitlines()[-1]

@@ -106,7 +106,7 @@ def test_a_trace_is_shown_where_it_is_asked_for(tmp_path, config) -> None:
 
 @pytest.mark.parametrize("flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"], []])
 def test_questions_and_config_errors_are_answered_without_spark(flags: list[str]) -> None:
-    code = "import sys; from target_spark_lake.target import main\ntry:\n    main()\nfinally:\n"
+    code = "import sys; from target_spark_lake.__main__ import main\ntry:\n    main()\nfinally:\n"
     code += "    print([name for name in sys.modules if name.startswith('pyspark')], file=sys.stderr)"
     done = run([sys.executable, "-c", code, *flags])
     assert done.stderr.decode().splitlines()[-1] == "[]"
@@ -169,7 +169,9 @@ def jvm_of(process: subprocess.Popen[bytes]) -> int:
             words = [b""]
             with suppress(OSError):
                 words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-            if words[0].endswith(b"java") and b"org.apache.spark.deploy.SparkSubmit" in words:
+            # Spark's launcher, which goes before it, has the same word among its arguments.
+            launcher = b"org.apache.spark.launcher.Main" in words
+            if words[0].endswith(b"java") and b"org.apache.spark.deploy.SparkSubmit" in words and not launcher:
                 return child
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.1)

@@ -11,7 +11,8 @@
     ├── StateError           a saved state is malformed, or another run moved it on
     ├── StorageError         the bucket refused, or gave an answer that can't be trusted
     │   └── DamagedError     an object of the lake's own folder is not as it was written
-    └── LockedError          another run holds the pipeline
+    ├── LockedError          another run holds the pipeline
+    └── ResourceError        memory or disk of this machine is used up, or Spark's JVM is gone
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ class LockedError(SingerSparkError):
     """Another run holds the pipeline."""
 
 
+class ResourceError(SingerSparkError):
+    """Memory or disk of this machine is used up, or Spark's JVM is gone."""
+
+
 def register_secret(text: str | None) -> None:
     """Hides this text, also as it stands in a URL, from every line that passes `redact`."""
     if text and len(text) >= SHORTEST_SECRET:
@@ -131,8 +136,17 @@ def run_command_line(main: Callable[[], int | None], program: str) -> None:
     try:
         code = main()
     except Exception as error:
-        if wants_traceback(program):
-            sys.stderr.write(redact(traceback.format_exc()))
-        sys.stderr.write(f"{program}: {one_line(error)}\n")
-        sys.exit(getattr(error, "exit_code", 1))
+        sys.exit(report(error, program))
     sys.exit(code)
+
+
+def report(error: Exception, program: str) -> int:
+    """Says an error on standard error, with its trace where the user asked for it.
+
+    Returns:
+        The exit code.
+    """
+    if wants_traceback(program):
+        sys.stderr.write(redact("".join(traceback.format_exception(error))))
+    sys.stderr.write(f"{program}: {one_line(error)}\n")
+    return int(getattr(error, "exit_code", 1))

@@ -5,18 +5,25 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark import class_archive
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, wants_traceback
 from singer_spark.java import cache_folder, find_java_home
+from singer_spark.scratch import scratch_folder
+from singer_spark.spark_jvm import Gateway, end_jvm, start_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOCAL = "local[*]"
+SECONDS_TO_CLEAN_UP = 5
 JVM_OPTIONS = "-Duser.timezone=UTC -XX:+UseSerialGC -Xss4m"
 LOGGING = """\
 rootLogger.level = {level}
@@ -67,7 +74,8 @@ class SparkOptions:
         conf: The user's own settings; they win over ours, but for the time zone.
         jars: Local paths of drivers and connectors.
         hadoop_conf: Storage options, without the `spark.hadoop.` prefix.
-        log_level: Of the JVM: `ERROR`, `WARN`, `INFO`.
+        log_level: Of the JVM: `ERROR`, `WARN`, `INFO`; where not given, `WARN` if the user wants traces, else `OFF`:
+            Spark reports a failed job with traces, several times over, and the program says it in one line.
     """
 
     app_name: str
@@ -76,7 +84,7 @@ class SparkOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
     hadoop_conf: Mapping[str, str] = field(default_factory=dict)
-    log_level: str = "ERROR"
+    log_level: str | None = None
 
 
 def get_session(options: SparkOptions) -> SparkSession:
@@ -85,18 +93,23 @@ def get_session(options: SparkOptions) -> SparkSession:
     Raises:
         ConfigurationError: no Java is there, or Spark can't start with these settings.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     if options.remote:
         return SparkSession.builder.remote(options.remote).appName(options.app_name).getOrCreate()
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    if SparkSession.getActiveSession() is None:
-        _prepare_environment(options)
-    builder = SparkSession.builder.appName(options.app_name).master(options.master or "local[*]")
+    if not wants_traceback(options.app_name):
+        logging.getLogger().addFilter(_is_not_of_py4j)
+    builder = SparkSession.builder.appName(options.app_name).master(options.master or LOCAL)
     for name, value in session_conf(options).items():
         builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        if SparkContext._gateway is None:
+            with _known_to_pyspark(start_jvm(_command(options), grace_seconds=_grace_seconds(options))), _same_ctrl_c():
+                session = builder.getOrCreate()
+        else:
+            session = builder.getOrCreate()
     except Exception as error:
         raise ConfigurationError(f"Spark did not start: {_cause(error)}; look at `spark` in the config") from error
     # Set here and not by the builder: PySpark hands the builder's settings to the JVM's command line, for all to see.
@@ -110,7 +123,7 @@ def session_conf(options: SparkOptions) -> dict[str, str]:
     """All settings of the session but the storage's, those of the user laid over ours."""
     conf = dict(BASE_CONF)
     # Loopback spares a wait on machines whose host name does not resolve; a cluster must reach the driver.
-    if (options.master or "local").startswith("local"):
+    if _is_local(options):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
     if options.jars:
@@ -128,41 +141,81 @@ def _hadoop_conf(options: SparkOptions) -> dict[str, str]:
 
 
 def stop_session() -> None:
-    """Stops the session and its JVM, if there is one."""
+    """Stops the session and its JVM, if there is one; another one may be started."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
     if session is not None:
         session.stop()
-    gateway = SparkContext._gateway
-    if gateway is not None:
-        process = getattr(gateway, "proc", None)
-        gateway.shutdown()
+    if SparkContext._gateway is not None:
+        SparkContext._gateway.shutdown()
         SparkContext._gateway = None
         SparkContext._jvm = None
-        if process is not None:
-            process.stdin.close()
-            process.terminate()
-            process.wait()
+    end_jvm()
 
 
-def _prepare_environment(options: SparkOptions) -> None:
-    """What must be set before the JVM starts: which Java, its memory, its class path, its logging."""
+def _command(options: SparkOptions) -> list[str]:
+    """What starts the JVM: which Java, its memory, its class path, its logging."""
+    import pyspark
+
     java_home = find_java_home()
     os.environ["JAVA_HOME"] = str(java_home)
     os.environ.pop("SPARK_HOME", None)
     os.environ.pop("_JAVA_OPTIONS", None)
-    conf = session_conf(options)
-    java_options = " ".join(
-        [
-            conf["spark.driver.extraJavaOptions"],
-            f"-Dlog4j2.configurationFile={_log_configuration(options.log_level).as_uri()}",
-            *class_archive.java_options(java_home),
-        ]
-    )
-    arguments = ["--driver-memory", conf["spark.driver.memory"], "--driver-java-options", java_options]
-    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*(f"'{word}'" for word in arguments), "pyspark-shell"])
+    level = options.log_level or ("WARN" if wants_traceback(options.app_name) else "OFF")
+    conf = {"spark.master": options.master or LOCAL, "spark.app.name": options.app_name, **session_conf(options)}
+    java_options = [
+        # A JVM without memory may hang as well as fail; in front, so that the user's own options win.
+        "-XX:+ExitOnOutOfMemoryError",
+        f'-Djava.io.tmpdir="{scratch_folder()}"',
+        conf["spark.driver.extraJavaOptions"],
+        f"-Dlog4j2.configurationFile={_log_configuration(level).as_uri()}",
+        *class_archive.java_options(java_home),
+    ]
+    return [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
+        *("--driver-memory", conf["spark.driver.memory"], "--driver-java-options", " ".join(java_options)),
+        "pyspark-shell",
+    ]
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Py4J logs a trace by the root logger when the JVM is gone, which the program tells in one line."""
+    return Path(record.pathname).parent.name != "py4j"
+
+
+def _grace_seconds(options: SparkOptions) -> float:
+    """A local JVM that keeps all it writes in our scratch folder leaves nothing; others have something to clean up."""
+    elsewhere = "spark.local.dir" in options.conf or "SPARK_LOCAL_DIRS" in os.environ
+    return 0 if _is_local(options) and not elsewhere else SECONDS_TO_CLEAN_UP
+
+
+def _is_local(options: SparkOptions) -> bool:
+    return (options.master or LOCAL).startswith("local")
+
+
+@contextmanager
+def _known_to_pyspark(gateway: Gateway) -> Iterator[None]:
+    """Lets PySpark use this JVM instead of starting one."""
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+@contextmanager
+def _same_ctrl_c() -> Iterator[None]:
+    """Keeps the program's handler of SIGINT, which a SparkContext made in the main thread replaces by its own."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def _log_configuration(level: str) -> Path:

@@ -16,11 +16,19 @@ def claim_stdout() -> None:
 
     Afterwards descriptor 1, which child processes inherit, is standard error, and `sys.stdout` is the real output.
     """
+    _open_what_is_closed()
     sys.stdout.flush()
     singer = os.dup(1)
     os.set_inheritable(singer, False)
     os.dup2(2, 1)
     sys.stdout = os.fdopen(singer, "w", encoding="utf-8", buffering=1 << 16, closefd=True)
+
+
+def abandon_stdout() -> None:
+    """Drops what is still buffered: nobody reads it, and the interpreter would try to write it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def write(data: bytes) -> None:
@@ -49,6 +57,24 @@ def send_file(path: Path) -> None:
             shutil.copyfileobj(source, sys.stdout.buffer, CHUNK_BYTES)
             return
         _send(source.fileno(), output, path.stat().st_size)
+
+
+def _open_what_is_closed() -> None:
+    """Gives the descriptors 0 to 2 something where the caller closed them, else the next files opened would be they."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    if sys.stdout is None:
+        # What must be said can't be: as in a pipe that nobody reads.
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 1)
+        os.close(writer)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
 
 
 def _send(source: int, output: int, size: int) -> None:

@@ -1,26 +1,19 @@
-"""The command `tap-spark-jdbc`: options, signals, exit codes. No Spark is loaded before it is needed."""
+"""The command `tap-spark-jdbc`: its options. No Spark is loaded before it is needed."""
 
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import orjson
 
-from singer_spark.errors import ConfigurationError, SourceError, redact_logs, run_command_line
-from singer_spark.stdout import claim_stdout
-
-if TYPE_CHECKING:
-    from types import FrameType
+from singer_spark.errors import ConfigurationError, SourceError, redact_logs
+from singer_spark.stdout import abandon_stdout
 
 PROGRAM = "tap-spark-jdbc"
-SECONDS_TO_CLEAN_UP = 5
 LEVELS = ["debug", "info", "warning", "error"]
 
 
@@ -54,26 +47,22 @@ def command(**options: Any) -> None:
             _run(options)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        # What is still buffered can't go anywhere: the interpreter would complain about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_stdout()
         raise SourceError("nobody reads standard output any more; look at why the target ended") from error
 
 
-def main() -> None:
-    """Entry point."""
-    claim_stdout()
-    _handle_signals()
-    try:
-        run_command_line(_guarded, PROGRAM)
-    finally:
-        _end_jvm()
+def run() -> int:
+    """Runs the command.
 
-
-def _guarded() -> int:
+    Raises:
+        SingerSparkError: what went wrong.
+    """
     try:
         command.main(standalone_mode=False)
     except click.ClickException as error:
         raise ConfigurationError(error.format_message()) from error
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
     return 0
 
 
@@ -99,7 +88,6 @@ def _run(options: dict[str, Any]) -> None:
             sys.stdout.write(describe(tap))
             return
         tap.streams  # noqa: B018  discovery, before anything is sent
-        _handle_signals()
         tap.setup_mapper()
         if test == "schema":
             tap.write_schemas()
@@ -149,33 +137,3 @@ def _log_to_stderr(level: str) -> None:
     for chatty in ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     redact_logs()
-
-
-def _handle_signals() -> None:
-    """Called again once Spark runs, which puts a handler of its own there."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _stop)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    """Ends the run without a last STATE: what is not complete never happened."""
-    sys.stderr.write(f"{PROGRAM}: stopped by {signal.Signals(number).name}\n")
-    sys.exit(128 + number)
-
-
-def _end_jvm() -> None:
-    """Ends the JVM that this process started, without waiting for its jobs; its own clean-up gets a moment."""
-    # Looked up and not imported: a run that never came to Spark has no JVM to end.
-    pyspark = sys.modules.get("pyspark")
-    context = getattr(pyspark, "SparkContext", None)
-    process = getattr(getattr(context, "_gateway", None), "proc", None)
-    if process is None:
-        return
-    # All is said; what still waits for an answer of the JVM would complain with traces.
-    logging.disable()
-    process.terminate()
-    try:
-        process.wait(SECONDS_TO_CLEAN_UP)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import wants_traceback
 from singer_spark.spark_session import SparkOptions, get_session
 from tap_spark_jdbc.jdbc_connection import JdbcConnection, JdbcSource
 
@@ -34,8 +33,6 @@ class Database:
     def spark(self) -> SparkSession:
         """The session; starts the JVM."""
         spark = self.settings.spark
-        # Spark reports a failed job with traces, several times over; ours is one line.
-        level = "WARN" if wants_traceback("tap-spark-jdbc") else "OFF"
         return get_session(
             SparkOptions(
                 "tap-spark-jdbc",
@@ -44,7 +41,6 @@ class Database:
                 dict(spark.conf),
                 self.source.jars,
                 hadoop_conf=SPOOL_CONF,
-                log_level=level,
             )
         )
 

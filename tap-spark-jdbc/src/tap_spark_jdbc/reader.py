@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from singer_spark.errors import SourceError
+from singer_spark.shortage import shortage
+from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
@@ -96,6 +98,8 @@ class SliceReader:
         try:
             yield
         except Exception as error:
+            if lacking := jvm_failure() or shortage(error):
+                raise lacking from error
             raise SourceError(f"stream {self._sql.plan.stream}: reading failed: {_reason(str(error))}") from error
 
     def _read_schema(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from singer_spark.scratch import scratch_folder
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.stream_sql import Point
 
@@ -128,7 +129,7 @@ def count_lines(path: Path) -> int:
 @contextmanager
 def spool_folder() -> Iterator[Path]:
     """A folder of this run's own, gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="tap-spark-jdbc-"))
+    folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
     try:
         yield folder
     finally:

@@ -148,10 +148,3 @@ class _NoStateOfTheSdk(StateWriter):
 
     def write_state(self, state: Any) -> None:
         """Nothing."""
-
-
-def main() -> None:
-    """Entry point of the command."""
-    from tap_spark_jdbc.command_line import main as run
-
-    run()

@@ -47,12 +47,15 @@ def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, chec
         OSError: the file can't be written.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
+    whole = False
     try:
         whole = not check.has_quoted_decimals(lines) and _write(lines, destination, plan, check) == rows
     except pa.ArrowInvalid:
-        whole = False
-    if not whole:
-        destination.unlink(missing_ok=True)
+        return False
+    finally:
+        # Also of a disk that is full: the report of the failed run needs some room.
+        if not whole:
+            destination.unlink(missing_ok=True)
     return whole
 
 

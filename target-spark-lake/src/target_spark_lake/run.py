@@ -16,6 +16,8 @@ from singer_spark.errors import ProtocolError, SingerSparkError
 from singer_spark.messages import bare_state
 from singer_spark.progress import Progress
 from singer_spark.schema_mapping import stream_spark_schema
+from singer_spark.scratch import scratch_folder
+from singer_spark.signals import too_late_to_stop
 from target_spark_lake.changes import Commit, StagedFile, TableChange
 from target_spark_lake.record_check import check_of
 from target_spark_lake.settings import OVERWRITE, TargetSettings
@@ -63,7 +65,7 @@ class LoadRun:
         self._announced = False
         self._complete = False
         self._progress = Progress("loaded")
-        self._spool = Path(tempfile.mkdtemp(prefix="target-spark-lake-"))
+        self._spool = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
         self._batches = 0
 
     def check(self) -> None:
@@ -142,6 +144,7 @@ class LoadRun:
                 self._prepare(sink)
         self._pool.finish()
         changes = tuple(self._change(sink) for sink in self._sinks.values())
+        too_late_to_stop()
         self._run.commit(Commit(changes, self._state))
         self._clean()
         self._progress.finish()
@@ -156,7 +159,6 @@ class LoadRun:
                 sink.batch.remove()
         self._run.fail(error)
         self._clean()
-        self._pool.settle()
 
     def _prepare(self, sink: StreamSink) -> None:
         """Before the first record of a schema: its columns, checked against the table as it stands."""

@@ -47,7 +47,10 @@ class SpooledBatch:
         """Appends a group of lines."""
         if self._file is None:
             self._file = self.path.open("wb", buffering=0)
-        self._file.write(lines.data)
+        rest = memoryview(lines.data)
+        while rest:
+            # A disk that fills up takes a part first, and refuses what is left of it.
+            rest = rest[self._file.write(rest) :]
         self._segments.append((lines.first_line, lines.rows))
         self.rows += lines.rows
         self.size += len(lines.data)

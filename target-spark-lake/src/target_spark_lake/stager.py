@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ProtocolError, RecordError, SingerSparkError, StorageError
+from singer_spark.shortage import shortage
+from singer_spark.spark_jvm import jvm_failure
 from target_spark_lake.changes import StagedFile
 from target_spark_lake.staging_place import StagingPlace
 
@@ -159,12 +161,8 @@ def parquet_rows(storage: Storage, path: str) -> int:
 
 
 def _told(error: Exception, job: BatchJob) -> SingerSparkError:
-    from target_spark_lake.staging import jvm_is_gone
-
-    if jvm_is_gone():
-        return StorageError(
-            "Spark's JVM ended in the middle of the run (killed, or out of memory: see spark.driver.memory in "
-            "`spark.conf`); nothing was published"
-        )
+    told = jvm_failure() or shortage(error, f"the staged files of stream {job.stream} in {job.folder}")
+    if told is not None:
+        return told
     cause = " ".join(str(error).split())
     return StorageError(f"stream {job.stream}: a batch could not be staged in {job.folder}: {cause[:400]}")

@@ -131,24 +131,6 @@ def table_columns(columns: StructType, *, metadata: bool) -> StructType:
     return StructType(kept)
 
 
-def kill_jvm() -> None:
-    """Ends this process's JVM at once, also in the middle of a job."""
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is not None:
-        process.kill()
-        process.wait()
-
-
-def jvm_is_gone() -> bool:
-    """Whether the JVM that this process started has ended."""
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
-    return process is not None and process.poll() is not None
-
-
 def _columns(plan: BatchPlan, record: Column, extracted: Column, version: Column) -> list[Column]:
     own = [record.getField(name).alias(name) for name in plan.columns.names if name not in METADATA_COLUMNS]
     if plan.times is None:

@@ -19,7 +19,6 @@ WORKERS = 2
 # Together with those at work they bound the disk space of the spool.
 WAITING_BATCHES = 2
 CHECK_SECONDS = 0.5
-START_SECONDS = 60
 
 
 class StagingPool:
@@ -85,11 +84,6 @@ class StagingPool:
         """Begins nothing more; what runs may come to its end unseen."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._starter.shutdown(wait=False, cancel_futures=True)
-
-    def settle(self) -> None:
-        """Waits for a session that is just starting: a JVM can be ended only once it is known."""
-        if self._session is not None:
-            wait([self._session], timeout=START_SECONDS)
 
     def _stage(self, job: BatchJob) -> tuple[StagedFile, ...]:
         return stage_batch(self._started_session, self._storage, job)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import signal
-import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -14,8 +12,8 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
-from singer_spark.errors import ConfigurationError, ProtocolError, redact_logs, run_command_line
-from singer_spark.stdout import claim_stdout
+from singer_spark.errors import ConfigurationError, ProtocolError, redact_logs
+from singer_spark.stdout import abandon_stdout
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
@@ -26,8 +24,6 @@ from target_spark_lake.settings import CONFIG_JSONSCHEMA, TargetSettings
 from target_spark_lake.stream_mapping import StreamMapping, wants_mapping
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from pyspark.sql import SparkSession
 
     from target_spark_lake.intake import RecordLines
@@ -35,15 +31,6 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 PROGRAM = "target-spark-lake"
 LOG_LEVELS = ("debug", "info", "warning", "error")
-STOP_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
-
-
-class Stopped(BaseException):
-    """A signal asked the process to stop."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number
 
 
 class TargetSparkLake(Target):
@@ -185,43 +172,20 @@ def _set_log_level(_: click.Context, __: click.Parameter, value: str | None) -> 
         logging.getLogger().setLevel(value.upper())
 
 
-def _stop(number: int, _: FrameType | None) -> None:
-    for name in STOP_SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
-    raise Stopped(number)
+def run() -> int:
+    """Runs the command.
 
-
-def main() -> None:
-    """Runs the command."""
-    claim_stdout()
-    run_command_line(_main, PROGRAM)
-
-
-def _main() -> int:
-    for name in STOP_SIGNALS:
-        signal.signal(getattr(signal, name), _stop)
+    Raises:
+        SingerSparkError: what went wrong.
+    """
     try:
         command = TargetSparkLake.cli
         redact_logs()
         return int(command.main(standalone_mode=False) or 0)
     except click.ClickException as error:
         raise ConfigurationError(error.format_message()) from error
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
     except ClosedOutputError:
-        # What could not be written would be tried once more at the interpreter's end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_stdout()
         raise
-    except Stopped as stopped:
-        sys.stderr.write(f"{PROGRAM}: stopped by {stopped}, nothing was published\n")
-        return stopped.exit_code
-    finally:
-        _end_jvm()
-
-
-def _end_jvm() -> None:
-    """What was staged is closed, so the JVM need not be asked politely."""
-    if "target_spark_lake.staging" in sys.modules:
-        from target_spark_lake.staging import kill_jvm
-
-        # PySpark's clean-up in the background may be talking to the JVM; nobody needs the trace of that.
-        logging.disable(logging.CRITICAL)
-        kill_jvm()

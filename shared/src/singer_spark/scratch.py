@@ -1,0 +1,90 @@
+"""One folder of this process on the local disk: gone with it, or after a `kill -9` with the next start.
+
+It lies where temporary files go (`TMPDIR`). The kernel's lock on a file inside tells whether its owner lives.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from singer_spark.errors import ConfigurationError
+
+PREFIX = "singer-spark-scratch-"
+LOCK = "owner.lock"
+
+
+@cache
+def scratch_folder() -> Path:
+    """The folder, made at its first use; those of processes that were killed are removed first.
+
+    Raises:
+        ConfigurationError: no folder can be made where temporary files go.
+    """
+    try:
+        place = Path(tempfile.gettempdir())
+        _remove_abandoned(place)
+        folder = _make(place)
+    except OSError as error:
+        raise ConfigurationError(
+            f"no folder for temporary files can be made: {error}; free some space, or set TMPDIR to another place"
+        ) from error
+    atexit.register(_remove, folder)
+    return folder
+
+
+def remove_scratch() -> None:
+    """Removes the folder now, for a process that leaves without its usual end."""
+    if scratch_folder.cache_info().currsize:
+        _remove(scratch_folder())
+
+
+def _make(place: Path) -> Path:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        (folder / LOCK).touch()
+        locked = _lock(folder) is not None
+        # Another start may have taken it for abandoned right after it was made.
+        if locked and (folder / LOCK).exists():
+            return folder
+
+
+def _remove_abandoned(place: Path) -> None:
+    for lock in place.glob(f"{PREFIX}*/{LOCK}"):
+        with suppress(OSError):  # another user's, or gone meanwhile
+            descriptor = _lock(lock.parent) if lock.parent.lstat().st_uid == os.getuid() else None
+            if descriptor is not None:
+                _remove(lock.parent)
+                os.close(descriptor)
+
+
+def _lock(folder: Path) -> int | None:
+    """A descriptor that keeps the folder's lock as long as this process has it; None where another one does."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove(folder: Path) -> None:
+    """Removes all but the lock, then the lock: what can't be removed now is found by the next start."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LOCK:
+                path.unlink(missing_ok=True)
+        if [path.name for path in folder.iterdir()] == [LOCK]:
+            shutil.rmtree(folder, ignore_errors=True)

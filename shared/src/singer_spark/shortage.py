@@ -1,0 +1,46 @@
+"""Memory or disk that is used up, as Python, Arrow and Spark tell of it."""
+
+from __future__ import annotations
+
+import errno
+import re
+import tempfile
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# With the class in front: a database server may say the same of its own disk.
+_FULL_IN_JAVA = re.compile(r"(?:IOException|FSError): (?:No space left on device|Disk quota exceeded|File too large)")
+_MEMORY_IN_JAVA = re.compile(r"java\.lang\.OutOfMemoryError|SparkOutOfMemoryError")
+
+
+def shortage(error: BaseException, place: str = "") -> ResourceError | None:
+    """What to tell the user of an error that comes from a lack of memory or disk; None for any other.
+
+    Args:
+        error: With the causes that it names.
+        place: What was being written, in words, beside temporary files; empty for those alone.
+    """
+    causes = tuple(_causes(error))
+    if any(isinstance(cause, MemoryError) for cause in causes):
+        return ResourceError("out of memory: the machine has no more for this process; free some and run again")
+    texts = [str(cause) for cause in causes]
+    if any(_MEMORY_IN_JAVA.search(text) for text in texts):
+        return ResourceError("Spark ran out of memory; give it more: spark.driver.memory in `spark.conf`")
+    if any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes) or any(
+        _FULL_IN_JAVA.search(text) for text in texts
+    ):
+        temporary = f"temporary files in {tempfile.gettempdir()} (TMPDIR names another place)"
+        either = f"{place}, or for {temporary}" if place else temporary
+        return ResourceError(f"no space left on the disk for {either}; free some and run again")
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,22 @@
+"""The program `tap-spark-jdbc`: signals are handled before anything heavy is loaded."""
+
+from __future__ import annotations
+
+from singer_spark.program import run_program
+
+PROGRAM = "tap-spark-jdbc"
+
+
+def main() -> None:
+    """Runs the command and leaves the process."""
+    run_program(_command, PROGRAM, if_stopped="what was sent is not a whole run")
+
+
+def _command() -> int:
+    from tap_spark_jdbc.command_line import run
+
+    return run()
+
+
+if __name__ == "__main__":
+    main()

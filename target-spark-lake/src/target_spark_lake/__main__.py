@@ -1,0 +1,22 @@
+"""The program `target-spark-lake`: signals are handled before anything heavy is loaded."""
+
+from __future__ import annotations
+
+from singer_spark.program import run_program
+
+PROGRAM = "target-spark-lake"
+
+
+def main() -> None:
+    """Runs the command and leaves the process."""
+    run_program(_command, PROGRAM, if_stopped="nothing was published")
+
+
+def _command() -> int:
+    from target_spark_lake.target import run
+
+    return run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""SIGTERM, SIGINT, SIGHUP and SIGKILL in every phase: exit codes, nothing published, no process left, no trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.marked import SECONDS, Marked, handles, said, until
+from end_to_end.pipe import Pipe
+
+TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
+LOCAL = {"spark": {"master": "local[2]"}}
+NUMBERS = (
+    "with recursive n(i) as (select 1 union all select i + 1 from n{limit}) "
+    "select i as id, printf('%0100d', i) as v from n"
+)
+PLAIN = {"id": {"type": "integer"}, "v": {"type": "string"}}
+NESTED = {**PLAIN, "tags": {"type": "array", "items": {"type": "string"}}}
+
+
+def line(kind: str, **values: Any) -> bytes:
+    return json.dumps({"type": kind, **values}).encode() + b"\n"
+
+
+def schema(properties: dict[str, Any]) -> bytes:
+    return line("SCHEMA", stream="s", schema={"type": "object", "properties": properties}, key_properties=["id"])
+
+
+def records(size: int, **values: Any) -> bytes:
+    """So many bytes of RECORD lines, and a few more."""
+    record = line("RECORD", stream="s", record={"id": 1, "v": "x" * 500, **values})
+    return record * (size // len(record) + 1)
+
+
+GOOD = schema(PLAIN) + records(1000) + line("STATE", value={"at": 1})
+FIRST_BATCH = 40_000_000  # more than the target keeps before it begins to stage
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Pipe:
+    """A pipe from SQLite: `rows` is a table, `endless` a view that never comes to its end."""
+    path = tmp_path / "source.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table rows (id integer primary key, v text)")
+        connection.execute(f"insert into rows {NUMBERS.format(limit=' limit 60000')}")
+        connection.execute(f"create view endless as {NUMBERS.format(limit='')}")
+    connection.close()
+    tap = {"jdbc_url": f"jdbc:sqlite:{path}", "tables": ["rows"], "slice_rows": 5000, **LOCAL}
+    return Pipe(tmp_path / "run", tap, LOCAL)
+
+
+def published(pipe: Pipe) -> list[str]:
+    """What a reader of the lake, or the next run, would find."""
+    found = (path.relative_to(pipe.bucket).as_posix() for path in pipe.bucket.rglob("*") if path.is_file())
+    return [path for path in found if path.startswith("raw/") or "/state/" in path]
+
+
+def staged(pipe: Pipe) -> list[Path]:
+    return [path for path in pipe.bucket.glob(".dataspoc/staging/**/*") if path.is_file()]
+
+
+def next_run_is_good(pipe: Pipe, marked: Marked) -> None:
+    """The next run of the target succeeds, and leaves neither staged nor temporary files, of whomever they were."""
+    code, output, errors = marked.run(pipe.target_command(), GOOD)
+    assert (code, output) == (0, b'{"at":1}\n'), errors
+    assert pipe.state == {"at": 1}
+    assert staged(pipe) == []
+    assert list(marked.temporary.iterdir()) == []
+
+
+def stop(process: subprocess.Popen[bytes], number: signal.Signals, program: str) -> str:
+    """Sends the signal; the exit code, one line, and the end of all that the program had started must follow."""
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 128 + number, errors.decode()
+    told = said(errors.decode(), program)
+    assert f"stopped by {number.name}" in told
+    return told
+
+
+@pytest.mark.parametrize(("program", "number"), [(TAP, signal.SIGINT), (TARGET, signal.SIGTERM)])
+def test_a_signal_while_python_loads_the_program(
+    pipe: Pipe, marked: Marked, program: str, number: signal.Signals
+) -> None:
+    process = marked.start(pipe.tap_command() if program == TAP else pipe.target_command())
+    # The last handler that is installed; Python has one of its own for SIGINT from the beginning.
+    until(lambda: handles(process.pid, signal.SIGHUP), "the handlers", process)
+    stop(process, number, program)
+    assert marked.alive() == []
+    assert published(pipe) == []
+
+
+def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(pipe: Pipe, marked: Marked) -> None:
+    tap = marked.start(pipe.tap_command())
+    until(marked.java, "a JVM", tap)
+    stop(tap, signal.SIGINT, TAP)
+    assert marked.java() == []
+    assert list(marked.temporary.iterdir()) == []
+
+
+def test_sighup_while_a_database_does_not_answer(pipe: Pipe, marked: Marked) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pipe.tap = {"jdbc_url": f"jdbc:postgresql://127.0.0.1:{server.getsockname()[1]}/x", "user": "u", **LOCAL}
+        tap = marked.start(pipe.tap_command())
+        server.settimeout(SECONDS)
+        connection, _ = server.accept()
+        with connection:
+            stop(tap, signal.SIGHUP, TAP)
+    assert marked.alive() == []
+
+
+def test_sigterm_while_the_pipe_is_full_sends_no_last_state(pipe: Pipe, marked: Marked) -> None:
+    """The target sleeps: the tap hangs in a write, with slices being rendered ahead."""
+    tap = marked.start(pipe.tap_command())
+    assert tap.stdout is not None
+    begun = tap.stdout.readline() + tap.stdout.readline() + tap.stdout.readline()
+    until(lambda: marked.scratch("spool-*/slice-000003/part-*"), "a slice ahead", tap)
+    tap.send_signal(signal.SIGTERM)
+    tap.wait(SECONDS)  # without reading on: what it still holds must not keep it
+    rest, errors = tap.communicate(timeout=SECONDS)
+    assert tap.returncode == 143
+    assert "stopped by SIGTERM" in said(errors.decode(), TAP)
+    assert b'"RECORD"' in begun
+    assert b'"final":true' not in begun + rest
+    assert marked.alive() == []
+    assert list(marked.temporary.iterdir()) == []
+
+
+def test_sigint_while_the_target_waits_for_input(pipe: Pipe, marked: Marked) -> None:
+    target = marked.start(pipe.target_command())
+    assert target.stdin is not None
+    target.stdin.write(schema(PLAIN) + records(1000))
+    target.stdin.flush()
+    until(lambda: marked.scratch("spool-*/*.jsonl"), "the records' spool", target)
+    assert "nothing was published" in stop(target, signal.SIGINT, TARGET)
+    assert published(pipe) == []
+    next_run_is_good(pipe, marked)
+
+
+@pytest.mark.parametrize(("number", "properties"), [(signal.SIGTERM, PLAIN), (signal.SIGHUP, NESTED)])
+def test_a_signal_while_batches_are_staged(
+    pipe: Pipe, marked: Marked, number: signal.Signals, properties: dict[str, Any]
+) -> None:
+    """By Arrow, and by Spark in the middle of a job."""
+    target = marked.start(pipe.target_command())
+    assert target.stdin is not None
+    nested = {"tags": ["a"]} if properties is NESTED else {}
+    target.stdin.write(schema(properties) + records(FIRST_BATCH, **nested))
+    target.stdin.flush()
+    until(lambda: staged(pipe), "a staged file", target)
+    stop(target, number, TARGET)
+    assert marked.alive() == []
+    assert published(pipe) == []
+    next_run_is_good(pipe, marked)
+
+
+def test_ctrl_c_for_the_whole_pipe_ends_both_without_a_trace(pipe: Pipe, marked: Marked) -> None:
+    """As a shell does it: SIGINT for the process group of `tap | target`."""
+    pipe.tap["tables"] = ["endless"]
+    script = f"set -o pipefail; {' '.join(pipe.tap_command())} | {' '.join(pipe.target_command())}"
+    shell = marked.start(["bash", "-c", script], start_new_session=True)
+    until(lambda: marked.scratch("spool-*/slice-*/**/part-*"), "the first slice", shell)
+    os.killpg(shell.pid, signal.SIGINT)
+    output, errors = shell.communicate(timeout=SECONDS)
+    assert (shell.returncode, output) in ((130, b""), (-signal.SIGINT, b"")), errors.decode()
+    text = errors.decode()
+    assert "Traceback" not in text and "\n\tat " not in text, text
+    assert f"{TAP}: stopped by SIGINT" in text
+    assert f"{TARGET}: stopped by SIGINT" in text
+    assert marked.alive() == []
+    assert published(pipe) == []
+    assert list(marked.temporary.iterdir()) == []
+
+
+def test_kill_9_of_both_in_the_middle_of_jobs_leaves_no_jvm_and_the_next_start_cleans_up(
+    pipe: Pipe, marked: Marked
+) -> None:
+    pipe.tap["tables"] = ["endless"]
+    tap = marked.start(pipe.tap_command())
+    target = marked.start(pipe.target_command())
+    assert target.stdin is not None
+    target.stdin.write(schema(NESTED) + records(FIRST_BATCH, tags=["a"]))
+    target.stdin.flush()
+    until(lambda: marked.scratch("spool-*/slice-*/**/part-*"), "the first slice", tap)
+    until(lambda: staged(pipe), "a staged file", target)
+    for process in (tap, target):
+        process.kill()
+        process.communicate()
+    assert len(list(marked.temporary.iterdir())) == 2
+    marked.leave_nothing()
+    assert published(pipe) == []
+    next_run_is_good(pipe, marked)
+
+
+def test_kill_9_of_java_alone_is_one_line_and_fails_the_run(pipe: Pipe, marked: Marked) -> None:
+    pipe.tap["tables"] = ["endless"]
+    tap = marked.start(pipe.tap_command())
+    target = marked.start(pipe.target_command(), stdin=tap.stdout)
+    assert tap.stdout is not None
+    tap.stdout.close()
+    tap.stdout = None
+    until(lambda: marked.scratch("spool-*/slice-*/**/part-*"), "the first slice", tap)
+    (java,) = marked.java()
+    os.kill(java, signal.SIGKILL)
+    _, tap_errors = tap.communicate(timeout=SECONDS)
+    output, target_errors = target.communicate(timeout=SECONDS)
+    assert (tap.returncode, target.returncode, output) == (1, 1, b""), tap_errors.decode()
+    told = said(tap_errors.decode(), TAP)
+    assert "Spark's JVM was ended by SIGKILL" in told
+    assert "spark.driver.memory" in told
+    assert "the tap died" in said(target_errors.decode(), TARGET)
+    assert published(pipe) == []
+    next_run_is_good(pipe, marked)
