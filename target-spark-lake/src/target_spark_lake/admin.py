@@ -57,6 +57,8 @@ def command(arguments: Sequence[str]) -> int:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
             report = {"pipeline": pipeline, "finished": done.finished, "rolled_back": list(done.rolled_back)}
+            if done.checkpoint is not None:
+                report["can_continue"] = done.checkpoint.run_id
             _show(report, _recovery_text, as_json=chosen.json)
     return 0
 
@@ -167,4 +169,5 @@ def _recovery_text(report: JSON) -> RenderableType:
     finished = f"finished run {report['finished']}" if report["finished"] else ""
     undone = ", ".join(f"undid run {run_id}" for run_id in report["rolled_back"])
     done = ", ".join(part for part in (finished, undone) if part) or "nothing was left to do"
-    return Text(f"Pipeline {report['pipeline']} is free: {done}.")
+    kept = f" The next run goes on from what run {report['can_continue']} staged." if "can_continue" in report else ""
+    return Text(f"Pipeline {report['pipeline']} is free: {done}.{kept}")

@@ -28,6 +28,10 @@ _HEAD = re.compile(
 )
 
 
+class DeadTapError(ProtocolError):
+    """The input ended where no tap that lives ends it."""
+
+
 @dataclass(frozen=True)
 class RecordLines:
     """Adjacent RECORD lines of one stream.
@@ -81,10 +85,20 @@ class LineRouter:
         yield from self._route(lines)
 
     def close(self) -> Iterator[RecordLines | Message]:
-        """The input is at its end; its last line may lack the newline."""
-        lines, self._rest = self._rest, b""
-        if lines:
-            yield from self._route(lines + b"\n")
+        """The input is at its end; its last line may lack the newline.
+
+        Raises:
+            DeadTapError: it lacks more than that.
+        """
+        line, self._rest = self._rest, b""
+        try:
+            routed = self._single(line)
+        except ProtocolError as error:
+            if not isinstance(error.__cause__, orjson.JSONDecodeError):
+                raise
+            raise DeadTapError(f"{error}; the input ends there, the tap died; nothing was published") from error
+        if routed is not None:
+            yield routed
 
     def _route(self, lines: bytes) -> Iterator[RecordLines | Message]:
         position, size = 0, len(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from singer_spark.checkpoint import checkpoint_path
 from singer_spark.errors import ConfigurationError
 from singer_spark.run_log import LAKE_FOLDER, folder_name, runs_folder
 from singer_spark.state_store import state_path
@@ -43,6 +44,11 @@ class Layout:
         return state_path(self.pipeline)
 
     @property
+    def checkpoint(self) -> str:
+        """What a dead run left for the next one to continue."""
+        return checkpoint_path(self.pipeline)
+
+    @property
     def runs(self) -> str:
         """Folder of the journals and reports."""
         return runs_folder(self.pipeline)
@@ -74,6 +80,12 @@ class Layout:
         """Name of a published file: the run's id makes it one that is never used twice."""
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
         return f"{folder}/{run_id}-{number:05d}.{extension}"
+
+
+def is_data_file(table: str, path: str) -> bool:
+    """Whether a file below a table's folder is one of its data files: Parquet, in hive folders at most."""
+    *folders, name = path[len(table) + 1 :].split("/")
+    return name.endswith(".parquet") and all("=" in folder for folder in folders)
 
 
 def _check_root(path: str) -> None:

@@ -18,20 +18,17 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import (
-    ConfigurationError,
-    LockedError,
-    ProtocolError,
-    SingerSparkError,
-    StateError,
-    StorageError,
-)
+from singer_spark.checkpoint import Checkpoint
+from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError
 from singer_spark.run_log import ABORTED, RunEntry, read_entry
-from singer_spark.state_store import BucketState, committed_state, same_state
+from singer_spark.state_store import BucketState, same_state
 from target_spark_lake import journal
+from target_spark_lake.checkpoint_file import CheckpointFile, clear
+from target_spark_lake.layout import is_data_file
 from target_spark_lake.lock import take_lock
 from target_spark_lake.publish import publish, verify_staged
 from target_spark_lake.recovery import recover
+from target_spark_lake.start_check import check_resumed, check_start
 from target_spark_lake.table_record import check_owner, claim, read_record, release_claims
 
 if TYPE_CHECKING:
@@ -48,8 +45,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STARTS_FROM_STATE = {"saved": True, "first": False}
-
 
 class PipelineRun:
     """An open run; made by `open_run`, which took the lock.
@@ -60,6 +55,7 @@ class PipelineRun:
         run_id: Sortable, safe in file names, never used twice.
         started_at: When the lock was taken, UTC.
         recovery: What was found and done before the run.
+        checkpoint: What this run may go on from, and what it leaves for a later one.
     """
 
     def __init__(self, storage: Storage, layout: Layout, store: StateStore, lock: RunLock, recovery: Recovery) -> None:
@@ -71,11 +67,11 @@ class PipelineRun:
         self._store = store
         self._lock = lock
         self._claiming = False
-        self._saved = committed_state(store, recovery.last)
+        self.checkpoint = CheckpointFile(storage, layout, self.run_id, recovery.checkpoint)
 
     def committed_state(self) -> dict[str, Any] | None:
         """The state that the last committed run saved (or a person edited), or None."""
-        return self._saved.value if self._saved else None
+        return self.recovery.saved.value if self.recovery.saved else None
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
         """Refuses a run that began from another state than the committed one.
@@ -85,26 +81,40 @@ class PipelineRun:
             value: The first STATE's value.
 
         Raises:
+            ProtocolError: the start is none that is known.
             StateError: another run moved the state on in between.
         """
-        if start is None or start == "full":
-            return
-        if start not in STARTS_FROM_STATE:
-            raise ProtocolError(f"the tap says it starts from {start!r}, which this target does not know")
-        saved = self.committed_state()
-        if same_state(saved, value if STARTS_FROM_STATE[start] else None):
-            return
-        read = "the state that it read" if STARTS_FROM_STATE[start] else "no state"
-        raise StateError(
-            f"pipeline {self.layout.pipeline}: the tap started from {read}, but saved is another one"
-            f"{self._who_saved()}; nothing was changed, run tap and target again"
-        )
-
-    def _who_saved(self) -> str:
         last = self.recovery.last
-        if self._saved is None or last is None:
-            return ""
-        return f" (last committed run: {last.run_id})"
+        check_start(start, value, self.committed_state(), self.layout.pipeline, last.run_id if last else None)
+
+    def resume_from(self, value: Mapping[str, Any], resume: Mapping[str, Any] | None) -> Checkpoint:
+        """What a tap goes on from that says `resume`.
+
+        Args:
+            value: The first STATE's value.
+            resume: What stands beside it.
+
+        Raises:
+            StateError: it is not the checkpoint that stands, or none does.
+        """
+        return check_resumed(value, resume, self.checkpoint.standing, self.layout.pipeline)
+
+    def write_checkpoint(self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]) -> bool:
+        """Offers what is staged to a later run, should this one die; a storage that fails is only told.
+
+        Args:
+            state: Value of the STATE that all of it stands for.
+            resume: What the tap said beside it.
+            target: What is staged.
+
+        Returns:
+            Whether it stands.
+        """
+        last = self.recovery.last
+        began_from = self.committed_state()
+        return self.checkpoint.write(
+            Checkpoint(self.run_id, last.run_id if last else None, began_from, state, resume, target)
+        )
 
     def staging_path(self, stream: str) -> str:
         """Folder for the staged files of a stream; `storage.url_for_spark` makes it a URL for Spark."""
@@ -123,8 +133,7 @@ class PipelineRun:
 
     def table_files(self, table: str) -> tuple[str, ...]:
         """All data files of a table, for `TableChange.retire` of an overwrite."""
-        found = (file.path for file in self.storage.list(table))
-        return tuple(path for path in found if _is_data(path[len(table) + 1 :]))
+        return tuple(file.path for file in self.storage.list(table) if is_data_file(table, file.path))
 
     def commit(self, commit: Commit) -> Mapping[str, StreamReport]:
         """Makes the run happen: journal, publish, state; gives up the lock.
@@ -162,31 +171,24 @@ class PipelineRun:
         saved = self.committed_state()
         state = None if commit.state is None or same_state(commit.state, saved) else commit.state
         body = journal.committed_body(self._facts(), plan, journal.stream_reports(commit), state, saved)
-        if not self._create_journal(body):
+        if not journal.commit(self.storage, self.layout, body):
             raise LockedError(
                 f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead and undid it; "
                 "nothing of it happened, run it again"
             )
         return RunEntry(self.run_id, body["phase"], body["last_committed"], body["state"], body)
 
-    def _create_journal(self, body: dict[str, Any]) -> bool:
-        try:
-            return journal.decide(self.storage, self.layout, body)
-        except StorageError:
-            # Only the answer may have got lost: these very bytes standing there are our commit.
-            return journal.decide(self.storage, self.layout, body)
-
     def fail(self, error: BaseException) -> None:
-        """Leaves a report, removes what was staged, gives up the lock; safe after anything, never raises.
+        """Leaves a report, removes what is staged but for the checkpoint's, gives up the lock; never raises.
 
-        A run that has committed stays committed: whoever creates the journal first decides.
+        Safe after anything: a run that has committed stays committed, for whoever creates the journal first decides.
         """
         try:
             body = journal.aborted_body(self._facts(), journal.FAILED, error)
             decided_here = journal.decide(self.storage, self.layout, body)
             entry = None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
             if entry is None or entry.phase == ABORTED:
-                self.storage.delete_all(self.layout.staging(self.run_id))
+                clear(self.storage, self.layout.staging(self.run_id), keep=self.checkpoint.offered)
                 if self._claiming:
                     release_claims(self.storage, self.run_id)
             else:
@@ -197,6 +199,14 @@ class PipelineRun:
             self._lock.stop()
             logger.warning("Cleaning up after the failed run did not work: %s", failure)
 
+    def leave(self) -> None:
+        """Ends a run that had nothing to do, without a trace.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+        self._lock.release()
+
     def _facts(self) -> journal.RunFacts:
         last = self.recovery.last
         return journal.RunFacts(self.run_id, self.layout.pipeline, self.started_at, last.run_id if last else None)
@@ -204,6 +214,7 @@ class PipelineRun:
     def _end(self, entry: RunEntry) -> None:
         """Tidies up after a success; a failure here changes nothing about it."""
         try:
+            self.checkpoint.remove()
             self.storage.delete_all(self.layout.staging(self.run_id))
             journal.prune(self.storage, self.layout, self.recovery.decided, keep={entry.last_committed or ""})
             self._lock.release()
@@ -244,9 +255,3 @@ def open_run(
         with suppress(StorageError):
             lock.release()
         raise
-
-
-def _is_data(below_table: str) -> bool:
-    """Whether a path below a table is one of its data files: Parquet, in hive folders at most."""
-    *folders, name = below_table.split("/")
-    return name.endswith(".parquet") and all("=" in folder for folder in folders)

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
+from singer_spark.state_store import committed_state
+from target_spark_lake.checkpoint_file import take_over
 from target_spark_lake.journal import ROLLED_BACK, RunFacts, aborted_body, decide
 from target_spark_lake.lock import take_lock
 from target_spark_lake.publish import publish, remove_late_copies
 from target_spark_lake.table_record import release_claims
 
 if TYPE_CHECKING:
+    from singer_spark.checkpoint import Checkpoint
     from singer_spark.run_log import RunEntry
-    from singer_spark.state_store import StateStore
+    from singer_spark.state_store import SavedState, StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.layout import Layout
     from target_spark_lake.lock import RunLock
@@ -29,21 +32,26 @@ class Recovery:
 
     Attributes:
         last: The last committed run, published by now; None before the first.
+        saved: The state that counts; None before the first.
+        checkpoint: What the next run can go on from, in the new holder's hands; None where there is nothing.
         finished: Run whose publishing was finished here.
         rolled_back: Runs that were found dead before their commit.
         decided: Ids of all decided runs, newest first.
     """
 
     last: RunEntry | None
+    saved: SavedState | None
+    checkpoint: Checkpoint | None
     finished: str | None
     rolled_back: tuple[str, ...]
     decided: tuple[str, ...]
 
 
 def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) -> Recovery:
-    """Finishes the committed, undoes the uncommitted, and removes all that dead runs staged.
+    """Finishes the committed, undoes the uncommitted, and removes what dead runs staged and none can go on from.
 
     Raises:
+        StateError: the saved state is malformed.
         StorageError: the storage failed; the next start does it again.
         LockedError: another process took the pipeline from this one meanwhile.
     """
@@ -57,12 +65,13 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) 
         finished = last.run_id
     elif last is not None:
         remove_late_copies(storage, last)
-    storage.delete_all(layout.pipeline_staging)
     storage.sweep()
     for before in lock.earlier:
         _release_claims(storage, layout, before)
+    saved = committed_state(store, last)
+    checkpoint = take_over(storage, layout, lock, saved.value if saved else None, last)
     lock.forget_earlier()
-    return Recovery(last, finished, rolled_back, decided)
+    return Recovery(last, saved, checkpoint, finished, rolled_back, decided)
 
 
 def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:

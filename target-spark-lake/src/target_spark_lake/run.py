@@ -5,28 +5,25 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark import stdout
 from singer_spark.errors import ProtocolError, SingerSparkError
 from singer_spark.messages import bare_state
 from singer_spark.progress import Progress
-from singer_spark.schema_mapping import stream_spark_schema
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
-from target_spark_lake.changes import Commit, StagedFile, TableChange
-from target_spark_lake.record_check import check_of
+from target_spark_lake.batches import Batches
+from target_spark_lake.changes import Commit
+from target_spark_lake.checkpointing import Checkpointing, StatePoint
+from target_spark_lake.intake import DeadTapError
+from target_spark_lake.resumption import adopt, settings_of_rows
 from target_spark_lake.settings import OVERWRITE, TargetSettings
-from target_spark_lake.sink import StreamSchema, StreamSink
-from target_spark_lake.spool import SpooledBatch, batch_bytes
-from target_spark_lake.stager import BatchJob
 from target_spark_lake.staging_pool import StagingPool
-from target_spark_lake.table_record import TableRecord
-from target_spark_lake.validation import RecordValidator
+from target_spark_lake.start_check import FIRST, RESUME, SAVED
+from target_spark_lake.table_change import change_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,10 +35,6 @@ JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
 
 
-class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
-    """A RECORD came before the SCHEMA of its stream."""
-
-
 class ClosedOutputError(SingerSparkError):
     """The run is committed, but nobody reads its state any more."""
 
@@ -49,76 +42,59 @@ class ClosedOutputError(SingerSparkError):
 class LoadRun:
     """Takes the messages of one run in their order, then `finish` or `fail`."""
 
-    def __init__(self, settings: TargetSettings, run: PipelineRun, start_session: Callable[[], SparkSession]) -> None:
+    def __init__(
+        self,
+        settings: TargetSettings,
+        run: PipelineRun,
+        start_session: Callable[[], SparkSession],
+        mapping: Mapping[str, Any] | None = None,
+    ) -> None:
         """Begins.
 
         Args:
             settings: The target's.
             run: The open run of the pipeline.
             start_session: Starts Spark; called once, in the background, when a record needs it.
+            mapping: singer-sdk's settings of stream maps and flattening, as far as they are given.
         """
         self._settings = settings
+        self._settings_of_rows = settings_of_rows(settings, mapping or {})
         self._run = run
         self._pool = StagingPool(run.storage, start_session)
-        self._sinks: dict[str, StreamSink] = {}
+        self._spool = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
+        self._batches = Batches(settings, run, self._pool, self._spool)
+        self._checkpointing: Checkpointing | None = None
         self._state: JSON | None = None
         self._announced = False
         self._complete = False
         self._progress = Progress("loaded")
-        self._spool = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
-        self._batches = 0
 
     def check(self) -> None:
-        """Raises what a batch in the background failed with, if one did."""
+        """Raises what a batch in the background failed with, if one did; the place where checkpoints are written."""
         self._pool.check()
+        if self._checkpointing is not None:
+            self._checkpointing.advance()
 
     def schema(self, message: JSON) -> None:
-        """A SCHEMA: the same one again changes nothing, another one closes the batch; records before it stay."""
-        schema = StreamSchema.of(message, self._settings)
-        sink = self._sinks.get(schema.stream)
-        if sink is None:
-            options = self._settings.options_of(schema.stream)
-            table = self._run.layout.table(schema.stream, options.path)
-            self._sinks[schema.stream] = StreamSink(schema, table)
-        elif sink.schema != schema:
-            if sink.schema.load_method != schema.load_method:
-                raise ProtocolError(
-                    f"stream {schema.stream}: a second SCHEMA changes the load method from {sink.schema.load_method} "
-                    f"to {schema.load_method} within one run"
-                )
-            self._close_batch(sink)
-            sink.schema, sink.columns = schema, None
+        """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
+        self._batches.schema(message)
 
     def records(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""
-        sink = self._sinks.get(lines.stream)
-        if sink is None:
-            raise RecordBeforeSchemaError(
-                f"input line {lines.first_line}: a RECORD of stream {lines.stream} came before its SCHEMA"
-            )
-        if sink.columns is None:
-            self._prepare(sink)
-            if sink.check is not None and sink.check.bulk is None:
-                self._pool.start()
-        if sink.batch is None:
-            sink.batch = SpooledBatch(self._spool / f"{self._batches:05d}.jsonl")
-            self._batches += 1
-        sink.batch.write(lines)
+        self._batches.add(lines)
         self._progress.advance(lines.stream, lines.rows, len(lines.data))
-        if sink.batch.size >= batch_bytes(sink.size):
-            self._close_batch(sink)
 
     def state(self, message: JSON) -> None:
-        """A STATE: the first one is compared with the saved state, the last one is saved."""
-        value = message.get("value")
+        """A STATE: the first one is compared with what is saved, the last one is saved."""
+        value, resume = message.get("value"), message.get("resume")
         if not isinstance(value, dict):
             raise ProtocolError("a STATE message has no value, or it is no object")
         if self._state is None:
-            self._announced = "final" in message
-            if not self._settings.accept_any_start:
-                self._run.check_start(message.get("start"), value)
+            self._start(message, value)
         self._state = value
         self._complete = message.get("final") is True
+        if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
+            self._checkpointing.state(StatePoint(value, resume))
 
     def activate_version(self, message: JSON) -> None:
         """ACTIVATE_VERSION asks to remove older versions: append-only keeps all, overwrite has only this run's."""
@@ -134,16 +110,23 @@ class LoadRun:
             SingerSparkError: the input was not complete after all, or the commit failed.
             ClosedOutputError: committed, but standard output is closed.
         """
+        sinks = self._batches.sinks
         if self._announced and not self._complete:
-            raise ProtocolError(
+            raise DeadTapError(
                 "the input ended before the tap's last STATE: the tap died; nothing was published, the state stays"
             )
-        for sink in self._sinks.values():
-            self._close_batch(sink)
-            if sink.schema.load_method == OVERWRITE and sink.columns is None:
-                self._prepare(sink)
+        if self._state is None and not sinks:
+            logger.warning("The input held no message: nothing was changed.")
+            self._run.leave()
+            self._clean()
+            return
+        self._check_adopted()
+        self._batches.close_all()
+        for sink in sinks.values():
+            if sink.columns is None and (sink.schema.load_method == OVERWRITE or sink.adopted is not None):
+                self._batches.prepare(sink)
         self._pool.finish()
-        changes = tuple(self._change(sink) for sink in self._sinks.values())
+        changes = tuple(change_of(sink, self._settings, self._run, self._spool) for sink in sinks.values())
         too_late_to_stop()
         self._run.commit(Commit(changes, self._state))
         self._clean()
@@ -151,72 +134,46 @@ class LoadRun:
         self._print_state()
 
     def fail(self, error: BaseException) -> None:
-        """Nothing of this run happened; never raises."""
-        self._pool.abandon()
-        self._progress.stop()
-        for sink in self._sinks.values():
-            if sink.batch is not None:
-                sink.batch.remove()
-        self._run.fail(error)
-        self._clean()
+        """Nothing of this run happened; of a tap that died, what is whole is kept for the next run. Raises nothing."""
+        try:
+            if self._checkpointing is not None and isinstance(error, DeadTapError):
+                self._checkpointing.salvage()
+        except SingerSparkError as failure:
+            logger.warning("What the tap sent before it died could not all be kept: %s", failure)
+        finally:
+            self._pool.abandon()
+            self._progress.stop()
+            self._batches.drop_all()
+            self._run.fail(error)
+            self._clean()
 
-    def _prepare(self, sink: StreamSink) -> None:
-        """Before the first record of a schema: its columns, checked against the table as it stands."""
-        from target_spark_lake.staging import table_columns
+    def _start(self, message: JSON, value: JSON) -> None:
+        """The first STATE: where the run begins, and what becomes of what a dead one left."""
+        self._announced = "final" in message
+        start = message.get("start")
+        begins_there = start in (SAVED, FIRST)
+        if start == RESUME:
+            if self._batches.sinks:
+                raise ProtocolError("the tap goes on from a run that died, but its first message is not the STATE")
+            self._batches.adopted = adopt(self._run, value, message.get("resume"), self._settings_of_rows)
+        else:
+            try:
+                self._run.check_start(start, value)
+            except SingerSparkError:
+                if not self._settings.accept_any_start:
+                    raise
+                begins_there = False
+            self._run.checkpoint.discard()
+        if self._announced and self._settings.resume and (begins_there or start == RESUME):
+            self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
 
-        schema = sink.schema
-        sink.columns = stream_spark_schema(schema.schema, schema.stream)
-        if not sink.all_columns:
-            sink.record = self._run.table_record(schema.stream, sink.table)
-            if sink.record is not None and schema.load_method != OVERWRITE:
-                sink.all_columns.update(sink.record.columns)
-        sink.add_columns(table_columns(sink.columns, metadata=self._settings.add_record_metadata))
-        sink.check = check_of(schema.schema, schema.key_properties)
-        validate = self._settings.validate_records
-        sink.validator = RecordValidator(
-            schema.stream, schema.schema, schema.key_properties, sink.columns, validate=validate
-        )
-
-    def _close_batch(self, sink: StreamSink) -> None:
-        batch, sink.batch = sink.batch, None
-        if batch is None:
-            return
-        from target_spark_lake.staging import BatchPlan, BatchTimes
-
-        assert sink.columns is not None and sink.validator is not None
-        batch.close()
-        sink.size += batch.size
-        times = None
-        if self._settings.add_record_metadata:
-            started = int(self._run.started_at.timestamp() * 1000)
-            times = BatchTimes(batch.received, batch.batched or batch.received, started)
-        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression)
-        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        sink.staging.append(self._pool.submit(BatchJob(sink.schema.stream, batch, plan, sink.validator, folder)))
-
-    def _change(self, sink: StreamSink) -> TableChange:
-        stream, table = sink.schema.stream, sink.table
-        if sink.columns is None and not sink.staging:
-            return TableChange(stream, table)
-        staged = tuple(file for future in sink.staging for file in future.result())
-        retire: tuple[str, ...] = ()
-        if sink.schema.load_method == OVERWRITE:
-            retire = self._run.table_files(table)
-            staged = staged or (self._stage_nothing(sink),)
-        record = TableRecord(self._run.layout.pipeline, stream, sink.all_columns, sink.schema.load_method)
-        return TableChange(stream, table, staged, retire, record, f"{self._settings.compression}.parquet")
-
-    def _stage_nothing(self, sink: StreamSink) -> StagedFile:
-        """A file without rows: an overwritten table that is empty still has its columns."""
-        from target_spark_lake.staging import empty_parquet, table_columns
-
-        assert sink.columns is not None
-        columns = table_columns(sink.columns, metadata=self._settings.add_record_metadata)
-        local = self._spool / "empty.parquet"
-        empty_parquet(local, columns, self._settings.compression)
-        path = f"{self._run.staging_path(sink.schema.stream)}/empty.parquet"
-        self._run.storage.replace(path, local.read_bytes())
-        return StagedFile(path, 0, local.stat().st_size)
+    def _check_adopted(self) -> None:
+        missing = sorted(set(self._batches.adopted) - set(self._batches.sinks))
+        if missing:
+            raise ProtocolError(
+                f"the tap went on from a run that died, but sent no SCHEMA for {', '.join(missing)}, of which that run "
+                "had sent records; nothing was published, run the tap with --no-resume"
+            )
 
     def _print_state(self) -> None:
         if self._state is None:

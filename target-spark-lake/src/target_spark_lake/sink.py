@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.changes import StagedFile
     from target_spark_lake.record_check import RecordCheck
     from target_spark_lake.spool import SpooledBatch
+    from target_spark_lake.staged_stream import StagedStream
     from target_spark_lake.table_record import TableRecord
     from target_spark_lake.validation import RecordValidator
 
@@ -117,8 +118,9 @@ class StreamSink:
         all_columns: Every column of the run and, where the table keeps its rows, of the table: name to type.
         record: The table as it stood; None for a new one.
         batch: Lines that are not staged yet.
-        staging: Results to come, in order.
-        size: Bytes of the records so far.
+        adopted: What a run that died had staged, and this one goes on from.
+        staging: Results to come, in order, of this run's own batches.
+        size: Bytes of the records so far, but for those in `batch`.
     """
 
     schema: StreamSchema
@@ -129,21 +131,32 @@ class StreamSink:
     all_columns: dict[str, str] = field(default_factory=dict)
     record: TableRecord | None = None
     batch: SpooledBatch | None = None
+    adopted: StagedStream | None = None
     staging: list[Future[tuple[StagedFile, ...]]] = field(default_factory=list)
     size: int = 0
 
-    def add_columns(self, columns: StructType) -> None:
-        """Takes the columns of one more schema.
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a record of the stream came, in this run or in the one that it goes on from."""
+        return self.columns is not None or bool(self.staging) or self.adopted is not None
+
+    def staged(self, batches: int | None = None) -> tuple[StagedFile, ...]:
+        """The adopted files and those of the first batches, of all where no number is given; waits for them."""
+        adopted = self.adopted.files if self.adopted else ()
+        return adopted + tuple(file for future in self.staging[:batches] for file in future.result())
+
+    def add_columns(self, columns: Mapping[str, str]) -> None:
+        """Takes the columns of one more schema: name to the name of the type.
 
         Raises:
             SchemaError: one of them has another type than the table, or differs from a column only by case.
         """
         known = {name.lower(): name for name in self.all_columns}
-        for column in columns.fields:
-            new, name = column.dataType.simpleString(), known.get(column.name.lower(), column.name)
-            if name != column.name:
+        for column, new in columns.items():
+            name = known.setdefault(column.lower(), column)
+            if name != column:
                 raise SchemaError(
-                    f"stream {self.schema.stream}: columns {name!r} and {column.name!r} differ only by case; rename "
+                    f"stream {self.schema.stream}: columns {name!r} and {column!r} differ only by case; rename "
                     "one of them, or load the stream into another table (stream_options, path)"
                 )
             old = self.all_columns.setdefault(name, new)

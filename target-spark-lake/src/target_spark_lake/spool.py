@@ -42,6 +42,7 @@ class SpooledBatch:
     size: int = 0
     _segments: list[tuple[int, int]] = field(default_factory=list)
     _file: BinaryIO | None = None
+    _mark: tuple[int, int, int] = (0, 0, 0)
 
     def write(self, lines: RecordLines) -> None:
         """Appends a group of lines."""
@@ -54,6 +55,17 @@ class SpooledBatch:
         self._segments.append((lines.first_line, lines.rows))
         self.rows += lines.rows
         self.size += len(lines.data)
+
+    def mark(self) -> None:
+        """Notes the end of the lines so far, for `cut_back`."""
+        self._mark = (self.rows, self.size, len(self._segments))
+
+    def cut_back(self) -> None:
+        """Drops the lines behind the mark; without a mark all of them."""
+        self.rows, self.size, segments = self._mark
+        del self._segments[segments:]
+        if self._file is not None:
+            self._file.truncate(self.size)
 
     def close(self) -> None:
         """No more lines come."""

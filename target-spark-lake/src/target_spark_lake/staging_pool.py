@@ -59,6 +59,10 @@ class StagingPool:
         self._pending.add(future)
         return future
 
+    def unfinished(self) -> list[Future[tuple[StagedFile, ...]]]:
+        """The batches that are still waiting or at work."""
+        return [future for future in self._pending if not future.done()]
+
     def check(self) -> None:
         """Raises what a batch failed with, if one did."""
         done = {future for future in self._pending if future.done()}

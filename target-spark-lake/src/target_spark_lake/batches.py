@@ -1,0 +1,186 @@
+"""The batches that are being filled, one a stream, and their way to staging."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from singer_sdk.exceptions import RecordsWithoutSchemaException
+
+from singer_spark.errors import ProtocolError
+from singer_spark.schema_mapping import stream_spark_schema
+from target_spark_lake.record_check import check_of
+from target_spark_lake.settings import OVERWRITE, TargetSettings
+from target_spark_lake.sink import StreamSchema, StreamSink
+from target_spark_lake.spool import SpooledBatch, batch_bytes
+from target_spark_lake.stager import BatchJob
+from target_spark_lake.validation import RecordValidator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from target_spark_lake.intake import RecordLines
+    from target_spark_lake.pipeline_run import PipelineRun
+    from target_spark_lake.staged_stream import StagedStream
+    from target_spark_lake.staging_pool import StagingPool
+
+JSON = dict[str, Any]
+# Where batches are cut at STATE messages, one may grow beyond its size this many times until a STATE comes.
+STRETCH = 2
+
+
+class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
+    """A RECORD came before the SCHEMA of its stream."""
+
+
+class Batches:
+    """Takes schemas and records of all streams.
+
+    Attributes:
+        sinks: What the run holds of each stream.
+        adopted: What a run that died had staged of streams, and this one goes on from.
+        closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from both sides of a
+            STATE.
+    """
+
+    def __init__(self, settings: TargetSettings, run: PipelineRun, pool: StagingPool, spool: Path) -> None:
+        """Begins.
+
+        Args:
+            settings: The target's.
+            run: The open run of the pipeline.
+            pool: Stages the batches that are full.
+            spool: A folder on the local disk.
+        """
+        self.sinks: dict[str, StreamSink] = {}
+        self.adopted: Mapping[str, StagedStream] = {}
+        self.closed_between = False
+        self._settings = settings
+        self._run = run
+        self._pool = pool
+        self._spool = spool
+        self._count = 0
+        self._stretch = 1
+        self._open: dict[str, StreamSink] = {}
+
+    def wait_for_states(self) -> None:
+        """From now on whoever calls `close_all` at a STATE decides where batches end, unless they grow too large."""
+        self._stretch = STRETCH
+
+    def schema(self, message: JSON) -> None:
+        """A SCHEMA: the same one again changes nothing, another one closes the batch; records before it stay."""
+        schema = StreamSchema.of(message, self._settings)
+        sink = self.sinks.get(schema.stream)
+        if sink is None:
+            options = self._settings.options_of(schema.stream)
+            table = self._run.layout.table(schema.stream, options.path)
+            adopted = self.adopted.get(schema.stream)
+            self.sinks[schema.stream] = StreamSink(schema, table, adopted=adopted, size=adopted.size if adopted else 0)
+        elif sink.schema != schema:
+            if sink.schema.load_method != schema.load_method:
+                raise ProtocolError(
+                    f"stream {schema.stream}: a second SCHEMA changes the load method from {sink.schema.load_method} "
+                    f"to {schema.load_method} within one run"
+                )
+            self._close(sink)
+            sink.schema, sink.columns = schema, None
+
+    def add(self, lines: RecordLines) -> None:
+        """RECORD lines of one stream."""
+        sink = self.sinks.get(lines.stream)
+        if sink is None:
+            raise RecordBeforeSchemaError(
+                f"input line {lines.first_line}: a RECORD of stream {lines.stream} came before its SCHEMA"
+            )
+        if sink.columns is None:
+            self.prepare(sink)
+            if sink.check is not None and sink.check.bulk is None:
+                self._pool.start()
+        if sink.batch is None:
+            sink.batch = SpooledBatch(self._spool / f"{self._count:05d}.jsonl")
+            self._open[lines.stream] = sink
+            self._count += 1
+        sink.batch.write(lines)
+        if sink.batch.size >= batch_bytes(sink.size) * self._stretch:
+            self._close(sink)
+
+    def prepare(self, sink: StreamSink) -> None:
+        """Before the first record of a schema: its columns, checked against the table as it stands.
+
+        Raises:
+            SchemaError: they don't go together.
+            ConfigurationError: the table is another pipeline's.
+        """
+        from target_spark_lake.staging import table_columns
+
+        schema = sink.schema
+        sink.columns = stream_spark_schema(schema.schema, schema.stream)
+        if not sink.all_columns:
+            sink.record = self._run.table_record(schema.stream, sink.table)
+            if sink.record is not None and schema.load_method != OVERWRITE:
+                sink.all_columns.update(sink.record.columns)
+            if sink.adopted is not None:
+                sink.add_columns(sink.adopted.columns)
+        columns = table_columns(sink.columns, metadata=self._settings.add_record_metadata)
+        sink.add_columns({field.name: field.dataType.simpleString() for field in columns.fields})
+        sink.check = check_of(schema.schema, schema.key_properties)
+        validate = self._settings.validate_records
+        sink.validator = RecordValidator(
+            schema.stream, schema.schema, schema.key_properties, sink.columns, validate=validate
+        )
+
+    def are_full(self) -> bool:
+        """Whether one of them is worth staging, or was closed since `close_all`, so that the others should be too."""
+        return self.closed_between or any(
+            sink.batch is not None and sink.batch.size >= batch_bytes(sink.size) for sink in self._open.values()
+        )
+
+    def mark(self) -> None:
+        """Notes where all of them stand, for `cut_back`."""
+        for sink in self._open.values():
+            if sink.batch is not None:
+                sink.batch.mark()
+
+    def cut_back(self) -> None:
+        """Drops what came after the last `mark` or `close_all`; not where `closed_between`."""
+        for sink in self._open.values():
+            if sink.batch is not None:
+                sink.batch.cut_back()
+
+    def close_all(self) -> None:
+        """Stages what is there.
+
+        Raises:
+            SingerSparkError: an earlier batch failed.
+        """
+        for sink in list(self._open.values()):
+            self._close(sink)
+        self.closed_between = False
+
+    def drop_all(self) -> None:
+        """Gives the disk space of what is not staged yet back."""
+        for sink in self._open.values():
+            if sink.batch is not None:
+                sink.batch.remove()
+
+    def _close(self, sink: StreamSink) -> None:
+        batch, sink.batch = sink.batch, None
+        self._open.pop(sink.schema.stream, None)
+        if batch is None:
+            return
+        if batch.rows == 0:
+            batch.remove()
+            return
+        from target_spark_lake.staging import BatchPlan, BatchTimes
+
+        assert sink.columns is not None and sink.validator is not None
+        self.closed_between = True
+        batch.close()
+        sink.size += batch.size
+        times = None
+        if self._settings.add_record_metadata:
+            started = int(self._run.started_at.timestamp() * 1000)
+            times = BatchTimes(batch.received, batch.batched or batch.received, started)
+        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression)
+        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
+        sink.staging.append(self._pool.submit(BatchJob(sink.schema.stream, batch, plan, sink.validator, folder)))
