@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from target.fixtures import checkpoints_at_once, without_jvm
+
+__all__ = ["checkpoints_at_once", "without_jvm"]
+
 MEMORY_DISK = Path("/dev/shm")
 
 

@@ -10,7 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
-from faults.small_lake import SmallLake
+from faults.resuming_lake import PARTS, ResumingLake
+from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
+from target_spark_lake.pipeline_run import open_run
 
 TESTS = Path(__file__).parents[1]
 DEADLINE = 60
@@ -36,6 +38,26 @@ def test_kill_9_before_any_change_of_the_bucket_loses_and_repeats_nothing(tmp_pa
         lake.check_exact(lake.sync())
     assert code == 0
     assert step > 12
+
+
+def test_kill_9_again_and_again_never_throws_a_checkpoint_away(tmp_path: Path) -> None:
+    """Each process goes on from where the ones before it were killed; only a recovery comes in between."""
+    lake = ResumingLake(str(tmp_path), {})
+    lake.sync()
+    reached = []
+    step = 0
+    while lake.committed_bound() == STEP:
+        step += 1
+        with writer(tmp_path, "--resume", "--kill-at", str(step)) as process:
+            assert process.wait(DEADLINE) == -signal.SIGKILL
+        lake.check_readers_see_committed_rows()
+        checkpoint = lake.checkpoint()
+        reached.append(checkpoint.resume["parts"] if checkpoint else 0)
+        open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS).leave()
+    *reached, _ = reached
+    assert reached == sorted(reached)
+    assert set(reached) == set(range(PARTS + 1))
+    lake.check_exact(2 * STEP)
 
 
 def test_readers_in_a_loop_meet_whole_files_of_committed_rows_only_while_writers_are_killed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A process that syncs a small lake and can be killed: `python -m faults.writer BUCKET [--kill-at N]`."""
+"""A process that syncs a small lake and can be killed: `python -m faults.writer BUCKET [--kill-at N] [--resume]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from faults.faulty import Proxy
+from faults.resuming_lake import ResumingLake
 from faults.small_lake import SmallLake
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
@@ -32,8 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bucket")
     parser.add_argument("--kill-at", type=int)
+    parser.add_argument("--resume", action="store_true", help="go on from where a dead run was")
     arguments = parser.parse_args()
-    lake = SmallLake(arguments.bucket, {})
+    lake = (ResumingLake if arguments.resume else SmallLake)(arguments.bucket, {})
     if arguments.kill_at:
         lake.sync(lake.faulty_files(lambda files: KilledAt(files, arguments.kill_at)))
         return

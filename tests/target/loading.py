@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from singer_spark.checkpoint import Checkpoint, load_checkpoint
+from singer_spark.state_store import load_state
 from target_spark_lake.target import TargetSparkLake
 
 JSON = dict[str, Any]
@@ -36,6 +39,35 @@ def to_bytes(*messages: JSON | bytes) -> bytes:
     return b"".join(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in messages)
 
 
+def with_resume(body: list[JSON]) -> list[JSON]:
+    """A tap's messages, with the number of the message as what it needs to go on behind a STATE."""
+    return [
+        {**message, "resume": {"format_version": 1, "sent": number}} if message["type"] == "STATE" else message
+        for number, message in enumerate(body)
+    ]
+
+
+class SlowInput(io.BytesIO):
+    """Lines that come one by one, and empty ones in their place for as long as the next one has to wait."""
+
+    def __init__(self, data: bytes, may_go_on: Callable[[bytes], bool]) -> None:
+        """Begins.
+
+        Args:
+            data: The lines.
+            may_go_on: Whether the next line may come after this one.
+        """
+        super().__init__(data)
+        self.may_go_on = may_go_on
+        self.last = b""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.last and not self.may_go_on(self.last):
+            return b"\n"
+        self.last = self.readline()
+        return self.last
+
+
 class Lake:
     """A lake in a folder, loaded by the target."""
 
@@ -43,8 +75,50 @@ class Lake:
         self.folder = folder
 
     def load(self, *messages: JSON | bytes, **settings: Any) -> None:
+        self.listen(io.BytesIO(to_bytes(*messages)), **settings)
+
+    def load_slowly(self, *messages: JSON | bytes) -> None:
+        """After each STATE the next line comes when its checkpoint is written."""
+        place = self.folder / ".dataspoc/state/test/checkpoint.json"
+
+        def is_written(line: bytes) -> bool:
+            message = json.loads(line)
+            if message["type"] != "STATE" or "final" in message:
+                return True
+            return place.exists() and json.loads(place.read_bytes())["resume"] == message["resume"]
+
+        self.listen(SlowInput(to_bytes(*messages), is_written))
+
+    def listen(self, source: io.BytesIO, **settings: Any) -> None:
         config = {"bucket": str(self.folder), "pipeline": "test", "spark": {"master": "local[2]"}, **settings}
-        TargetSparkLake(config=config).listen(io.BytesIO(to_bytes(*messages)))
+        TargetSparkLake(config=config).listen(source)
+
+    def announced(self, body: list[JSON], *, resume: bool = True) -> list[JSON]:
+        """The lines of a tap that announces itself, and goes on from the checkpoint where there is one.
+
+        Args:
+            body: All messages between the first and the last STATE; its own last STATE is what the latter repeats.
+            resume: False begins at the saved state.
+        """
+        place = f"{self.folder}/.dataspoc/state/test/state.json"
+        checkpoint = load_checkpoint(place) if resume else None
+        last = {**body[-1], "final": True}
+        if checkpoint is not None:
+            opening = {"value": checkpoint.state, "start": "resume", "resume": checkpoint.resume}
+            rest = with_resume(body)[checkpoint.resume["sent"] + 1 :]
+            begun = {message["stream"] for message in rest if message["type"] == "RECORD"}
+            known = {message["stream"] for message in rest if message["type"] == "SCHEMA"}
+            missing = [message for message in body if message["type"] == "SCHEMA" and message["stream"] not in known]
+            first = [message for message in missing if message["stream"] in begun]
+            done = [message for message in missing if message["stream"] not in begun]
+            return [{"type": "STATE", "final": False, **opening}, *first, *rest, *done, last]
+        saved = load_state(place)
+        opening = {"value": saved.value if saved else {}, "start": "saved" if saved else "first"}
+        return [{"type": "STATE", "final": False, **opening}, *with_resume(body), last]
+
+    def checkpoint(self) -> Checkpoint | None:
+        """What a tap would go on from."""
+        return load_checkpoint(f"{self.folder}/.dataspoc/state/test/state.json")
 
     def rows(self, stream: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """Rows of a table in the order of all columns, as DuckDB reads them."""

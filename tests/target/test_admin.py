@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from faults.faulty import DIE_AFTER, DIE_BEFORE, Died, Faulty
+from faults.resuming_lake import ResumingLake
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
 from target_spark_lake.lock_entry import newest_entry
 from target_spark_lake.pipeline_run import open_run
@@ -105,6 +106,25 @@ def test_recover_finishes_a_committed_run_and_says_so(lake: SmallLake) -> None:
     assert recovered == {"pipeline": PIPELINE, "finished": committed["run_id"], "rolled_back": []}
     lake.check_exact(2 * STEP)
     assert answer(lake, "recover")["finished"] is None
+
+
+def test_recover_keeps_what_can_be_continued_and_says_so(lake: SmallLake) -> None:
+    resuming = ResumingLake(lake.url, {})
+    resuming.sync()
+    die(resuming, "commit", DIE_BEFORE)
+    staged = lake.staged_paths()
+    (dead, _) = answer(lake, "runs")
+    recovered = answer(lake, "recover")
+    assert recovered == {"pipeline": PIPELINE, "finished": None, "rolled_back": [dead["run_id"]]} | {
+        "can_continue": dead["run_id"]
+    }
+    told = " ".join(spark_lake(lake, "recover").stdout.split())
+    assert f"The next run goes on from what run {dead['run_id']} staged." in told
+    assert lake.staged_paths() == staged
+    resuming.check_exact(resuming.sync())
+    assert resuming.taken_over() == len(staged)
+    (resumed, *_) = answer(lake, "runs")
+    assert (resumed["outcome"], resumed["streams"]["grows"]["records"]) == ("succeeded", STEP)
 
 
 def test_recover_undoes_an_uncommitted_run_and_says_so(lake: SmallLake) -> None:

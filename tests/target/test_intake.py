@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.errors import ProtocolError
-from target_spark_lake.intake import LineRouter, Message, RecordLines
+from target_spark_lake.intake import DeadTapError, LineRouter, Message, RecordLines
 
 HOSTILE = ['"', "\\", '{"type":"RECORD"', "\u2028", "}", "\r", "é", "😀", "\x00", '","stream":"b"', "\n"]
 TEXT = st.lists(st.one_of(st.sampled_from(HOSTILE), st.characters(exclude_categories=["Cs"])), max_size=6).map("".join)
@@ -90,6 +90,18 @@ def test_each_group_knows_the_number_of_its_first_line() -> None:
 def test_the_last_line_may_lack_its_newline_and_the_first_may_have_a_byte_order_mark() -> None:
     raw = b"\xef\xbb\xbf" + render({"type": "RECORD", "stream": "a", "record": {"n": 1}}, 0).rstrip(b"\n")
     assert route([raw]) == [("RECORD a", {"n": 1})]
+
+
+@pytest.mark.parametrize("size", range(1, 70))
+def test_input_that_ends_inside_a_line_is_a_taps_death_and_nothing_of_that_line_passes(size: int) -> None:
+    """Also in a line of a learned head, of which nobody looks at the rest before it is staged."""
+    line = render({"type": "RECORD", "stream": "a", "record": {"text": "some words", "n": 12345}}, 0)
+    assert len(line) > size + 1
+    router = LineRouter()
+    whole = list(router.feed(line * 2 + line[:size]))
+    assert sum(item.rows for item in whole if isinstance(item, RecordLines)) == 2
+    with pytest.raises(DeadTapError, match=r"input line 3 is not JSON .* the input ends there, the tap died"):
+        list(router.close())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""A target that dies while it loads a tap that announces itself, at each change of the bucket, with real batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty, Proxy
+from faults.small_lake import NO_BEATS, dead_process
+from singer_spark.errors import SingerSparkError
+from singer_spark.storage import Storage
+from target.increment import assert_exact, increment, lake_with_two_rows
+from target.loading import JSON
+from target_spark_lake.pipeline_run import PipelineRun, open_run
+from target_spark_lake.process import Process
+
+CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
+LINES_OF_A_DEAD_TAP = 9
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+
+@pytest.fixture(scope="module")
+def dead() -> Process:
+    return dead_process()
+
+
+def load_with(
+    load: Callable[..., None], lines: list[JSON], wrap: object, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loads through a storage with a proxy; what still runs when the run is over comes to its end."""
+
+    def opened(storage: Storage, layout: object, **_: object) -> PipelineRun:
+        faulty = Storage(storage.url, files=wrap(storage.files))  # type: ignore[operator]
+        return open_run(faulty, layout, lock_ttl_seconds=NO_BEATS, process=process)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("target_spark_lake.target.open_run", opened)
+        try:
+            load(*lines)
+        finally:
+            for thread in threading.enumerate():
+                if thread.name.startswith("staging"):
+                    thread.join()
+
+
+class CountingChanges(Counting):
+    """Keeps the names of the changes only."""
+
+    def around(self, name, args, call):  # type: ignore[no-untyped-def]
+        return super().around(name, args, call) if name in CHANGES else call()
+
+
+@pytest.mark.usefixtures("checkpoints_at_once")
+@pytest.mark.parametrize("tap_dies", [False, True], ids=["the tap lives", "the tap died before"])
+@pytest.mark.parametrize("fault", [DIE_BEFORE, DIE_AFTER])
+def test_a_target_that_dies_at_any_change_of_the_bucket_is_continued_or_starts_anew(
+    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str, tap_dies: bool
+) -> None:
+    """From a tap that lives the lines come slowly, so checkpoints are written; else what is salvaged is the first one.
+
+    Staging goes on beside: which call is the n-th may differ from round to round, none is left out for long.
+    """
+    counting: list[Proxy] = []
+    probe = lake_with_two_rows(tmp_path / "probe")
+    end = LINES_OF_A_DEAD_TAP if tap_dies else None
+    with suppress(SingerSparkError):
+        wrap = lambda files: counting.append(CountingChanges(files)) or counting[0]  # noqa: E731
+        load_with(
+            probe.load if tap_dies else probe.load_slowly, probe.announced(increment())[:end], wrap, dead, monkeypatch
+        )
+    changes = len(counting[0].calls)
+    assert changes > 5
+    resumed = 0
+    for nth in range(1, changes + 1):
+        lake = lake_with_two_rows(tmp_path / str(nth))
+        with suppress(SingerSparkError, Died):
+            wrap = partial(Faulty, nth=nth, fault=fault, only=CHANGES)
+            load = lake.load if tap_dies else lake.load_slowly
+            load_with(load, lake.announced(increment())[:end], wrap, dead, monkeypatch)
+        lines = lake.announced(increment())
+        resumed += lines[0]["start"] == "resume"
+        is_committed = (lines[0]["start"], lines[0]["value"]) == ("saved", {"grows": 7})
+        lake.load(*([] if is_committed else lines))
+        assert_exact(lake)
+    assert resumed > 1

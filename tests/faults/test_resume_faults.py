@@ -1,0 +1,189 @@
+"""Storage that fails, or a process that dies, while a checkpoint is written, taken over, continued or discarded."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, FAULTS, Counting, Died, Faulty, Proxy
+from faults.resuming_lake import PARTS, ResumingLake
+from faults.small_lake import LAYOUT, STEP, SmallLake, dead_process
+from servers.s3 import S3
+from singer_spark.errors import SingerSparkError
+from target_spark_lake.process import Process
+
+
+@pytest.fixture(scope="module")
+def dead() -> Process:
+    return dead_process()
+
+
+def calls_of_a_sync(lake: SmallLake) -> list[str]:
+    counting: list[Counting] = []
+    lake.sync(lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    return counting[0].calls
+
+
+def broken_sync(lake: SmallLake, nth: int, fault: str, dead: Process, only: frozenset[str] | None = None) -> None:
+    """A run with one fault, in the name of a process that is dead afterwards."""
+    with suppress(SingerSparkError, Died):
+        lake.sync(lake.faulty_files(lambda files: Faulty(files, nth, fault, only)), dead)
+
+
+def die_with_a_checkpoint(lake: SmallLake, dead: Process) -> None:
+    """A run that dies right after its first part was offered; its second one is staged."""
+    only = frozenset({"exchange"})
+    with pytest.raises(Died):
+        lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, only)), dead)
+    assert len(lake.staged_paths()) == 2 * PARTS
+
+
+def small_and_resuming(url: str) -> tuple[ResumingLake, SmallLake]:
+    """One lake, fed by runs that resume, and by runs that don't."""
+    return ResumingLake(url, {}), SmallLake(url, {})
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_run_with_checkpoints_loses_and_repeats_nothing(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    probe = ResumingLake(f"{tmp_path}/probe", {})
+    probe.sync()
+    calls = len(calls_of_a_sync(probe))
+    assert calls > 25
+    resumed = 0
+    for nth in range(1, calls + 1):
+        lake = ResumingLake(f"{tmp_path}/{nth}", {})
+        lake.sync()
+        broken_sync(lake, nth, fault, dead)
+        lake.check_readers_see_committed_rows()
+        assert lake.committed_bound() >= STEP
+        lake.check_exact(lake.sync())
+        resumed += lake.taken_over() > 0
+    assert resumed > 2
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_run_that_resumes_loses_and_repeats_nothing(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    probe = ResumingLake(f"{tmp_path}/probe", {})
+    probe.sync()
+    die_with_a_checkpoint(probe, dead)
+    calls = calls_of_a_sync(probe)
+    assert probe.taken_over() == 2
+    for nth in range(1, len(calls) + 1):
+        lake = ResumingLake(f"{tmp_path}/{nth}", {})
+        lake.sync()
+        die_with_a_checkpoint(lake, dead)
+        broken_sync(lake, nth, fault, dead)
+        lake.check_readers_see_committed_rows()
+        began_with = lake.committed_bound()
+        lake.check_exact(lake.sync())
+        if began_with == STEP:
+            assert lake.taken_over() >= 2
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_run_that_discards_a_checkpoint_loses_and_repeats_nothing(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    """And whatever was discarded by half is never taken over."""
+    resuming, anew = small_and_resuming(f"{tmp_path}/probe")
+    die_with_a_checkpoint(resuming, dead)
+    for nth in range(1, len(calls_of_a_sync(anew)) + 1):
+        resuming, anew = small_and_resuming(f"{tmp_path}/{nth}")
+        die_with_a_checkpoint(resuming, dead)
+        broken_sync(anew, nth, fault, dead)
+        anew.check_readers_see_committed_rows()
+        with suppress(SingerSparkError):  # once the tap may have found what the target then finds to be gone
+            resuming.sync()
+        resuming.check_exact(resuming.sync())
+
+
+@pytest.mark.parametrize("fault", [DIE_BEFORE, DIE_AFTER])
+def test_runs_that_die_one_after_the_other_never_go_back(tmp_path: Path, dead: Process, fault: str) -> None:
+    """Each one dies a little later; the checkpoint that stands between them is never an older one."""
+    lake = ResumingLake(str(tmp_path), {})
+    lake.sync()
+    reached = [0]
+    for nth in range(1, 100):
+        broken_sync(lake, nth, fault, dead, frozenset({"exchange"}))
+        lake.check_readers_see_committed_rows()
+        if lake.committed_bound() > STEP:
+            break
+        checkpoint = lake.checkpoint()
+        reached.append(checkpoint.resume["parts"] if checkpoint else 0)
+    assert lake.committed_bound() == 2 * STEP
+    assert reached == sorted(reached)
+    assert reached[-1] > 0
+    lake.check_exact(lake.sync())
+
+
+class NoCheckpoints(Proxy):
+    """A storage that fails at some of the calls that have to do with the checkpoint."""
+
+    def __init__(self, inner: object, fault: str, failing: range) -> None:
+        super().__init__(inner)
+        self.fault = fault
+        self.failing = failing
+        self.count = 0
+
+    def around(self, name, args, call):  # type: ignore[no-untyped-def]
+        if name == "exchange" and args[0] == LAYOUT.checkpoint:
+            self.count += 1
+            if self.count in self.failing:
+                if self.fault == FAIL_AFTER:
+                    call()
+                raise OSError("injected")
+        return call()
+
+
+@pytest.mark.parametrize("failing", [range(1, 2), range(2, 3), range(1, 100)], ids=["first", "second", "all"])
+@pytest.mark.parametrize("fault", [FAIL_BEFORE, FAIL_AFTER])
+def test_a_checkpoint_that_can_not_be_written_does_not_stop_the_run(
+    tmp_path: Path, fault: str, failing: range, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = ResumingLake(str(tmp_path), {})
+    lake.check_exact(lake.sync(lake.faulty_files(lambda files: NoCheckpoints(files, fault, failing))))
+    told = [each.message for each in caplog.records if "checkpoint could not be written" in each.message]
+    assert len(told) == len(set(failing) & set(range(1, PARTS + 1)))
+    assert not any("Another process" in each.message for each in caplog.records)
+
+
+def test_after_a_write_with_an_unknown_outcome_the_next_one_goes_on(tmp_path: Path, dead: Process) -> None:
+    """The answer to the first write got lost; the second one finds its bytes there and writes over them."""
+    lake = ResumingLake(str(tmp_path), {})
+    faulty = lake.faulty_files(lambda files: NoCheckpoints(files, FAIL_AFTER, range(1, 2)))
+    commits = frozenset({"create"})  # the lock, a claim for each table, the journal
+    faulty.files = Faulty(faulty.files, 4, DIE_BEFORE, commits)
+    with pytest.raises(Died):
+        lake.sync(faulty, dead)
+    checkpoint = lake.checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.resume == {"parts": PARTS}
+    lake.check_exact(lake.sync())
+    assert lake.taken_over() == 2 * PARTS
+
+
+# Only these change the bucket: dying after a request that reads is dying after the change before it.
+CHANGES = frozenset({"pipe_file", "cp_file", "rm_file", "rm"})
+
+
+def test_a_fault_at_any_change_of_a_resumed_run_on_s3_loses_and_repeats_nothing(s3: S3, dead: Process) -> None:
+    lake = ResumingLake(s3.new_bucket(), s3.storage_options)
+    lake.sync()
+    counting: list[Counting] = []
+    lake.sync(lake.faulty_requests(lambda requests: counting.append(Counting(requests)) or counting[0]))
+    changes = sum(name in CHANGES for name in counting[0].calls)
+    for nth in range(1, changes + 3):
+        fault = (FAIL_AFTER, DIE_AFTER)[nth % 2]
+        with suppress(SingerSparkError, Died):
+            lake.sync(lake.faulty_requests(partial(Faulty, nth=nth, fault=fault, only=CHANGES)), dead)
+        lake.check_readers_see_committed_rows()
+        if nth % 3 == 0:  # else the next fault meets a run that resumes
+            lake.check_exact(lake.sync())
+    lake.check_exact(lake.sync())

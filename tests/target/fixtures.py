@@ -1,0 +1,26 @@
+"""Fixtures for tests that load the target in this process."""
+
+from __future__ import annotations
+
+import pytest
+
+from target_spark_lake import checkpointing
+
+
+@pytest.fixture
+def without_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests' batches are plain: whoever asks for Spark does so by mistake."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("target_spark_lake.target.start_session", refuse)
+
+
+@pytest.fixture
+def checkpoints_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are cut at each STATE, and each STATE that is staged is written as a checkpoint."""
+    monkeypatch.setattr(checkpointing, "CUT_SECONDS", 0)
+    monkeypatch.setattr(checkpointing, "WRITE_SECONDS", 0)
+    monkeypatch.setattr(checkpointing, "CUTS_A_RUN", 1 << 62)
+    monkeypatch.setattr(checkpointing, "WRITES_A_RUN", 1 << 62)
