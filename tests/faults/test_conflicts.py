@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from faults.faulty import Interrupted, Proxy
 from faults.small_lake import LAYOUT, SmallLake, dead_process
 from servers.s3 import S3
 from singer_spark import object_files
-from singer_spark.errors import StorageError
+from singer_spark.errors import LockedError, StorageError
 
 
 class ConflictError(OSError):
@@ -78,3 +79,27 @@ def test_the_condition_holds_for_an_object_of_any_size(lake: SmallLake) -> None:
     slow = lake.faulty_requests(lambda inner: Interrupted(inner, lambda name, _: name == "pipe_file", meanwhile))
     assert not slow.exchange("state", b"seen", large)
     assert storage.read("state") == b"a later one's"
+
+
+class Refusing(Proxy):
+    """The puts of journals are refused though nothing stands there yet; the first one lands later."""
+
+    landing: Callable[[], Any] | None = None
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        if name == "create" and args[0].startswith(LAYOUT.runs):
+            self.landing = self.landing or call
+            raise FileExistsError(args[0])
+        return call()
+
+
+def test_a_commit_that_is_refused_and_lands_all_the_same_keeps_its_files(tmp_path: Path) -> None:
+    """Nobody's verdict stands there, so the run can't know its own: what it staged stays for the next start."""
+    lake = SmallLake(str(tmp_path), {})
+    lake.sync()
+    slow: list[Refusing] = []
+    with pytest.raises(LockedError):
+        lake.sync(lake.faulty_files(lambda files: slow.append(Refusing(files)) or slow[0]), dead_process())
+    assert slow[0].landing is not None
+    slow[0].landing()
+    lake.check_exact(lake.sync())

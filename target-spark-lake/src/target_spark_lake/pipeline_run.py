@@ -187,6 +187,8 @@ class PipelineRun:
             body = journal.aborted_body(self._facts(), journal.FAILED, error)
             decided_here = journal.decide(self.storage, self.layout, body)
             entry = None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
+            if entry is None and not decided_here:
+                raise StorageError(f"the store says neither that run {self.run_id} is decided nor that it is not")
             if entry is None or entry.phase == ABORTED:
                 clear(self.storage, self.layout.staging(self.run_id), keep=self.checkpoint.offered)
                 if self._claiming:
