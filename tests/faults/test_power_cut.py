@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from faults.small_lake import LAYOUT, SmallLake
+from singer_spark.errors import ProtocolError
+from target.increment import increment, lake_with_two_rows
+from target_spark_lake.staged_stream import staged_files
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
@@ -45,3 +48,19 @@ def test_retired_files_are_gone_for_good_before_the_run_is_marked_as_published(
     gone = max(at for at, (call, path) in enumerate(events) if call == "unlink" and path.startswith(table))
     marked = max(at for at, (call, path) in enumerate(events) if call == "replace" and path.startswith(runs))
     assert ("fsync", table) in events[gone:marked]
+
+
+@pytest.mark.usefixtures("without_jvm", "checkpoints_at_once")
+def test_what_a_checkpoint_names_is_on_the_disk_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = lake_with_two_rows(tmp_path / "lake")
+    lines = lake.announced(increment())[:9]
+    events = recorded(monkeypatch)
+    with pytest.raises(ProtocolError, match="is not JSON"):
+        lake.load_slowly(*lines, b'"broken\n')
+    checkpoint = lake.checkpoint()
+    assert checkpoint is not None
+    files = [tmp_path / "lake" / path for path in staged_files(checkpoint)]
+    assert len(files) == 2
+    written = max(at for at, (call, path) in enumerate(events) if call == "replace" and "checkpoint.json" in path)
+    for path in (*files, *(file.parent for file in files)):
+        assert ("fsync", str(path)) in events[:written]
