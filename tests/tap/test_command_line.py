@@ -1,7 +1,6 @@
-"""The command: what it prints, how it fails, how it stops."""
+"""The command: what it prints, how it fails, what it does when nobody reads it."""
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -148,23 +147,6 @@ def test_the_state_of_a_target_and_settings_of_the_environment(sqlite, monkeypat
     assert [record["id"] for record in run.records("t")] == [2]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_run_without_a_last_state(sqlite, number):
-    tap, _ = sqlite(MANY, slice_rows=5000)
-    with subprocess.Popen(tap.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        output = process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
-        java = children(process.pid)
-        process.send_signal(number)
-        rest, errors = process.communicate(timeout=60)
-
-    assert process.returncode == 128 + number, errors.decode()
-    assert b'"RECORD"' in output
-    assert b'"final":true' not in output + rest
-    assert b"Traceback" not in errors
-    assert java
-    assert gone(java)
-
-
 def test_a_closed_standard_output_is_one_line_and_leaves_no_jvm(sqlite):
     tap, _ = sqlite(MANY, slice_rows=5000)
     with subprocess.Popen(tap.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -179,19 +161,6 @@ def test_a_closed_standard_output_is_one_line_and_leaves_no_jvm(sqlite):
     assert process.returncode == 1
     assert errors.strip().splitlines()[-1].startswith("tap-spark-jdbc: nobody reads standard output")
     assert "Traceback" not in errors
-    assert java
-    assert gone(java)
-
-
-def test_a_killed_tap_leaves_no_jvm(sqlite):
-    tap, _ = sqlite(MANY, slice_rows=5000)
-    with subprocess.Popen(tap.command(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        process.stdout.readline()
-        process.stdout.readline()
-        java = children(process.pid)
-        process.kill()
-        process.communicate(timeout=60)
-
     assert java
     assert gone(java)
 

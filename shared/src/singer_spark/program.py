@@ -47,18 +47,20 @@ def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str
     sys.exit(code)
 
 
-def _run(main: Callable[[], int | None], program: str) -> int | None:
-    code: int | None
+def _run(main: Callable[[], int | None], program: str) -> int | str | None:
+    code: int | str | None
+    output, failed = sys.stdout, False
     try:
         code = main()
-        sys.stdout.flush()
-        return code
+    except SystemExit as left:  # click leaves like this when it meets a closed pipe, and puts a wrapper there
+        sys.stdout, code = output, left.code
     except Exception as error:
-        code = report(_told(error), program)
+        failed, code = True, report(_told(error), program)
     try:
-        sys.stdout.flush()
-    except OSError:
+        output.flush()
+    except OSError as error:
         abandon_stdout()
+        return code if failed else report(_told(error), program)
     return code
 
 
@@ -68,11 +70,10 @@ def _told(error: Exception) -> Exception:
         return error
     # A JVM that is gone explains all that went wrong after.
     told = jvm_failure()
+    if told is None and isinstance(error, BrokenPipeError):
+        told = ResourceError("nobody reads standard output any more; look at why the program behind the pipe ended")
     if told is None and not isinstance(error, SingerSparkError):
-        if isinstance(error, BrokenPipeError):
-            told = ResourceError("nobody reads standard output any more")
-        else:
-            told = shortage(error)
+        told = shortage(error)
     if told is None:
         return error
     told.__cause__ = error

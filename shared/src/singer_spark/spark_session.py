@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark import class_archive
-from singer_spark.errors import ConfigurationError, wants_traceback
+from singer_spark.errors import ConfigurationError, SingerSparkError, wants_traceback
 from singer_spark.java import cache_folder, find_java_home
 from singer_spark.scratch import scratch_folder
+from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import Gateway, end_jvm, start_jvm
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def get_session(options: SparkOptions) -> SparkSession:
         else:
             session = builder.getOrCreate()
     except Exception as error:
-        raise ConfigurationError(f"Spark did not start: {_cause(error)}; look at `spark` in the config") from error
+        raise _not_started(error) from error
     # Set here and not by the builder: PySpark hands the builder's settings to the JVM's command line, for all to see.
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
     for name, value in _hadoop_conf(options).items():
@@ -230,5 +231,6 @@ def _log_configuration(level: str) -> Path:
     return path
 
 
-def _cause(error: Exception) -> str:
-    return " ".join(str(error).split())[:500] or type(error).__name__
+def _not_started(error: Exception) -> SingerSparkError:
+    cause = " ".join(str(error).split())[:500] or type(error).__name__
+    return shortage(error) or ConfigurationError(f"Spark did not start: {cause}; look at `spark` in the config")

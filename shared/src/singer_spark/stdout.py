@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import shutil
 import sys
 from pathlib import Path
@@ -29,6 +30,18 @@ def abandon_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def check_reader() -> None:
+    """Looks, without writing, whether anybody reads the output; nothing where it is no pipe.
+
+    Raises:
+        BrokenPipeError: the reader is gone.
+    """
+    looks = select.poll()
+    looks.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in looks.poll(0)):
+        raise BrokenPipeError
 
 
 def write(data: bytes) -> None:

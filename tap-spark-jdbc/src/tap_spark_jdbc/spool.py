@@ -6,12 +6,13 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from singer_spark import stdout
 from singer_spark.scratch import scratch_folder
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.stream_sql import Point
@@ -21,6 +22,7 @@ FETCH_BYTES = 4_000_000
 FIRST_SLICE_ROWS = 20_000
 FIRST_FETCH_SIZE = 1_000
 CHUNK_BYTES = 1 << 22
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Spool:
                 pending.append(renderers.submit(self._rendered, cut, self._folder / f"slice-{number:06d}"))
                 if len(pending) < 2 * self._n_jobs:
                     continue
-                file = pending.popleft().result()
+                file = _result(pending.popleft())
                 if file is None:
                     return
                 yield file
@@ -117,6 +119,13 @@ class Spool:
         file = SpoolFile(each, path, count_lines(path))
         self._size.learn(file.rows, path.stat().st_size)
         return file
+
+
+def _result(rendering: Future[SpoolFile | None]) -> SpoolFile | None:
+    """Waits for a slice, which may take long, but only as long as somebody waits for its lines."""
+    while not wait([rendering], timeout=LOOK_SECONDS).done:
+        stdout.check_reader()
+    return rendering.result()
 
 
 def count_lines(path: Path) -> int:

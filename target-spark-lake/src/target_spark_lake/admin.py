@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, run_command_line
+from singer_spark.errors import ConfigurationError
+from singer_spark.program import run_program
 from singer_spark.state_store import BucketState
 from singer_spark.storage import Storage
 from target_spark_lake import run_reports
@@ -27,7 +28,7 @@ JSON = dict[str, Any]
 
 def main() -> None:
     """Runs the command and leaves the process."""
-    run_command_line(lambda: command(sys.argv[1:]), PROGRAM)
+    run_program(lambda: command(sys.argv[1:]), PROGRAM, if_stopped="what was begun is finished by the next start")
 
 
 def command(arguments: Sequence[str]) -> int:

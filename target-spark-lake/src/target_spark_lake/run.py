@@ -36,7 +36,7 @@ logger = logging.getLogger("target-spark-lake")
 
 
 class ClosedOutputError(SingerSparkError):
-    """The run is committed, but nobody reads its state any more."""
+    """The run is committed, but its state could not be said."""
 
 
 class LoadRun:
@@ -108,7 +108,7 @@ class LoadRun:
 
         Raises:
             SingerSparkError: the input was not complete after all, or the commit failed.
-            ClosedOutputError: committed, but standard output is closed.
+            ClosedOutputError: committed, but standard output is closed, or its disk is full.
         """
         sinks = self._batches.sinks
         if self._announced and not self._complete:
@@ -180,9 +180,9 @@ class LoadRun:
             return
         try:
             stdout.write(bare_state(self._state))
-        except BrokenPipeError as error:
+        except OSError as error:
             raise ClosedOutputError(
-                "the run is committed and its state is saved, but it could not be printed: standard output is closed"
+                f"the run is committed and its state is saved, but it could not be printed: {error.strerror}"
             ) from error
 
     def _clean(self) -> None:

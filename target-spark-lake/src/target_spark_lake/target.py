@@ -13,13 +13,12 @@ from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
 from singer_spark.errors import ConfigurationError, ProtocolError, redact_logs
-from singer_spark.stdout import abandon_stdout
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
 from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano
 from target_spark_lake.pipeline_run import open_run
-from target_spark_lake.run import ClosedOutputError, LoadRun
+from target_spark_lake.run import LoadRun
 from target_spark_lake.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
 from target_spark_lake.stream_mapping import StreamMapping, wants_mapping
 
@@ -188,6 +187,3 @@ def run() -> int:
         raise ConfigurationError(error.format_message()) from error
     except click.Abort as error:
         raise KeyboardInterrupt from error
-    except ClosedOutputError:
-        abandon_stdout()
-        raise

@@ -1,0 +1,170 @@
+"""Disk and memory that run out, in the programs and their JVMs: one clear line, nothing published, a good next run."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.marked import SECONDS, Marked, said, until
+from end_to_end.pipe import Pipe
+from end_to_end.small_disk import SmallDisk, small_disk
+
+TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
+MEGABYTE = 1 << 20
+LOCAL = {"master": "local[2]"}
+LITTLE = {**LOCAL, "conf": {"spark.driver.memory": "500m"}}  # Spark starts with no less
+PLAIN = {"id": {"type": "integer"}, "v": {"type": "string"}}
+NESTED = {**PLAIN, "tags": {"type": "array", "items": {"type": "string"}}}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk", 3 * MEGABYTE) as made:
+        yield made
+
+
+def line(kind: str, **values: Any) -> bytes:
+    return json.dumps({"type": kind, **values}).encode() + b"\n"
+
+
+def schema(properties: dict[str, Any]) -> bytes:
+    return line("SCHEMA", stream="s", schema={"type": "object", "properties": properties}, key_properties=["id"])
+
+
+def rows(count: int, **more: Any) -> bytes:
+    """Records that no codec makes small."""
+    texts = random.Random(4)
+    made = (line("RECORD", stream="s", record={"id": n, "v": texts.randbytes(100).hex(), **more}) for n in range(count))
+    return b"".join(made)
+
+
+STATE = line("STATE", value={"at": 1})
+
+
+def published(bucket: Path) -> list[str]:
+    """What a reader of the lake, or the next run, would find."""
+    found = (path.relative_to(bucket).as_posix() for path in bucket.rglob("*") if path.is_file())
+    return [path for path in found if path.startswith("raw/") or "/state/" in path]
+
+
+def staged(bucket: Path) -> list[Path]:
+    return [path for path in bucket.glob(".dataspoc/staging/**/*") if path.is_file()]
+
+
+@pytest.mark.parametrize("properties", [PLAIN, NESTED], ids=["arrow", "spark"])
+def test_a_full_bucket_is_one_clear_line_and_with_room_the_next_run_is_good(
+    tmp_path: Path, marked: Marked, disk: SmallDisk, properties: dict[str, Any]
+) -> None:
+    pipe = Pipe(tmp_path / "run", {}, {"bucket": str(disk.path / "lake"), "spark": LOCAL})
+    data = schema(properties) + rows(40_000, **({"tags": ["a"]} if properties is NESTED else {})) + STATE
+    code, output, errors = marked.run([*disk.prefix, *pipe.target_command()], data)
+    assert (code, output) == (1, b""), errors
+    assert "no space left" in said(errors, TARGET)
+    assert marked.alive() == []
+    bucket = disk.seen / "lake"
+    assert published(bucket) == []
+
+    prefix = disk.make_room()
+    code, output, errors = marked.run([*prefix, *pipe.target_command()], schema(PLAIN) + rows(40_000) + STATE)
+    assert (code, output) == (0, b'{"at":1}\n'), errors
+    assert staged(bucket) == []
+    assert list(marked.temporary.iterdir()) == []
+
+
+def test_a_bucket_without_any_room_is_one_clear_line(tmp_path: Path, marked: Marked, disk: SmallDisk) -> None:
+    pipe = Pipe(tmp_path / "run", {}, {"bucket": str(disk.path / "lake")})
+    code, output, errors = marked.run([*disk.fill(), *pipe.target_command()], schema(PLAIN) + rows(10) + STATE)
+    assert (code, output) == (1, b""), errors
+    told = said(errors, TARGET)
+    assert "No space left on device" in told or "File too large" in told
+    code, _, errors = marked.run([*disk.make_room(), *pipe.target_command()], schema(PLAIN) + rows(10) + STATE)
+    assert code == 0, errors
+
+
+def test_a_full_disk_for_temporary_files_of_the_target(tmp_path: Path, disk: SmallDisk) -> None:
+    marked = Marked(tmp_path / "disk")
+    pipe = Pipe(tmp_path / "run", {}, {})
+    data = schema(PLAIN) + rows(40_000) + STATE
+    code, output, errors = marked.run([*disk.prefix, *pipe.target_command()], data)
+    assert (code, output) == (1, b""), errors
+    told = said(errors, TARGET)
+    assert "no space left" in told
+    assert "TMPDIR" in told
+    assert published(pipe.bucket) == []
+    assert list(disk.seen.iterdir()) == []
+    code, _, errors = marked.run([*disk.make_room(), *pipe.target_command()], data)
+    assert code == 0, errors
+
+
+def test_a_full_disk_for_temporary_files_of_the_tap(tmp_path: Path) -> None:
+    """The driver's jar and Spark's own libraries have room, the slices have not."""
+    source = tmp_path / "source.db"
+    with sqlite3.connect(source) as connection:
+        connection.execute("create table t (id integer primary key, v text)")
+        numbers = "with recursive n(i) as (select 1 union all select i + 1 from n limit 50000)"
+        connection.execute(f"insert into t {numbers} select i, hex(randomblob(300)) from n")
+    connection.close()
+    pipe = Pipe(tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{source}", "spark": LOCAL})
+    with small_disk(tmp_path / "disk", 24 * MEGABYTE) as disk:
+        marked = Marked(disk.path)
+        code, output, errors = marked.run([*disk.prefix, *pipe.tap_command()])
+        assert code == 1, errors
+        told = said(errors, TAP)
+        assert "no space left" in told
+        assert "TMPDIR" in told
+        assert b'"final":true' not in output
+        assert marked.alive() == []
+        assert list(disk.seen.iterdir()) == []
+
+
+def test_a_jvm_of_the_tap_that_runs_out_of_memory(tmp_path: Path, marked: Marked) -> None:
+    source = tmp_path / "source.db"
+    with sqlite3.connect(source) as connection:
+        connection.execute("create view wide as select 1 as id, hex(zeroblob(120000000)) as v")
+    connection.close()
+    pipe = Pipe(tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{source}", "spark": LITTLE})
+    code, output, errors = marked.run(pipe.tap_command())
+    assert code == 1, errors
+    assert "Spark's JVM ran out of memory" in (told := said(errors, TAP))
+    assert "spark.driver.memory" in told
+    assert b'"final":true' not in output
+    assert marked.alive() == []
+
+
+def test_a_jvm_of_the_target_that_runs_out_of_memory(tmp_path: Path, marked: Marked) -> None:
+    pipe = Pipe(tmp_path / "run", {}, {"spark": LITTLE})
+    wide = line("RECORD", stream="s", record={"id": 1, "v": "x", "tags": ["x" * 1000] * 150_000})
+    code, output, errors = marked.run(pipe.target_command(), schema(NESTED) + wide + STATE)
+    assert (code, output) == (1, b""), errors
+    assert "Spark's JVM ran out of memory" in (told := said(errors, TARGET))
+    assert "spark.driver.memory" in told
+    assert marked.alive() == []
+    assert published(pipe.bucket) == []
+    code, _, errors = marked.run(pipe.target_command(), schema(PLAIN) + rows(10) + STATE)
+    assert code == 0, errors
+    assert staged(pipe.bucket) == []
+
+
+def test_a_target_that_runs_out_of_memory_itself(tmp_path: Path, marked: Marked) -> None:
+    """By a line that does not come to its end."""
+    pipe = Pipe(tmp_path / "run", {}, {})
+    target = marked.start(pipe.target_command())
+    assert target.stdin is not None
+    target.stdin.write(schema(PLAIN) + rows(10))
+    target.stdin.flush()
+    until(lambda: marked.scratch("spool-*/*.jsonl"), "the first records", target)
+    size = int(Path(f"/proc/{target.pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    limit = size + 60 * MEGABYTE
+    resource.prlimit(target.pid, resource.RLIMIT_AS, (limit, limit))
+    output, errors = target.communicate(b"{" + b" " * (200 * MEGABYTE), timeout=SECONDS)
+    assert (target.returncode, output) == (1, b""), errors.decode()
+    assert "out of memory" in said(errors.decode(), TARGET)
+    assert published(pipe.bucket) == []
