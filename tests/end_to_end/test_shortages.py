@@ -112,7 +112,7 @@ def test_a_full_disk_for_temporary_files_of_the_tap(tmp_path: Path) -> None:
         numbers = "with recursive n(i) as (select 1 union all select i + 1 from n limit 50000)"
         connection.execute(f"insert into t {numbers} select i, hex(randomblob(300)) from n")
     connection.close()
-    pipe = Pipe(tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{source}", "spark": LOCAL})
+    pipe = Pipe(tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{source}", "slice_rows": 50_000, "spark": LOCAL})
     with small_disk(tmp_path / "disk", 24 * MEGABYTE) as disk:
         marked = Marked(disk.path)
         code, output, errors = marked.run([*disk.prefix, *pipe.tap_command()])

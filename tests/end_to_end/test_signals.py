@@ -191,6 +191,7 @@ def test_kill_9_of_both_in_the_middle_of_jobs_leaves_no_jvm_and_the_next_start_c
     target.stdin.flush()
     until(lambda: marked.scratch("spool-*/slice-*/**/part-*"), "the first slice", tap)
     until(lambda: staged(pipe), "a staged file", target)
+    assert len(marked.scratch("blockmgr-*")) == 2  # what Spark itself writes is there, too
     for process in (tap, target):
         process.kill()
         process.communicate()

@@ -72,7 +72,7 @@ def test_kills_at_chosen_lines_and_steps_lose_and_repeat_nothing(
     rounds.shop.move_on(20)
     rounds.chain([step("after exchange checkpoint.json 2"), step("after move orders/")], changes=True)
     rounds.shop.move_on(20)
-    rounds.chain([step("before delete raw/"), at(0.5, TARGET_9), step("before exchange state.json")])
+    rounds.chain([step("before exchange state.json"), step("before delete raw/"), at(0.5, TARGET_9)], changes=True)
     assert rounds.kills == 12
     assert rounds.looks > 12
 

@@ -66,14 +66,20 @@ def test_what_only_looks_like_a_scratch_folder_stays(tmp_path: Path) -> None:
     assert (lake / "owner.lock").exists()
 
 
-def test_starts_at_once_never_take_each_others_folder(tmp_path: Path) -> None:
-    """Each start looks at folders that others are just making."""
-    processes = [holder(tmp_path) for _ in range(12)]
-    assert all((folder / "spool" / "lines").exists() for _, folder in processes)
-    for process, _ in processes:
-        process.communicate("\n")
-        assert process.returncode == 0
-    assert list(tmp_path.iterdir()) == []
+def test_a_start_never_takes_a_folder_that_another_one_is_just_making(tmp_path: Path) -> None:
+    """One process looks for abandoned folders without a pause, another one makes folders."""
+    looks = "while True: scratch._remove_abandoned(place)"
+    makes = "for _ in range(3000): assert scratch._make(place).is_dir()"
+    code = "import pathlib, sys\nfrom singer_spark import scratch\nplace = pathlib.Path(sys.argv[1])\n"
+    with subprocess.Popen([sys.executable, "-c", code + looks, str(tmp_path)]) as looking:
+        made = subprocess.run(
+            ["bash", "-c", 'ulimit -n 10000; exec "$@"', "bash", sys.executable, "-c", code + makes, str(tmp_path)],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        looking.kill()
+    assert made.returncode == 0, made.stderr
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-OUT_OF_MEMORY = 3  # what a JVM exits with under -XX:+ExitOnOutOfMemoryError
+OUT_OF_MEMORY = (3, 52)  # what a JVM exits with under -XX:+ExitOnOutOfMemoryError, and what Spark does by itself
 LOOK_SECONDS = 0.02
 # A dying JVM's connections break a moment before it is gone.
 SECONDS_TO_BE_GONE = 0.5
@@ -130,15 +130,16 @@ def jvm_failure() -> ResourceError | None:
         code = process.wait(SECONDS_TO_BE_GONE)
     except subprocess.TimeoutExpired:
         return None
-    way_out = {
-        OUT_OF_MEMORY: "give it more: spark.driver.memory in `spark.conf`",
-        -signal.SIGKILL: "it was killed by hand, or the machine has too little memory for spark.driver.memory",
-    }.get(code, "run it again")
+    way_out = "run it again"
+    if code in OUT_OF_MEMORY:
+        way_out = "give it more: spark.driver.memory in `spark.conf`"
+    elif code == -signal.SIGKILL:
+        way_out = "it was killed by hand, or the machine has too little memory for spark.driver.memory"
     return ResourceError(f"Spark's JVM {_ending(code)} in the middle of the run; {way_out}")
 
 
 def _ending(code: int) -> str:
-    if code == OUT_OF_MEMORY:
+    if code in OUT_OF_MEMORY:
         return "ran out of memory"
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 

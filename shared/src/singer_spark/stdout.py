@@ -38,8 +38,12 @@ def check_reader() -> None:
     Raises:
         BrokenPipeError: the reader is gone.
     """
+    try:
+        output = sys.stdout.fileno()
+    except (io.UnsupportedOperation, AttributeError):
+        return
     looks = select.poll()
-    looks.register(sys.stdout.fileno(), 0)
+    looks.register(output, 0)
     if any(event & select.POLLERR for _, event in looks.poll(0)):
         raise BrokenPipeError
 

@@ -55,7 +55,8 @@ def take_over(
         seen = storage.read(path)
         staged = {file.path: file.size for file in storage.list(layout.pipeline_staging)}
         kept = None if seen is None else _continuable(seen, layout, staged, saved, last)
-        void = kept is None and (seen is not None or bool(dead))
+        # Also where nothing stands: a run that still lives could begin to name what is removed here.
+        void = kept is None and (seen is not None or bool(dead or staged))
         if kept is not None:
             kept = replace(kept, target={**kept.target, SIGNATURE: run_id})
         elif not void:
