@@ -132,6 +132,26 @@ def test_what_a_late_checkpoint_names_and_is_gone_is_not_taken_over(lake: Resumi
     sleeper._lock.stop()
 
 
+def test_nothing_that_is_being_removed_can_be_offered(lake: ResumingLake) -> None:
+    """The run was forced out long ago, no lock tells of it any more, and it goes on staging."""
+    living, staged = with_one_part(lake, offered=False)
+    opened(lake, force=True).leave()
+    lake.stage_part(living, staged, 2 * STEP, 1)
+    offered: list[bool] = []
+
+    def removes(name: str, args: tuple[object, ...]) -> bool:
+        return name == "delete_all" and args[0] == LAYOUT.staging(living.run_id)
+
+    storage = lake.faulty_files(
+        lambda files: Interrupted(files, removes, lambda: offered.append(offer(living, staged, 2 * STEP)))
+    )
+    run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS)
+    assert offered == [False]
+    living.fail(RuntimeError("forced out"))
+    commit(lake, run, begun(run, None))
+    lake.check_exact(2 * STEP)
+
+
 def test_a_sleeper_that_gives_up_leaves_the_files_that_its_successor_took_over(lake: ResumingLake) -> None:
     sleeper, staged = with_one_part(lake, offered=True)
     lake.stage_part(sleeper, staged, 2 * STEP, 1)
