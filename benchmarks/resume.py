@@ -46,7 +46,8 @@ def pipe_of(source: Source) -> Pipe:
 
 
 def run(pipe: Pipe, **options: Any) -> Ended:
-    return LivePipe(pipe, "--state", str(pipe.state_path), **options).wait()
+    with LivePipe(pipe, "--state", str(pipe.state_path), **options) as live:
+        return live.wait()
 
 
 def measure(source: Source, percent: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from end_to_end.pipe import TIMEOUT_SECONDS, Outcome, Pipe
 from end_to_end.relay import Moment, Relay, SentState
@@ -64,7 +64,7 @@ class Ended:
 
 
 class LivePipe:
-    """A run that has begun. `wait` for its end before anything is asked about it."""
+    """A run that has begun, as a block; what still lives at the end of the block is killed."""
 
     def __init__(
         self,
@@ -96,6 +96,17 @@ class LivePipe:
         assert self.tap.stdout is not None and self.target.stdin is not None
         self.relay = Relay(self.tap.stdout, self.target.stdin, moment, self.strike)
         self.relay.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.tap.wait()
+        self.target.wait()
+        self.relay.join()
 
     def strike(self) -> bool:
         """Kills the victims, those that live; says whether the tap was one of them."""

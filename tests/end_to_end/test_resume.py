@@ -51,16 +51,15 @@ def pipe_of(connection: psycopg.Connection[Any], folder: Path, *tables: str) -> 
     return Pipe(folder, tap)
 
 
-def run(pipe: Pipe, *flags: str) -> Ended:
-    return LivePipe(pipe, "--state", str(pipe.state_path), *flags).wait()
+def run(pipe: Pipe, *flags: str, **options: Any) -> Ended:
+    with LivePipe(pipe, "--state", str(pipe.state_path), *flags, **options) as live:
+        return live.wait()
 
 
 def run_to(records: int, pipe: Pipe, *flags: str) -> Ended:
     """Kills the tap after so many records, and sees that nothing of the run is to be seen."""
     visible = files_of(pipe)
-    ended = LivePipe(
-        pipe, "--state", str(pipe.state_path), *flags, moment=Moment(records=records), victims=(Victim(TAP),)
-    ).wait()
+    ended = run(pipe, *flags, moment=Moment(records=records), victims=(Victim(TAP),))
     assert ended.codes == (-signal.SIGKILL, 1), ended.outcome
     assert ended.sent.total() == records
     assert "the tap died" in ended.outcome.target_errors

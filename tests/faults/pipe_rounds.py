@@ -128,17 +128,17 @@ class Rounds:
         moment = None
         if kill.records is not None:
             moment = Moment(records=1 + int(kill.records * self._expected()), inside_line=kill.inside_line)
-        live = LivePipe(
+        with LivePipe(
             self.pipe,
             *("--state", f"{self.reader.bucket}/.dataspoc/state/{self.reader.pipeline}/state.json"),
             moment=moment,
             victims=kill.victims,
             target=killed_target.command(self.pipe.target_command()[1:]) if kill.is_of_target else None,
             environment=environment,
-        )
-        if kill.clock is not None:
-            live.strike_after(kill.clock * self._usual_seconds)
-        return live.wait()
+        ) as live:
+            if kill.clock is not None:
+                live.strike_after(kill.clock * self._usual_seconds)
+            return live.wait()
 
     def _expected(self) -> int:
         """Records that a run which starts now has to send, about."""

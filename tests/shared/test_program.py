@@ -182,8 +182,8 @@ def test_standard_error_that_takes_nothing_stops_no_run(full: bool) -> None:
     ],
 )
 def test_a_shortage_is_one_clear_line(body: str, says: str) -> None:
-    process = start("say('begun'); " + body)
-    output, errors = process.communicate(timeout=SECONDS)
+    process = start("say('begun'); sys.stdin.readline(); " + body)
+    output, errors = process.communicate("\n", timeout=SECONDS)
     (line,) = errors.splitlines()
     assert (process.returncode, output) == (1, "")
     assert line.startswith("tap-x: ")

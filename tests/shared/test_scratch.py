@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HOLDS = """
 import sys
+import tempfile
 from pathlib import Path
 from singer_spark.scratch import scratch_folder
 folder = scratch_folder()
@@ -66,20 +68,35 @@ def test_what_only_looks_like_a_scratch_folder_stays(tmp_path: Path) -> None:
     assert (lake / "owner.lock").exists()
 
 
-def test_a_start_never_takes_a_folder_that_another_one_is_just_making(tmp_path: Path) -> None:
-    """One process looks for abandoned folders without a pause, another one makes folders."""
-    looks = "while True: scratch._remove_abandoned(place)"
-    makes = "for _ in range(3000): assert scratch._make(place).is_dir()"
-    code = "import pathlib, sys\nfrom singer_spark import scratch\nplace = pathlib.Path(sys.argv[1])\n"
-    with subprocess.Popen([sys.executable, "-c", code + looks, str(tmp_path)]) as looking:
-        made = subprocess.run(
-            ["bash", "-c", 'ulimit -n 10000; exec "$@"', "bash", sys.executable, "-c", code + makes, str(tmp_path)],
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        looking.kill()
-    assert made.returncode == 0, made.stderr
+PLACE = """
+import pathlib, shutil, sys
+from singer_spark import scratch
+place = pathlib.Path(sys.argv[1])
+"""
+LOOKS = f"""{PLACE}
+while True:
+    scratch._remove_abandoned(place)
+"""
+MAKES = f"""{PLACE}
+for _ in range(900):
+    folder = scratch._make(place)
+    assert folder.is_dir()
+    shutil.rmtree(folder)
+"""
+
+
+def test_a_start_never_takes_a_folder_that_another_one_is_just_making() -> None:
+    """Two processes look for abandoned folders without a pause, others make thousands."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as place:
+        looking = [subprocess.Popen([sys.executable, "-c", LOOKS, place]) for _ in range(2)]
+        try:
+            for _ in range(5):
+                subprocess.run([sys.executable, "-c", MAKES, place], check=True)
+        finally:
+            for process in looking:
+                process.kill()
+                process.wait()
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
