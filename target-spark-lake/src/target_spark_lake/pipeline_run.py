@@ -34,6 +34,7 @@ from target_spark_lake.table_record import check_owner, claim, read_record, rele
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from singer_spark.files import FileInfo
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.changes import Commit, StreamReport
@@ -133,7 +134,11 @@ class PipelineRun:
 
     def table_files(self, table: str) -> tuple[str, ...]:
         """All data files of a table, for `TableChange.retire` of an overwrite."""
-        return tuple(file.path for file in self.storage.list(table) if is_data_file(table, file.path))
+        return tuple(file.path for file in self.data_files(table))
+
+    def data_files(self, table: str) -> tuple[FileInfo, ...]:
+        """All data files of a table: what every reader of its folder finds."""
+        return tuple(file for file in self.storage.list(table) if is_data_file(table, file.path))
 
     def commit(self, commit: Commit) -> Mapping[str, StreamReport]:
         """Makes the run happen: journal, publish, state; gives up the lock.
@@ -151,8 +156,20 @@ class PipelineRun:
                 f"run {self.run_id} is committed, but not all of it is published yet: the next run, or `spark-lake "
                 f"recover`, finishes it ({error})"
             ) from error
+        self._remember(commit, published)
         self._end(published)
         return journal.stream_reports(commit)
+
+    def _remember(self, commit: Commit, entry: RunEntry) -> None:
+        """Keeps what was learned of the tables' files; without it the next merge only looks longer."""
+        final = {file.staged: file.final for file in journal.Plan.of(entry).publish}
+        try:
+            for change in commit.changes:
+                if change.index is not None:
+                    path = self.layout.table_index(change.table)
+                    self.storage.replace(path, change.index.renamed(final).to_bytes())
+        except StorageError as failure:
+            logger.warning("The index of a table was not written, the next merge makes it anew: %s", failure)
 
     def _decide(self, commit: Commit) -> RunEntry:
         """Everything up to and with the commit point."""
