@@ -1,4 +1,4 @@
-"""Merges against a plain dict: many keys at once, over several runs, in whatever order rows, deletes and versions come."""
+"""Merges against a plain dict: many keys, over several runs, in whatever order rows, deletes and versions come."""
 
 from __future__ import annotations
 
