@@ -39,6 +39,7 @@ class MergeRules:
     Attributes:
         keys: The key's columns.
         cursor: Columns that tell the newest row, the first one first.
+        numbers: Those of them that hold numbers as text.
         versions: Whether versions count, before the cursor.
         deletes: Whether rows of the run may say that they are deleted.
         hard_delete: Deleted rows are removed; else they are marked.
@@ -49,6 +50,7 @@ class MergeRules:
 
     keys: tuple[str, ...]
     cursor: tuple[str, ...]
+    numbers: frozenset[str]
     versions: bool
     deletes: bool
     hard_delete: bool
@@ -113,7 +115,7 @@ def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:
     def step(rows: DataFrame) -> DataFrame:
         return rows.select(
             *(column(name).alias(alias) for name, alias in zip(rules.keys, _key_names(rules), strict=True)),
-            *(column(name).alias(alias) for name, alias in zip(rules.cursor, _cursor_names(rules), strict=True)),
+            *(_age(name, rules).alias(alias) for name, alias in zip(rules.cursor, _cursor_names(rules), strict=True)),
             (F.col(TABLE_VERSION) if rules.versions else F.lit(None).cast("bigint")).alias("version"),
             (_below(rules) if rules.activated is not None else F.lit(False)).alias("below"),
             (has_mark if of_run else F.lit(False)).alias("is_delete"),
@@ -186,6 +188,11 @@ def _judge(rules: MergeRules) -> Step:
         return rows.select(PLACE, verdict.alias(VERDICT)).where(F.col(VERDICT).isNotNull())
 
     return step
+
+
+def _age(name: str, rules: MergeRules) -> Column:
+    # As texts 9 is greater than 10. A number with more digits than this fails aloud.
+    return column(name).cast("decimal(38,18)") if name in rules.numbers else column(name)
 
 
 def _below(rules: MergeRules) -> Column:

@@ -26,7 +26,7 @@ from target_spark_lake import journal
 from target_spark_lake.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.layout import is_data_file
 from target_spark_lake.lock import take_lock
-from target_spark_lake.publish import publish, verify_staged
+from target_spark_lake.publish import publish, remember_tables, verify_staged
 from target_spark_lake.recovery import recover
 from target_spark_lake.start_check import check_resumed, check_start
 from target_spark_lake.table_record import check_owner, claim, read_record, release_claims
@@ -156,20 +156,9 @@ class PipelineRun:
                 f"run {self.run_id} is committed, but not all of it is published yet: the next run, or `spark-lake "
                 f"recover`, finishes it ({error})"
             ) from error
-        self._remember(commit, published)
+        remember_tables(self.storage, self.layout, commit, published)
         self._end(published)
         return journal.stream_reports(commit)
-
-    def _remember(self, commit: Commit, entry: RunEntry) -> None:
-        """Keeps what was learned of the tables' files; without it the next merge only looks longer."""
-        final = {file.staged: file.final for file in journal.Plan.of(entry).publish}
-        try:
-            for change in commit.changes:
-                if change.index is not None:
-                    path = self.layout.table_index(change.table)
-                    self.storage.replace(path, change.index.renamed(final).to_bytes())
-        except StorageError as failure:
-            logger.warning("The index of a table was not written, the next merge makes it anew: %s", failure)
 
     def _decide(self, commit: Commit) -> RunEntry:
         """Everything up to and with the commit point."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import RecordError
+from singer_spark.schema_mapping import json_types
+from singer_spark.sql_type import annotated_type
 from target_spark_lake.contest import MergeRules
 from target_spark_lake.file_statistics import FileStatistics
 from target_spark_lake.parquet_files import open_parquet
@@ -92,6 +94,7 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
     return MergeRules(
         keys=schema.key_properties,
         cursor=schema.cursor,
+        numbers=frozenset(name for name in schema.cursor if _is_number_as_text(schema.schema["properties"][name])),
         # A tap that has no versions must be able to change rows that came with one.
         versions=load.activated is not None or not all(each.all_null(TABLE_VERSION) for each in staged),
         deletes=not all(each.all_null(DELETED_AT) for each in staged),
@@ -100,6 +103,11 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
         whole=not one_row_a_key,
         stale=schema.load_method == OVERWRITE_DELETE_STALE and load.sends_all,
     )
+
+
+def _is_number_as_text(property_schema: dict[str, Any]) -> bool:
+    sql = annotated_type(property_schema)
+    return sql is not None and sql.name == "DECIMAL" and json_types(property_schema) == {"string"}
 
 
 def _may_be_outdated(file: FileStatistics, rules: MergeRules) -> bool:
