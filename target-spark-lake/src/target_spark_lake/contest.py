@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -131,11 +131,8 @@ def _taking_part(of_run: DataFrame, rules: MergeRules) -> Step:
     keys = _key_names(rules)
 
     def step(rows: DataFrame) -> DataFrame:
-        if rules.stale:
+        if rules.stale or rules.whole:
             return rows
-        if rules.whole:
-            # Rows without a key, from before the table had one, are no versions of each other.
-            return rows.where(reduce(and_, (F.col(key).isNotNull() for key in keys)))
         sent = of_run.select(*keys)
         if rules.activated is None:
             return rows.join(sent, keys, "left_semi").select(*rows.columns)
@@ -168,7 +165,9 @@ def _judge(rules: MergeRules) -> Step:
     age = ["version", *_cursor_names(rules), PLACE]
     best = F.max(F.struct(*age, "is_delete")).over(same_key)
     place, is_delete, below = F.col(PLACE), F.col("is_delete"), F.col("below")
-    wins = place == F.col(f"best.{PLACE}")
+    # Rows without a key, from before the table had one, are no versions of each other.
+    keyless = reduce(or_, (F.col(key).isNull() for key in _key_names(rules)))
+    wins = keyless | (place == F.col(f"best.{PLACE}"))
     removed = (is_delete | below) if rules.hard_delete else F.lit(False)
     if rules.stale:
         removed = removed | (F.col("last") < 0)

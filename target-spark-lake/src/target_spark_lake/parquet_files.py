@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from singer_spark.errors import SingerSparkError, StorageError
@@ -23,7 +24,13 @@ def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
     import fsspec
 
     try:
-        with fsspec.open(f"{storage.url}/{path}", "rb", **storage.options) as file:
+        if storage.local:
+            # As it stands: to fsspec a path may look like a pattern.
+            with Path(storage.url, path).open("rb") as file:
+                yield file
+            return
+        files, place = fsspec.core.url_to_fs(f"{storage.url}/{path}", **storage.options)
+        with files.open(place, "rb") as file:
             yield file
     except SingerSparkError:
         raise

@@ -89,7 +89,7 @@ def staged_statistics(
 def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
     schema, record, staged = load.schema, load.record, tuple(staged)
     one_row_a_key = record is not None and (
-        record.load_method in MERGING_LOAD_METHODS and record.key_properties == schema.key_properties
+        record.load_method in MERGING_LOAD_METHODS and set(record.key_properties) == set(schema.key_properties)
     )
     return MergeRules(
         keys=schema.key_properties,
