@@ -82,10 +82,9 @@ def test_an_overwrite_by_a_delta_is_refused_before_anything_changes(lake: Lake) 
     assert lake.files() == before
 
 
-@pytest.mark.parametrize("method", ["upsert", "append-dedup", "overwrite-delete-stale", "sideways"])
-def test_a_load_method_that_is_not_there_is_refused_by_name(lake: Lake, method: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"stream s: load_method '{method}'"):
-        lake.load(schema("s", ID, **{"x-load-method": method}), record("s", id=1))
+def test_a_load_method_that_is_not_there_is_refused_by_name(lake: Lake) -> None:
+    with pytest.raises(ConfigurationError, match="stream s: load_method 'sideways' is unknown"):
+        lake.load(schema("s", ID, **{"x-load-method": "sideways"}), record("s", id=1))
     assert lake.files() == []
 
 

@@ -194,7 +194,8 @@ def suspects(spark, folder, stream: dict, lines: list[bytes]) -> list[bytes]:
     plan = BatchPlan(columns, check_of(stream["schema"], stream["key_properties"]), None, "zstd")
     folder = path.with_suffix(f".{len(list(folder.iterdir()))}")
     write_suspects(spark, path.as_uri(), folder.as_uri(), plan)
-    return [line for part in sorted(folder.glob("part-*")) for line in part.read_bytes().splitlines(keepends=True)]
+    texts = [text for part in sorted(folder.glob("part-*")) for text in part.read_bytes().splitlines(keepends=True)]
+    return [text.partition(b"\t")[2] for text in texts]
 
 
 def verdict(stream: dict, line: bytes) -> bytes:

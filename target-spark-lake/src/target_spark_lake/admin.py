@@ -16,6 +16,7 @@ from target_spark_lake import run_reports
 from target_spark_lake.layout import Layout
 from target_spark_lake.recovery import free
 from target_spark_lake.settings import TargetSettings
+from target_spark_lake.snapshot_view import ENGINES, snapshot_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,9 @@ def command(arguments: Sequence[str]) -> int:
             _show(run_reports.state_now(storage, layout, store), _state_table, as_json=chosen.json)
         case "state history":
             _show(run_reports.state_history(storage, layout), _history_table, as_json=chosen.json)
+        case "view":
+            sql = snapshot_view(storage, layout, settings, chosen.stream, chosen.engine)
+            print(json.dumps({"sql": sql}) if chosen.json else sql)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
@@ -82,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     state = commands.add_parser("state", help="the pipeline's saved state").add_subparsers(required=True)
     add(state, "show", "the state that the next run starts from", "state show")
     add(state, "history", "each state with the run that saved it, newest first", "state history")
+    view = add(commands, "view", "SQL for the latest row of each key of a table that keeps every version")
+    view.add_argument("stream", help="name of the stream")
+    view.add_argument("--engine", choices=ENGINES, required=True, help="whose SQL")
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")

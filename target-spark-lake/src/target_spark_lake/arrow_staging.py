@@ -15,13 +15,13 @@ import pyarrow.json
 import pyarrow.parquet
 
 from target_spark_lake.bulk_check import BLOCK_BYTES
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.staging import table_columns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
     from target_spark_lake.bulk_check import BulkCheck
     from target_spark_lake.staging import BatchPlan, BatchTimes
@@ -63,7 +63,7 @@ def _write(lines: Path, destination: Path, plan: BatchPlan, check: BulkCheck) ->
     """Gives the number of rows written; -1 where one may be wrong."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema = to_arrow_schema(table_columns(plan.columns, metadata=plan.times is not None), timestamp_utc=True)
+    schema = to_arrow_schema(_staged_columns(plan), timestamp_utc=True)
     options = pa.json.ParseOptions(explicit_schema=check.message(), unexpected_field_behavior="ignore")
     waiting: list[pa.RecordBatch] = []
     written = 0
@@ -94,10 +94,18 @@ def _columns(block: pa.RecordBatch, plan: BatchPlan) -> list[pa.Array]:
     record = block.column("record")
     fields = {field.name: _lake_column(record.field(field.name), field.dataType) for field in plan.columns.fields}
     own = [column for name, column in fields.items() if name not in METADATA_COLUMNS]
-    if plan.times is None:
-        return own
-    metadata = _metadata(block, plan.times, fields.get(DELETED_AT))
-    return own + [metadata[name] for name in METADATA_COLUMNS]
+    deleted = fields.get(DELETED_AT)
+    metadata = {
+        DELETED_AT: pa.nulls(block.num_rows, INSTANT) if deleted is None else deleted,
+        TABLE_VERSION: block.column("version"),
+    }
+    if plan.times is not None:
+        metadata |= _of_the_batch(block, plan.times)
+    return own + [metadata[name] for name in plan.metadata]
+
+
+def _staged_columns(plan: BatchPlan) -> StructType:
+    return table_columns(plan.columns, metadata=plan.times is not None, merging=plan.merging)
 
 
 def _lake_column(column: pa.Array, data_type: DataType) -> pa.Array:
@@ -105,7 +113,7 @@ def _lake_column(column: pa.Array, data_type: DataType) -> pa.Array:
     return column if lake is None else pc.cast(column, lake)
 
 
-def _metadata(block: pa.RecordBatch, times: BatchTimes, deleted: pa.Array | None) -> dict[str, pa.Array]:
+def _of_the_batch(block: pa.RecordBatch, times: BatchTimes) -> dict[str, pa.Array]:
     def always(value: object, kind: pa.DataType) -> pa.Array:
         return pa.repeat(pa.scalar(value, kind), block.num_rows)
 
@@ -113,8 +121,6 @@ def _metadata(block: pa.RecordBatch, times: BatchTimes, deleted: pa.Array | None
         "_sdc_extracted_at": pc.cast(block.column("time_extracted"), INSTANT),
         "_sdc_received_at": always(times.received.astimezone(UTC), INSTANT),
         "_sdc_batched_at": always(times.batched.astimezone(UTC), INSTANT),
-        DELETED_AT: pa.nulls(block.num_rows, INSTANT) if deleted is None else deleted,
         "_sdc_sequence": always(int(times.received.timestamp() * 1000), pa.int64()),
-        "_sdc_table_version": block.column("version"),
         "_sdc_sync_started_at": always(times.sync_started, pa.int64()),
     }

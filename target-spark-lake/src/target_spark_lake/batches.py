@@ -77,11 +77,7 @@ class Batches:
             adopted = self.adopted.get(schema.stream)
             self.sinks[schema.stream] = StreamSink(schema, table, adopted=adopted, size=adopted.size if adopted else 0)
         elif sink.schema != schema:
-            if sink.schema.load_method != schema.load_method:
-                raise ProtocolError(
-                    f"stream {schema.stream}: a second SCHEMA changes the load method from {sink.schema.load_method} "
-                    f"to {schema.load_method} within one run"
-                )
+            schema.check_follows(sink.schema)
             self._close(sink)
             sink.schema, sink.columns = schema, None
 
@@ -123,10 +119,16 @@ class Batches:
                 sink.add_columns(sink.adopted.columns)
         columns = table_columns(sink.columns, metadata=self._settings.add_record_metadata)
         sink.add_columns({field.name: field.dataType.simpleString() for field in columns.fields})
+        sink.types.update((field.name, field.dataType) for field in columns.fields)
         sink.check = check_of(schema.schema, schema.key_properties)
         validate = self._settings.validate_records
         sink.validator = RecordValidator(
-            schema.stream, schema.schema, schema.key_properties, sink.columns, validate=validate
+            schema.stream,
+            schema.schema,
+            schema.key_properties,
+            sink.columns,
+            validate=validate,
+            keys_have_values=schema.merges,
         )
 
     def are_full(self) -> bool:
@@ -181,6 +183,6 @@ class Batches:
         if self._settings.add_record_metadata:
             started = int(self._run.started_at.timestamp() * 1000)
             times = BatchTimes(batch.received, batch.batched or batch.received, started)
-        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression)
+        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression, sink.schema.merges)
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
         sink.staging.append(self._pool.submit(BatchJob(sink.schema.stream, batch, plan, sink.validator, folder)))

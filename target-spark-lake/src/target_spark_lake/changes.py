@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from target_spark_lake.table_index import TableIndex
     from target_spark_lake.table_record import TableRecord
 
 
@@ -20,12 +21,15 @@ class StagedFile:
         rows: Rows in it.
         bytes: Its size.
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
+        positioned: Its rows do not lie in their order, and say their position (`record_metadata.POSITION`), which no
+            reader may see.
     """
 
     path: str
     rows: int
     bytes: int
     partition: str = ""
+    positioned: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class TableChange:
         record: Owner and columns of the table after this run; None leaves the record as it is.
         extension: End of the final names, `zstd.parquet`.
         rejected: Records of the stream that were quarantined.
+        records: Records of the run that the change stands for; None: as many as the staged files have rows.
+        index: What the next merge is spared to look up; None where nothing is known.
     """
 
     stream: str
@@ -59,11 +65,13 @@ class TableChange:
     record: TableRecord | None = None
     extension: str = "zstd.parquet"
     rejected: int = 0
+    records: int | None = None
+    index: TableIndex | None = None
 
 
 @dataclass(frozen=True)
 class StreamReport:
-    """What one run did to one stream: rows and files published, their bytes, records rejected."""
+    """What one run did to one stream: records taken in, files published, their bytes, records rejected."""
 
     records: int = 0
     files: int = 0
@@ -73,7 +81,7 @@ class StreamReport:
     def plus(self, change: TableChange) -> StreamReport:
         """The report with one more table of the stream counted in."""
         return StreamReport(
-            self.records + sum(file.rows for file in change.staged),
+            self.records + (change.records if change.records is not None else sum(file.rows for file in change.staged)),
             self.files + len(change.staged),
             self.bytes + sum(file.bytes for file in change.staged),
             self.rejected + change.rejected,

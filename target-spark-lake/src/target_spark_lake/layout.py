@@ -38,6 +38,10 @@ class Layout:
         """The object that holds a table's owner and columns."""
         return f"{LAKE_FOLDER}/tables/{table}.json"
 
+    def table_index(self, table: str) -> str:
+        """The object that spares a merge to look into the files of a table."""
+        return f"{LAKE_FOLDER}/indexes/{table}.json"
+
     @property
     def state(self) -> str:
         """The published state."""

@@ -26,7 +26,7 @@ from target_spark_lake import journal
 from target_spark_lake.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.layout import is_data_file
 from target_spark_lake.lock import take_lock
-from target_spark_lake.publish import publish, verify_staged
+from target_spark_lake.publish import publish, remember_tables, verify_staged
 from target_spark_lake.recovery import recover
 from target_spark_lake.start_check import check_resumed, check_start
 from target_spark_lake.table_record import check_owner, claim, read_record, release_claims
@@ -34,6 +34,7 @@ from target_spark_lake.table_record import check_owner, claim, read_record, rele
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from singer_spark.files import FileInfo
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.changes import Commit, StreamReport
@@ -133,7 +134,11 @@ class PipelineRun:
 
     def table_files(self, table: str) -> tuple[str, ...]:
         """All data files of a table, for `TableChange.retire` of an overwrite."""
-        return tuple(file.path for file in self.storage.list(table) if is_data_file(table, file.path))
+        return tuple(file.path for file in self.data_files(table))
+
+    def data_files(self, table: str) -> tuple[FileInfo, ...]:
+        """All data files of a table: what every reader of its folder finds."""
+        return tuple(file for file in self.storage.list(table) if is_data_file(table, file.path))
 
     def commit(self, commit: Commit) -> Mapping[str, StreamReport]:
         """Makes the run happen: journal, publish, state; gives up the lock.
@@ -151,6 +156,7 @@ class PipelineRun:
                 f"run {self.run_id} is committed, but not all of it is published yet: the next run, or `spark-lake "
                 f"recover`, finishes it ({error})"
             ) from error
+        remember_tables(self.storage, self.layout, commit, published)
         self._end(published)
         return journal.stream_reports(commit)
 

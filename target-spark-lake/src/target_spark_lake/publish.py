@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from singer_spark.run_log import RunEntry
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
-    from target_spark_lake.changes import StagedFile
+    from target_spark_lake.changes import Commit, StagedFile
     from target_spark_lake.layout import Layout
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,17 @@ def publish(
     if not written:
         raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
     return mark_published(storage, layout, entry)
+
+
+def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: RunEntry) -> None:
+    """Keeps what a published run learned of its tables' files; without it the next merge only looks longer."""
+    final = {file.staged: file.final for file in Plan.of(entry).publish}
+    try:
+        for change in commit.changes:
+            if change.index is not None:
+                storage.replace(layout.table_index(change.table), change.index.renamed(final).to_bytes())
+    except StorageError as failure:
+        logger.warning("The index of a table was not written, the next merge makes it anew: %s", failure)
 
 
 def remove_late_copies(storage: Storage, entry: RunEntry) -> None:

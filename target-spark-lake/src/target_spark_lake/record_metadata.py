@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 DELETED_AT = "_sdc_deleted_at"
+TABLE_VERSION = "_sdc_table_version"
 # Column name to Spark type, in the table's order; of these only DELETED_AT may come with a record.
 METADATA_COLUMNS = {
     "_sdc_extracted_at": "timestamp",
@@ -10,6 +11,22 @@ METADATA_COLUMNS = {
     "_sdc_batched_at": "timestamp",
     DELETED_AT: "timestamp",
     "_sdc_sequence": "bigint",
-    "_sdc_table_version": "bigint",
+    TABLE_VERSION: "bigint",
     "_sdc_sync_started_at": "bigint",
 }
+# What a merge decides by: its staged rows have these even where the user wants no metadata columns.
+CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
+# Of staged rows alone, where a file does not hold them in their order: the row's number in its batch.
+POSITION = "_spark_lake_position"
+
+
+def metadata_columns(*, metadata: bool, merging: bool) -> tuple[str, ...]:
+    """The metadata columns of staged rows, in their order.
+
+    Args:
+        metadata: Whether the user wants them.
+        merging: Whether the rows are for a merge.
+    """
+    if metadata:
+        return tuple(METADATA_COLUMNS)
+    return CONTROL_COLUMNS if merging else ()

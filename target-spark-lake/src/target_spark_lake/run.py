@@ -20,16 +20,17 @@ from target_spark_lake.changes import Commit
 from target_spark_lake.checkpointing import Checkpointing, StatePoint
 from target_spark_lake.intake import DeadTapError
 from target_spark_lake.resumption import adopt, settings_of_rows
-from target_spark_lake.settings import OVERWRITE, TargetSettings
+from target_spark_lake.run_told import RunTold
 from target_spark_lake.staging_pool import StagingPool
 from target_spark_lake.start_check import FIRST, RESUME, SAVED
-from target_spark_lake.table_change import change_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from target_spark_lake.changes import TableChange
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
+    from target_spark_lake.settings import TargetSettings
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
@@ -64,6 +65,7 @@ class LoadRun:
         self._spool = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
         self._batches = Batches(settings, run, self._pool, self._spool)
         self._checkpointing: Checkpointing | None = None
+        self._activated: dict[str, int] = {}
         self._state: JSON | None = None
         self._announced = False
         self._complete = False
@@ -97,11 +99,11 @@ class LoadRun:
             self._checkpointing.state(StatePoint(value, resume))
 
     def activate_version(self, message: JSON) -> None:
-        """ACTIVATE_VERSION asks to remove older versions: append-only keeps all, overwrite has only this run's."""
-        logger.info(
-            "stream %s: ACTIVATE_VERSION has no effect with load methods append-only and overwrite",
-            message.get("stream"),
-        )
+        """ACTIVATE_VERSION: at the end of the run the rows of lower versions go, where a table holds current rows."""
+        stream, version = message.get("stream"), message.get("version")
+        if not isinstance(stream, str) or not isinstance(version, int):
+            raise ProtocolError("an ACTIVATE_VERSION message has no stream, or no number as its version")
+        self._activated[stream] = max(version, self._activated.get(stream, version))
 
     def finish(self) -> None:
         """The input is complete: commits, then prints the state.
@@ -122,11 +124,13 @@ class LoadRun:
             return
         self._check_adopted()
         self._batches.close_all()
+        told = RunTold(self._activated, self._run.committed_state(), self._state)
         for sink in sinks.values():
-            if sink.columns is None and (sink.schema.load_method == OVERWRITE or sink.adopted is not None):
+            if sink.columns is None and told.may_change(sink):
                 self._batches.prepare(sink)
         self._pool.finish()
-        changes = tuple(change_of(sink, self._settings, self._run, self._spool) for sink in sinks.values())
+        changes = self._changes(told)
+        self._pool.close()
         too_late_to_stop()
         self._run.commit(Commit(changes, self._state))
         self._clean()
@@ -166,6 +170,12 @@ class LoadRun:
             self._run.checkpoint.discard()
         if self._announced and self._settings.resume and (begins_there or start == RESUME):
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
+
+    def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
+        from target_spark_lake.table_formats.parquet import ParquetTables
+
+        tables = ParquetTables(self._run, self._settings, self._pool.session, self._spool)
+        return tuple(change for sink in self._batches.sinks.values() for change in tables.changes(told.load_of(sink)))
 
     def _check_adopted(self) -> None:
         missing = sorted(set(self._batches.adopted) - set(self._batches.sinks))

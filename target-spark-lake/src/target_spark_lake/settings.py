@@ -13,9 +13,13 @@ from singer_spark.spark_settings import SparkSettings
 JSON = dict[str, Any]
 
 APPEND_ONLY = "append-only"
+UPSERT = "upsert"
+APPEND_DEDUP = "append-dedup"
 OVERWRITE = "overwrite"
-LOAD_METHODS = (APPEND_ONLY, "upsert", "append-dedup", OVERWRITE, "overwrite-delete-stale")
-AVAILABLE_LOAD_METHODS = (APPEND_ONLY, OVERWRITE)
+OVERWRITE_DELETE_STALE = "overwrite-delete-stale"
+LOAD_METHODS = (APPEND_ONLY, UPSERT, APPEND_DEDUP, OVERWRITE, OVERWRITE_DELETE_STALE)
+# They hold one row for each key.
+MERGING_LOAD_METHODS = (UPSERT, APPEND_DEDUP, OVERWRITE_DELETE_STALE)
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 _LOAD_METHOD: JSON = {"type": "string", "enum": list(LOAD_METHODS)}
@@ -58,7 +62,11 @@ PROPERTIES: dict[str, JSON] = {
         "default": False,
     },
     "max_deletes_percent": _setting(
-        "number", "A run that would delete more of a table fails before its commit.", 20, minimum=0, maximum=100
+        "number",
+        "A run whose detect_deletes would delete more of a table fails before its commit.",
+        20,
+        minimum=0,
+        maximum=100,
     ),
     "stream_options": _setting(
         "object",
@@ -131,7 +139,6 @@ _NOT_YET: dict[str, tuple[Any, ...]] = {
     "format": ("delta",),
     "on_invalid_record": ("quarantine",),
     "schema_evolution": ("freeze", "discard"),
-    "load_method": tuple(set(LOAD_METHODS) - set(AVAILABLE_LOAD_METHODS)),
 }
 _STREAM_OPTIONS_NOT_YET = ("partition_by", "columns")
 
@@ -250,8 +257,6 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
     for stream, each in options.items() if isinstance(options, Mapping) else ():
         if not isinstance(each, Mapping):
             continue
-        if each.get("load_method") in _NOT_YET["load_method"]:
-            problems.append(f"stream_options.{stream}.load_method: {each['load_method']!r} is not available yet")
         problems += [
             f"stream_options.{stream}.{name}: is not available yet"
             for name in _STREAM_OPTIONS_NOT_YET

@@ -10,8 +10,8 @@ from singer_spark.errors import ConfigurationError, ProtocolError, SchemaError
 from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.settings import (
     APPEND_ONLY,
-    AVAILABLE_LOAD_METHODS,
     LOAD_METHODS,
+    MERGING_LOAD_METHODS,
     OVERWRITE,
     StreamOptions,
     TargetSettings,
@@ -20,7 +20,7 @@ from target_spark_lake.settings import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from target_spark_lake.changes import StagedFile
     from target_spark_lake.record_check import RecordCheck
@@ -42,6 +42,9 @@ class StreamSchema:
         key_properties: Primary key; empty where there is none.
         load_method: Decided by option, annotation, setting and replication method, in this order.
         extent: `full` or `delta` where the tap says so.
+        cursor: Columns that tell the newest of a key's rows, the first one first; empty: the last received is.
+        hard_delete: Whether deleted rows are removed; else they are marked.
+        bookmark_properties: As the tap says them.
     """
 
     stream: str
@@ -49,6 +52,14 @@ class StreamSchema:
     key_properties: tuple[str, ...]
     load_method: str
     extent: str | None
+    cursor: tuple[str, ...] = ()
+    hard_delete: bool = False
+    bookmark_properties: tuple[str, ...] = ()
+
+    @property
+    def merges(self) -> bool:
+        """Whether its table holds one row for each key."""
+        return self.load_method in MERGING_LOAD_METHODS
 
     @classmethod
     def of(cls, message: Mapping[str, Any], settings: TargetSettings) -> StreamSchema:
@@ -69,9 +80,38 @@ class StreamSchema:
         if method == OVERWRITE and extent == "delta":
             raise ConfigurationError(
                 f"stream {stream}: this run sends only what changed, and load_method overwrite would leave nothing "
-                "else in the table; use append-only for it, or run the tap with --full"
+                "else in the table; use upsert or append-only for it, or run the tap with --full"
             )
-        return cls(stream, _own_schema(schema, settings), _keys(message, options, stream), method, extent)
+        keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
+        if method in MERGING_LOAD_METHODS:
+            _check_keys(stream, method, keys, schema["properties"])
+        return cls(
+            stream,
+            _own_schema(schema, settings, merging=method in MERGING_LOAD_METHODS),
+            keys,
+            method,
+            extent,
+            _cursor(stream, options, bookmarks, schema["properties"]),
+            settings.hard_delete if options.hard_delete is None else options.hard_delete,
+            bookmarks,
+        )
+
+    def check_follows(self, earlier: StreamSchema) -> None:
+        """Refuses a SCHEMA in mid-stream that would give one run two ways to load.
+
+        Raises:
+            ProtocolError: the load method changes, or the key by which rows are merged.
+        """
+        if self.load_method != earlier.load_method:
+            raise ProtocolError(
+                f"stream {self.stream}: a second SCHEMA changes the load method from {earlier.load_method} to "
+                f"{self.load_method} within one run"
+            )
+        if self.merges and self.key_properties != earlier.key_properties:
+            raise ProtocolError(
+                f"stream {self.stream}: a second SCHEMA changes the primary key from "
+                f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within one run"
+            )
 
 
 def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None) -> str:
@@ -82,17 +122,16 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
     """
     by_method = OVERWRITE if schema.get("x-replication-method") == "FULL_TABLE" else APPEND_ONLY
     method = options.load_method or schema.get("x-load-method") or setting or by_method
-    if method not in AVAILABLE_LOAD_METHODS:
-        known = "is not available yet" if method in LOAD_METHODS else "is unknown"
+    if method not in LOAD_METHODS:
         raise ConfigurationError(
-            f"stream {stream}: load_method {method!r} {known}; use one of {', '.join(AVAILABLE_LOAD_METHODS)}"
+            f"stream {stream}: load_method {method!r} is unknown; use one of {', '.join(LOAD_METHODS)}"
         )
     return str(method)
 
 
-def _own_schema(schema: JSON, settings: TargetSettings) -> JSON:
+def _own_schema(schema: JSON, settings: TargetSettings, *, merging: bool) -> JSON:
     properties = {name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS}
-    if settings.add_record_metadata:
+    if settings.add_record_metadata or merging:
         properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
     required = [name for name in schema.get("required", []) if name in properties]
     return {**schema, "properties": properties, "required": required}
@@ -103,6 +142,35 @@ def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tu
     if isinstance(keys, str) or not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
         raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are no list of names")
     return tuple(keys)
+
+
+def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSON) -> None:
+    if not keys:
+        raise ConfigurationError(
+            f"stream {stream}: load_method {method} needs a primary key, and its SCHEMA has none; give it "
+            "key_properties in stream_options, or use append-only or overwrite"
+        )
+    unknown = [key for key in keys if key not in properties]
+    if unknown:
+        raise ConfigurationError(
+            f"stream {stream}: its primary key {', '.join(unknown)} is no property of its SCHEMA; correct "
+            "key_properties in stream_options"
+        )
+
+
+def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], properties: JSON) -> tuple[str, ...]:
+    if options.cursor is None:
+        # Of other taps some name places in a log here, which are no columns.
+        return tuple(name for name in bookmarks if name in properties)
+    if options.cursor not in properties:
+        raise ConfigurationError(
+            f"stream {stream}: its cursor {options.cursor} is no property of its SCHEMA; correct it in stream_options"
+        )
+    return (options.cursor,)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
 
 
 @dataclass
@@ -116,6 +184,7 @@ class StreamSink:
         check: What makes a line of them a suspect.
         validator: Judges the suspects.
         all_columns: Every column of the run and, where the table keeps its rows, of the table: name to type.
+        types: Types of the run's own columns.
         record: The table as it stood; None for a new one.
         batch: Lines that are not staged yet.
         adopted: What a run that died had staged, and this one goes on from.
@@ -129,6 +198,7 @@ class StreamSink:
     check: RecordCheck | None = None
     validator: RecordValidator | None = None
     all_columns: dict[str, str] = field(default_factory=dict)
+    types: dict[str, DataType] = field(default_factory=dict)
     record: TableRecord | None = None
     batch: SpooledBatch | None = None
     adopted: StagedStream | None = None

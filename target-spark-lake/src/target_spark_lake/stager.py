@@ -10,6 +10,7 @@ from singer_spark.errors import ProtocolError, RecordError, SingerSparkError, St
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from target_spark_lake.changes import StagedFile
+from target_spark_lake.parquet_files import parquet_rows
 from target_spark_lake.staging_place import StagingPlace
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from target_spark_lake.spool import SpooledBatch
     from target_spark_lake.staging import BatchPlan
     from target_spark_lake.validation import RecordValidator
+
+# Arrow writes the rows in their order; a batch of Spark's has several files, and its suspects in one of their own.
+PLAIN_FILE = "plain.parquet"
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: Batc
     except SingerSparkError:
         raise
     except Exception as error:
-        raise _told(error, job) from error
+        what = f"stream {job.stream}: a batch could not be staged in {job.folder}"
+        raise spark_failure(error, what, f"the staged files of stream {job.stream} in {job.folder}") from error
     finally:
         job.batch.remove()
 
@@ -74,7 +79,7 @@ def _stage_plain(storage: Storage, job: BatchJob) -> StagingPlace | None:
     if job.plan.check is None or job.plan.check.bulk is None:
         return None
     place = StagingPlace.of_python(storage, job.folder, _local_folder(job))
-    path = place.path("plain.parquet")
+    path = place.path(PLAIN_FILE)
     return place if stage_plain(job.batch.path, job.batch.rows, path, job.plan, job.plan.check.bulk) else None
 
 
@@ -85,7 +90,7 @@ def _stage_by_spark(session: SparkSession, storage: Storage, job: BatchJob) -> S
     place = StagingPlace.of(session, storage, job.folder, _local_folder(job))
     if check is not None and check.by_jsonschema:
         with batch.path.open("rb") as lines:
-            _stage_rewritten(session, place, job, lines, batch.rows)
+            _stage_rewritten(session, place, job, enumerate(lines), batch.rows)
         return place
     count = stage_lines(session, batch.path.as_uri(), place.url("lines"), job.plan)
     if count.lines != batch.rows:
@@ -93,7 +98,7 @@ def _stage_by_spark(session: SparkSession, storage: Storage, job: BatchJob) -> S
     if count.suspects:
         folder = batch.path.with_suffix(".suspects")
         write_suspects(session, batch.path.as_uri(), folder.as_uri(), job.plan)
-        _stage_rewritten(session, place, job, _lines_below(folder), count.suspects)
+        _stage_rewritten(session, place, job, _suspects_below(folder), count.suspects)
     return place
 
 
@@ -101,23 +106,26 @@ def _local_folder(job: BatchJob) -> Path:
     return job.batch.path.with_suffix(".staged")
 
 
-def _lines_below(folder: Path) -> Iterable[bytes]:
+def _suspects_below(folder: Path) -> Iterable[tuple[int, bytes]]:
     for part in sorted(folder.glob("part-*")):
         with part.open("rb") as lines:
-            yield from lines
+            for text in lines:
+                position, _, line = text.partition(b"\t")
+                yield int(position), line
         part.unlink()
 
 
 def _stage_rewritten(
-    session: SparkSession, place: StagingPlace, job: BatchJob, lines: Iterable[bytes], expected: int
+    session: SparkSession, place: StagingPlace, job: BatchJob, lines: Iterable[tuple[int, bytes]], expected: int
 ) -> None:
+    """Stages lines, each with its position in the batch, as `jsonschema` lets them pass."""
     from target_spark_lake.staging import stage_lines
 
     path = job.batch.path.with_suffix(".rewritten")
     rows = 0
     with path.open("wb") as output:
-        for line in lines:
-            output.write(_rewrite(job, line))
+        for position, line in lines:
+            output.write(_rewrite(job, line, position))
             rows += 1
     if rows != expected:
         raise StorageError(f"stream {job.stream}: {rows} of {expected} suspect lines came back; run it again")
@@ -131,9 +139,9 @@ def _stage_rewritten(
         )
 
 
-def _rewrite(job: BatchJob, line: bytes) -> bytes:
+def _rewrite(job: BatchJob, line: bytes, position: int) -> bytes:
     try:
-        return job.validator.rewrite(line)
+        return job.validator.rewrite(line).removesuffix(b"}\n") + b',"position":%d}\n' % position
     except (RecordError, ProtocolError) as error:
         number = job.batch.line_number(line)
         error.args = (f"input line {number}: {error}" if number else str(error),)
@@ -142,7 +150,10 @@ def _rewrite(job: BatchJob, line: bytes) -> bytes:
 
 def _staged_files(storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
     found = [file for file in storage.list(job.folder) if file.path.endswith(".parquet")]
-    files = tuple(StagedFile(file.path, parquet_rows(storage, file.path), file.size) for file in found)
+    files = tuple(
+        StagedFile(file.path, parquet_rows(storage, file.path), file.size, positioned=_is_positioned(job, file.path))
+        for file in found
+    )
     rows = sum(file.rows for file in files)
     if rows != job.batch.rows:
         raise StorageError(
@@ -151,18 +162,20 @@ def _staged_files(storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
     return tuple(file for file in files if file.rows)
 
 
-def parquet_rows(storage: Storage, path: str) -> int:
-    """Rows of a Parquet file, from its footer."""
-    import fsspec
-    import pyarrow.parquet
-
-    with fsspec.open(f"{storage.url}/{path}", "rb", **storage.options) as file:
-        return int(pyarrow.parquet.read_metadata(file).num_rows)
+def _is_positioned(job: BatchJob, path: str) -> bool:
+    return job.plan.merging and not path.endswith(f"/{PLAIN_FILE}")
 
 
-def _told(error: Exception, job: BatchJob) -> SingerSparkError:
-    told = jvm_failure() or shortage(error, f"the staged files of stream {job.stream} in {job.folder}")
+def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
+    """What to tell the user when Spark, or Arrow, failed.
+
+    Args:
+        error: What it failed with.
+        what: What could not be done.
+        place: What was being written, in words.
+    """
+    told = jvm_failure() or shortage(error, place)
     if told is not None:
         return told
     cause = " ".join(str(error).split())
-    return StorageError(f"stream {job.stream}: a batch could not be staged in {job.folder}: {cause[:400]}")
+    return StorageError(f"{what}: {cause[:400]}")

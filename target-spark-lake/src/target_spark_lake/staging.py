@@ -9,10 +9,16 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from target_spark_lake.record_check import FRACTION
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.record_metadata import (
+    DELETED_AT,
+    METADATA_COLUMNS,
+    POSITION,
+    TABLE_VERSION,
+    metadata_columns,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
 
     from target_spark_lake.bulk_check import Limit
     from target_spark_lake.record_check import RecordCheck
+
+_METADATA_TYPES: dict[str, DataType] = {"bigint": LongType(), "timestamp": TimestampType()}
 
 
 @dataclass(frozen=True)
@@ -47,12 +55,19 @@ class BatchPlan:
         check: What makes a line a suspect; None where all lines were judged already.
         times: For the metadata columns; None where the user wants none.
         codec: Of Parquet.
+        merging: The rows are for a merge: what it decides by is staged with them.
     """
 
     columns: StructType
     check: RecordCheck | None
     times: BatchTimes | None
     codec: str
+    merging: bool = False
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """The metadata columns of the staged rows."""
+        return metadata_columns(metadata=self.times is not None, merging=self.merging)
 
 
 @dataclass(frozen=True)
@@ -84,18 +99,23 @@ def stage_lines(session: SparkSession, source: str, destination: str, plan: Batc
 
 
 def write_suspects(session: SparkSession, source: str, destination: str, plan: BatchPlan) -> None:
-    """Writes the suspect lines of a batch as they came, as text."""
-    judged = read_lines(session, source, plan)
-    judged.where("suspect").select("value").write.option("lineSep", "\n").text(destination)
+    """Writes the suspect lines of a batch as text: the line's position in the batch, a tab, the line as it came."""
+    suspects = read_lines(session, source, plan).where("suspect")
+    text = F.concat(F.col("position").cast("string"), F.lit("\t"), "value")
+    suspects.select(text).write.option("lineSep", "\n").text(destination)
 
 
 def read_lines(session: SparkSession, source: str, plan: BatchPlan) -> DataFrame:
-    """One row a line: `value` (the line), `suspect`, and `row` (a struct of the table's columns)."""
+    """One row a line: `value` (the line), its `position`, `suspect`, and `row` (a struct of what is staged).
+
+    A position grows with the order of the input; it is that of a rewritten line in the batch where the line says it.
+    """
     message = StructType(
         [
             StructField("record", plan.columns),
             StructField("time_extracted", StringType()),
             StructField("version", LongType()),
+            StructField("position", LongType()),
         ]
     )
     envelope = StructType([StructField("line", ArrayType(message)), StructField("corrupt", StringType())])
@@ -103,12 +123,21 @@ def read_lines(session: SparkSession, source: str, plan: BatchPlan) -> DataFrame
     wrapped = F.concat(F.lit('{"line":['), "value", F.lit("]}"))
     options = {"columnNameOfCorruptRecord": "corrupt", "mode": "PERMISSIVE"}
     parsed = session.read.text(source, lineSep="\n").select(
-        "value", F.from_json(wrapped, envelope, options).alias("parsed")
+        "value", _position_in_file().alias("found_at"), F.from_json(wrapped, envelope, options).alias("parsed")
     )
     first = F.get(F.col("parsed.line"), F.lit(0))
-    extracted = first["time_extracted"].try_cast("timestamp")
-    row = F.struct(*_columns(plan, first["record"], extracted, first["version"]))
-    return parsed.select("value", _is_suspect(plan, first).alias("suspect"), row.alias("row"))
+    # Lines that were judged already are not where they came from.
+    position = F.col("found_at") if plan.check is not None else F.coalesce(first["position"], "found_at")
+    row = F.struct(*_columns(plan, first), *([position.alias(POSITION)] if plan.merging else []))
+    return parsed.select(
+        "value", position.alias("position"), _is_suspect(plan, first).alias("suspect"), row.alias("row")
+    )
+
+
+def _position_in_file() -> Column:
+    """A number of each line that grows with the file: a line has more bytes than one, so no two parts overlap."""
+    line_of_part = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+    return F.col("_metadata.file_block_start") + line_of_part
 
 
 def empty_parquet(path: Path, columns: StructType, codec: str) -> None:
@@ -120,32 +149,30 @@ def empty_parquet(path: Path, columns: StructType, codec: str) -> None:
     pyarrow.parquet.write_table(schema.empty_table(), path, compression=codec)
 
 
-def table_columns(columns: StructType, *, metadata: bool) -> StructType:
-    """The record's columns and, where wanted, the metadata columns: what a table's file holds."""
+def table_columns(columns: StructType, *, metadata: bool, merging: bool = False) -> StructType:
+    """The record's columns and the metadata columns: what a table's file holds, or a staged one (`merging`)."""
     kept = [field for field in columns.fields if field.name not in METADATA_COLUMNS]
-    if metadata:
-        kept += [
-            StructField(name, LongType() if kind == "bigint" else TimestampType())
-            for name, kind in METADATA_COLUMNS.items()
-        ]
-    return StructType(kept)
+    added = metadata_columns(metadata=metadata, merging=merging)
+    return StructType([*kept, *(StructField(name, _METADATA_TYPES[METADATA_COLUMNS[name]]) for name in added)])
 
 
-def _columns(plan: BatchPlan, record: Column, extracted: Column, version: Column) -> list[Column]:
+def _columns(plan: BatchPlan, message: Column) -> list[Column]:
+    record = message["record"]
     own = [record.getField(name).alias(name) for name in plan.columns.names if name not in METADATA_COLUMNS]
-    if plan.times is None:
-        return own
-    received = F.lit(plan.times.received)
     metadata = {
-        "_sdc_extracted_at": extracted,
-        "_sdc_received_at": received,
-        "_sdc_batched_at": F.lit(plan.times.batched),
         DELETED_AT: record.getField(DELETED_AT) if DELETED_AT in plan.columns.names else F.lit(None),
-        "_sdc_sequence": F.unix_millis(received),
-        "_sdc_table_version": version,
-        "_sdc_sync_started_at": F.lit(plan.times.sync_started),
+        TABLE_VERSION: message["version"],
     }
-    return own + [metadata[name].cast(kind).alias(name) for name, kind in METADATA_COLUMNS.items()]
+    if plan.times is not None:
+        received = F.lit(plan.times.received)
+        metadata |= {
+            "_sdc_extracted_at": message["time_extracted"].try_cast("timestamp"),
+            "_sdc_received_at": received,
+            "_sdc_batched_at": F.lit(plan.times.batched),
+            "_sdc_sequence": F.unix_millis(received),
+            "_sdc_sync_started_at": F.lit(plan.times.sync_started),
+        }
+    return own + [metadata[name].cast(METADATA_COLUMNS[name]).alias(name) for name in plan.metadata]
 
 
 def _is_suspect(plan: BatchPlan, first: Column) -> Column:

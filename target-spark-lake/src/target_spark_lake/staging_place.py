@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from singer_spark.storage import Storage
 
 
+def reaches(session: SparkSession, storage: Storage) -> bool:
+    """Whether Spark reads and writes the bucket by itself."""
+    on_cluster = not str(session.conf.get("spark.master", "")).startswith("local")
+    return storage.local or storage.on_s3 or on_cluster
+
+
 @dataclass(frozen=True)
 class StagingPlace:
     """The staging folder of one batch.
@@ -33,8 +39,7 @@ class StagingPlace:
     @classmethod
     def of(cls, session: SparkSession, storage: Storage, folder: str, local: Path) -> StagingPlace:
         """The place that this session can write to; `local` is a path that is free."""
-        on_cluster = not str(session.conf.get("spark.master", "")).startswith("local")
-        return cls(storage, folder, None if storage.local or storage.on_s3 or on_cluster else local)
+        return cls(storage, folder, None if reaches(session, storage) else local)
 
     @classmethod
     def of_python(cls, storage: Storage, folder: str, local: Path) -> StagingPlace:

@@ -73,7 +73,7 @@ class StagingPool:
             self._session.result()
 
     def finish(self) -> None:
-        """Waits for all batches.
+        """Waits for all batches; the session stays for whoever asks for it.
 
         Raises:
             SingerSparkError: one failed.
@@ -82,6 +82,9 @@ class StagingPool:
             wait(self._pending, timeout=CHECK_SECONDS, return_when=FIRST_EXCEPTION)
             self.check()
         self._threads.shutdown()
+
+    def close(self) -> None:
+        """Nobody asks for the session any more; waits for one that is just starting."""
         self._starter.shutdown()
 
     def abandon(self) -> None:
@@ -90,12 +93,13 @@ class StagingPool:
         self._starter.shutdown(wait=False, cancel_futures=True)
 
     def _stage(self, job: BatchJob) -> tuple[StagedFile, ...]:
-        files = stage_batch(self._started_session, self._storage, job)
+        files = stage_batch(self.session, self._storage, job)
         # Here, beside the reading: what a checkpoint names must outlive a power cut, and the commit waits less.
         self._storage.flush(file.path for file in files)
         return files
 
-    def _started_session(self) -> SparkSession:
+    def session(self) -> SparkSession:
+        """The session, started now if it was not."""
         self.start()
         assert self._session is not None
         return self._session.result()

@@ -52,3 +52,8 @@ class StreamMapping:
                     mapped.setdefault(each.stream_alias, []).append(text.encode() + b"\n")
         for stream, each_lines in mapped.items():
             yield RecordLines(stream, b"".join(each_lines), len(each_lines), lines.first_line)
+
+    def activations(self, message: JSON) -> Iterator[JSON]:
+        """The ACTIVATE_VERSION messages that one becomes."""
+        for each in self._mapper.stream_maps.get(message.get("stream", ""), []):
+            yield {**message, "stream": each.stream_alias}

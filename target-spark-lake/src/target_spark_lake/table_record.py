@@ -31,6 +31,8 @@ class TableRecord:
         columns: Column name to Spark's own name of its type (`DataType.simpleString()`), in order.
         load_method: The method that wrote it last.
         claimed_by: Run that claimed the table; None in a claim that was given back.
+        key_properties: Primary key of its rows as the last run knew it; empty where there is none.
+        cursor: Columns by which the newest row of a key is told; empty where the last received is.
     """
 
     pipeline: str
@@ -38,6 +40,8 @@ class TableRecord:
     columns: Mapping[str, str] = field(default_factory=dict)
     load_method: str | None = None
     claimed_by: str | None = None
+    key_properties: tuple[str, ...] = ()
+    cursor: tuple[str, ...] = ()
 
     def is_claim(self) -> bool:
         """Whether no commit has written it yet."""
@@ -61,6 +65,9 @@ class TableRecord:
                 columns=dict(body["columns"]),
                 load_method=body["load_method"],
                 claimed_by=body["claimed_by"],
+                # Tables of the first version do not say.
+                key_properties=tuple(body.get("key_properties", ())),
+                cursor=tuple(body.get("cursor", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error

@@ -40,9 +40,12 @@ class TargetSparkLake(Target):
     config_jsonschema: ClassVar[JSON] = copy.deepcopy(CONFIG_JSONSCHEMA)
     capabilities: ClassVar[list[CapabilitiesEnum]] = [
         PluginCapabilities.ABOUT,
+        PluginCapabilities.ACTIVATE_VERSION,
         PluginCapabilities.STREAM_MAPS,
         PluginCapabilities.FLATTENING,
         PluginCapabilities.STRUCTURED_LOGGING,
+        TargetCapabilities.HARD_DELETE,
+        TargetCapabilities.SOFT_DELETE,
         TargetCapabilities.VALIDATE_RECORDS,
     ]
 
@@ -103,7 +106,8 @@ class TargetSparkLake(Target):
         self.load.state(message_dict)
 
     def _process_activate_version_message(self, message_dict: JSON) -> None:
-        self.load.activate_version(message_dict)
+        for message in self._mapping.activations(message_dict) if self._mapping else (message_dict,):
+            self.load.activate_version(message)
 
     def _process_batch_message(self, message_dict: JSON) -> None:
         raise ProtocolError(

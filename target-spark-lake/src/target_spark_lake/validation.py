@@ -40,7 +40,14 @@ class RecordValidator:
     """Judges and rewrites the records of one stream under one schema."""
 
     def __init__(
-        self, stream: str, schema: JSON, key_properties: Iterable[str], columns: StructType, *, validate: bool
+        self,
+        stream: str,
+        schema: JSON,
+        key_properties: Iterable[str],
+        columns: StructType,
+        *,
+        validate: bool,
+        keys_have_values: bool = False,
     ) -> None:
         """Prepares to judge.
 
@@ -50,12 +57,14 @@ class RecordValidator:
             key_properties: Properties that each record must have.
             columns: The lake's columns.
             validate: False takes invalid records too, as far as the lake's columns can hold them.
+            keys_have_values: Whether NULL in a key is an error, whatever the schema says.
         """
         self._stream = stream
         self._schema = schema
         self._keys = tuple(key_properties)
         self._columns = columns
         self._validate = validate
+        self._keys_have_values = keys_have_values
 
     @cached_property
     def _validator(self) -> Validator:
@@ -73,6 +82,7 @@ class RecordValidator:
         missing = [name for name in self._keys if name not in record]
         if missing:
             raise MissingKeyError(f"stream {self._stream}: a record lacks its key property {', '.join(missing)}")
+        self._refuse_null_key(record)
         if self._validate:
             self._judge(record)
         values = {}
@@ -87,6 +97,15 @@ class RecordValidator:
                     ) from error
         kept = {name: message[name] for name in ("time_extracted", "version") if name in message}
         return (to_json({"type": "RECORD", "stream": self._stream, "record": values, **kept}) + "\n").encode()
+
+    def _refuse_null_key(self, record: JSON) -> None:
+        empty = [name for name in self._keys if record[name] is None]
+        if empty and self._keys_have_values:
+            row = _cut(to_json(record), 3 * SHOWN_CHARACTERS)
+            raise RecordError(
+                f"stream {self._stream}: a record has NULL in its key {', '.join(empty)}, so it can't be merged: "
+                f"{row}; correct it at the source, or choose other key_properties"
+            )
 
     def _parse(self, line: bytes) -> JSON:
         try:
@@ -163,8 +182,12 @@ def _is_moment(value: object) -> bool:
 def shown(value: Any) -> str:
     """A value for an error's line: not longer than a person reads."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else to_json(value)
-    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+    return _cut(text, SHOWN_CHARACTERS)
 
 
 def _reason(message: str) -> str:
-    return message if len(message) <= 3 * SHOWN_CHARACTERS else message[: 3 * SHOWN_CHARACTERS] + "…"
+    return _cut(message, 3 * SHOWN_CHARACTERS)
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[:characters] + "…"

@@ -1,0 +1,120 @@
+"""What a Parquet file's footer tells of its columns, and whether the file may hold a row that a run is about.
+
+Unknown is always said, never guessed: a file of which nothing is known may hold anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyarrow.parquet import FileMetaData
+
+# Of these Parquet keeps true bounds in the order in which Spark compares; of fractions and bytes it does not.
+Bound = int | str | Decimal | date | datetime
+BOUND_TYPES = (int, str, Decimal, date, datetime)
+LONGEST_TEXT = 256
+
+
+@dataclass(frozen=True)
+class ColumnRange:
+    """What is known of the values of a column in a file.
+
+    Attributes:
+        low: Nothing is below it; None where that is unknown, or there are no values.
+        high: Nothing is above it; None like `low`.
+        nulls: How many are NULL; None where that is unknown.
+    """
+
+    low: Bound | None = None
+    high: Bound | None = None
+    nulls: int | None = None
+
+    def may_meet(self, other: ColumnRange) -> bool:
+        """Whether a value may be in both."""
+        try:
+            below = self.high is not None and other.low is not None and self.high < other.low  # type: ignore[operator]
+            above = self.low is not None and other.high is not None and self.low > other.high  # type: ignore[operator]
+        except TypeError:
+            # Of two types since the column was widened: nothing can be told.
+            return True
+        return not below and not above
+
+
+@dataclass(frozen=True)
+class FileStatistics:
+    """What is known of a file: its rows, its size in bytes, and some of its columns."""
+
+    rows: int
+    bytes: int
+    columns: Mapping[str, ColumnRange]
+
+    def all_null(self, column: str) -> bool:
+        """Whether the column surely holds no value."""
+        known = self.columns.get(column)
+        return known is not None and known.nulls == self.rows
+
+    def none_null(self, column: str) -> bool:
+        """Whether the column surely holds a value in each row."""
+        known = self.columns.get(column)
+        return known is not None and known.nulls == 0
+
+    def may_hold_below(self, column: str, bound: int) -> bool:
+        """Whether a value of the column may be below the bound, or NULL."""
+        known = self.columns.get(column)
+        if known is None or known.low is None or known.nulls != 0:
+            return True
+        return not isinstance(known.low, int) or known.low < bound
+
+
+def column_places(metadata: FileMetaData) -> dict[str, int]:
+    """Where each column stands in a file."""
+    return {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+
+
+def statistics_of(metadata: FileMetaData, size: int, columns: Iterable[str]) -> FileStatistics:
+    """Reads a footer.
+
+    Args:
+        metadata: The footer.
+        size: Bytes of the file.
+        columns: Those that matter; one that the file does not have is NULL in all of its rows.
+    """
+    places = column_places(metadata)
+    groups = range(metadata.num_row_groups)
+    found: dict[str, ColumnRange] = {}
+    for name in columns:
+        if name in places:
+            found[name] = _united([group_range(metadata, group, places[name]) for group in groups])
+        else:
+            inside = any(path.startswith(f"{name}.") for path in places)
+            found[name] = ColumnRange() if inside else ColumnRange(nulls=metadata.num_rows)
+    return FileStatistics(metadata.num_rows, size, found)
+
+
+def group_range(metadata: FileMetaData, group: int, place: int) -> ColumnRange:
+    """What is known of a column in one row group."""
+    told = metadata.row_group(group).column(place).statistics
+    if told is None:
+        return ColumnRange()
+    nulls = told.null_count if told.has_null_count else None
+    if not told.has_min_max or not _is_bound(told.min) or not _is_bound(told.max):
+        return ColumnRange(nulls=nulls)
+    return ColumnRange(told.min, told.max, nulls)
+
+
+def _is_bound(value: object) -> bool:
+    return isinstance(value, BOUND_TYPES) and not (isinstance(value, str) and len(value) > LONGEST_TEXT)
+
+
+def _united(parts: Sequence[ColumnRange]) -> ColumnRange:
+    nulls = [part.nulls for part in parts]
+    known = None if None in nulls else sum(each or 0 for each in nulls)
+    if not parts or any(part.low is None or part.high is None for part in parts):
+        return ColumnRange(nulls=known)
+    return ColumnRange(min(part.low for part in parts), max(part.high for part in parts), known)  # type: ignore

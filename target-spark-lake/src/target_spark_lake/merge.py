@@ -1,0 +1,123 @@
+"""Merging in Spark: whole rows of those files alone in which the contest found a row that does not stay as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from target_spark_lake.contest import MARK, PLACE, VERDICT, Step, Verdicts, column
+from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, POSITION
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+FILE = "_spark_lake_file"
+# So many verdicts are sent to each task, which spares sorting the rows that they are about.
+BROADCAST_VERDICTS = 2_000_000
+
+
+def read_rows(
+    session: SparkSession, files: Mapping[str, int], columns: StructType, *, positioned: bool = False
+) -> DataFrame:
+    """Reads rows with their places.
+
+    Args:
+        session: A running session.
+        files: URLs with the place of their first row.
+        columns: Those to read; NULL where a file lacks one.
+        positioned: The rows say their positions, for they do not lie in their order.
+    """
+    own = StructField(POSITION, LongType())
+    schema = StructType([*columns.fields, own]) if positioned else columns
+    rows = session.read.schema(schema).parquet(*map(_literally, files))
+    position = column(POSITION) if positioned else F.col("_metadata.row_index")
+    # Spark spells the URLs in a way of its own, and tells it.
+    starts = {_plain(unquote(url)): url for url in rows.inputFiles()}
+    spelled = [_plain(starts[_plain(url)]) for url in files]
+    # An Arrow table needs no job of its own to be sent.
+    first = session.createDataFrame(pa.table({FILE: spelled, PLACE: list(files.values())}))
+    lost = F.raise_error(F.concat(F.lit("no place is known for "), FILE)).cast("bigint")
+    return (
+        rows.select(*map(column, columns.names), position.alias(POSITION), F.col("_metadata.file_path").alias(FILE))
+        .join(F.broadcast(first), FILE, "left")
+        .withColumn(PLACE, F.coalesce(PLACE, lost) + F.col(POSITION))
+        .select(*map(column, columns.names), PLACE)
+    )
+
+
+def stored_columns(session: SparkSession, urls: Sequence[str]) -> StructType:
+    """The columns that files at these URLs have, all together."""
+    return session.read.option("mergeSchema", True).parquet(*map(_literally, urls)).schema
+
+
+def staying(verdicts: Verdicts, marked_at: datetime) -> Step:
+    """The rows that stay, those with the verdict MARK with a mark.
+
+    Args:
+        verdicts: What the contest found.
+        marked_at: The mark.
+    """
+
+    def step(rows: DataFrame) -> DataFrame:
+        known = rows.join(_sent(verdicts, verdicts.rows), PLACE, "left")
+        stays = known.where(F.col(VERDICT).isNull() | (F.col(VERDICT) == MARK))
+        mark = F.when(F.col(VERDICT) == MARK, F.lit(marked_at)).otherwise(F.col(DELETED_AT))
+        return stays.withColumn(DELETED_AT, mark).drop(VERDICT)
+
+    return step
+
+
+def judged(verdicts: Verdicts, verdict: str) -> Step:
+    """The rows that have this verdict."""
+    chosen = verdicts.rows.where(F.col(VERDICT) == verdict)
+    return lambda rows: rows.join(_sent(verdicts, chosen), PLACE, "left_semi")
+
+
+def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Rows that say a key is deleted, filled with what was known of it: a tap often sends the key alone.
+
+    Args:
+        deleted: The rows that say so.
+        before: The newest row of each such key before it was deleted, where there is one.
+        keys: The key's columns.
+    """
+    same = reduce(and_, (column(name, "deleted") == column(name, "before") for name in keys))
+    paired = deleted.alias("deleted").join(before.alias("before"), same, "left")
+    own = {*keys, *METADATA_COLUMNS}
+    return paired.select(
+        *(
+            column(name, "deleted").alias(name)
+            if name in own
+            else F.coalesce(column(name, "deleted"), column(name, "before")).alias(name)
+            for name in deleted.columns
+        )
+    )
+
+
+def write_rows(rows: DataFrame, columns: Sequence[str], url: str, codec: str, files: int) -> None:
+    """Writes these columns of the rows as Parquet, into not more than so many files."""
+    kept = rows.select(*map(column, columns)).coalesce(files)
+    kept.write.option("compression", codec).parquet(url)
+
+
+def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:
+    return F.broadcast(rows) if sum(verdicts.by_file.values()) <= BROADCAST_VERDICTS else rows
+
+
+def _plain(url: str) -> str:
+    return re.sub("^file:/+", "file:/", url)
+
+
+def _literally(url: str) -> str:
+    """A URL in which nothing stands for other names."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", url)

@@ -1,0 +1,117 @@
+"""SQL for the latest row of each key of a table that keeps every version, as DuckDB and Spark understand it.
+
+The newest row is the one with the greatest cursor, NULL being the smallest; then the last received: the files of a
+later run have greater names, and within a file a later row has a greater number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError
+from target_spark_lake.record_metadata import DELETED_AT
+from target_spark_lake.table_record import check_owner, read_record
+
+if TYPE_CHECKING:
+    from singer_spark.storage import Storage
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.settings import TargetSettings
+
+Quoter = Callable[[str], str]
+DUCKDB, SPARK = "duckdb", "spark"
+ENGINES = (DUCKDB, SPARK)
+
+
+def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, stream: str, engine: str) -> str:
+    """The SQL for a stream's table.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        settings: The target's: the options of the stream count.
+        stream: Its name.
+        engine: One of `ENGINES`.
+
+    Raises:
+        ConfigurationError: there is no such table, or its key is not known.
+    """
+    options = settings.options_of(stream)
+    table = layout.table(stream, options.path)
+    record = read_record(storage, layout.table_record(table))
+    if record is None or record.is_claim():
+        raise ConfigurationError(f"stream {stream}: there is no table {table} in {storage.url}; load it first")
+    check_owner(record, layout.pipeline, stream, table)
+    keys = record.key_properties if options.key_properties is None else options.key_properties
+    if not keys:
+        raise ConfigurationError(
+            f"stream {stream}: its primary key is not known, so it has no latest rows; give it key_properties in "
+            "stream_options"
+        )
+    cursor = record.cursor if options.cursor is None else (options.cursor,)
+    unknown = [name for name in (*keys, *cursor) if name not in record.columns]
+    if unknown:
+        raise ConfigurationError(f"stream {stream}: table {table} has no column {', '.join(unknown)}")
+    hides = settings.hard_delete if options.hard_delete is None else options.hard_delete
+    url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
+    return SnapshotView(url, record.columns, keys, cursor, hides).sql(engine)
+
+
+@dataclass(frozen=True)
+class SnapshotView:
+    """What the SQL is about.
+
+    Attributes:
+        url: Folder of the table, as the engine reaches it.
+        columns: The table's columns: name to Spark's name of the type, in order.
+        keys: The key's columns.
+        cursor: Columns that tell the newest row, the first one first.
+        without_deleted: Whether keys whose latest row is marked as deleted are left out.
+    """
+
+    url: str
+    columns: Mapping[str, str]
+    keys: Sequence[str]
+    cursor: Sequence[str]
+    without_deleted: bool
+
+    def sql(self, engine: str) -> str:
+        """One SELECT."""
+        return self._duckdb() if engine == DUCKDB else self._spark()
+
+    def _duckdb(self) -> str:
+        def quoted(name: str) -> str:
+            escaped = name.replace('"', '""')
+            return f'"{escaped}"'
+
+        files = f"{self.url}/**/*.parquet".replace("'", "''")
+        source = f"read_parquet('{files}', union_by_name = true, filename = '_spark_lake_file', file_row_number = true)"
+        received = ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"]
+        return self._select(quoted, source, received)
+
+    def _spark(self) -> str:
+        def quoted(name: str) -> str:
+            escaped = name.replace("`", "``")
+            return f"`{escaped}`"
+
+        source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
+        received = ["_metadata.file_name DESC", "_metadata.row_index DESC"]
+        return self._select(quoted, source, received)
+
+    def _select(self, quoted: Quoter, source: str, received: Sequence[str]) -> str:
+        columns = ", ".join(map(quoted, self.columns))
+        keys = ", ".join(map(quoted, self.keys))
+        newest = [f"{quoted(name)} DESC NULLS LAST" for name in self.cursor]
+        wanted = "_spark_lake_place = 1"
+        if self.without_deleted and DELETED_AT in self.columns:
+            wanted += f" AND {quoted(DELETED_AT)} IS NULL"
+        return (
+            f"SELECT {columns}\n"
+            "FROM (\n"
+            f"  SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join([*newest, *received])})"
+            " AS _spark_lake_place\n"
+            f"  FROM {source}\n"
+            ") AS versions\n"
+            f"WHERE {wanted}"
+        )

@@ -1,0 +1,167 @@
+"""A merge into a table of Parquet files: only those are written anew in which a row changes."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from target_spark_lake.contest import DELETE, DROP, LAST_VALUES, Verdicts, contest
+from target_spark_lake.merge import judged, last_values, staying
+from target_spark_lake.settings import APPEND_DEDUP
+from target_spark_lake.table_formats.merged_columns import CONTROL_TYPES, columns_after, has_all, reading_types
+from target_spark_lake.table_formats.placed_files import PlacedFile, PlacedRows, brought_files, table_files
+from target_spark_lake.table_formats.survey import Survey, staged_statistics, survey
+from target_spark_lake.table_index import TableIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from target_spark_lake.changes import StagedFile, TableChange
+    from target_spark_lake.pipeline_run import PipelineRun
+    from target_spark_lake.table_formats import StreamLoad
+    from target_spark_lake.table_formats.parquet_writer import ParquetWriter
+
+logger = logging.getLogger("target-spark-lake")
+
+HISTORY = "__history"
+
+
+def merge_changes(
+    run: PipelineRun, writer: ParquetWriter, session: Callable[[], SparkSession], scratch: Path, load: StreamLoad
+) -> tuple[TableChange, ...]:
+    """The changes of a table and, for append-dedup, of its history.
+
+    Args:
+        run: The open run.
+        writer: Stages what the merge makes.
+        session: Gives the Spark session; asked only where rows must be merged.
+        scratch: A folder of this machine that is removed after the run.
+        load: What the run brought.
+
+    Raises:
+        RecordError: a key is NULL.
+        StorageError: the bucket failed.
+    """
+    found = survey(run, load)
+    columns = columns_after(load, found.rules)
+    if found.inserts_only and not any(_must_be_mixed(load, file, columns) for file in load.staged):
+        return (_change(run, writer, load, found, load.staged, (), columns),)
+    return _Merge(run, writer, session(), scratch, load, found, columns).changes()
+
+
+def _change(
+    run: PipelineRun,
+    writer: ParquetWriter,
+    load: StreamLoad,
+    found: Survey,
+    staged: Sequence[StagedFile],
+    retire: Sequence[str],
+    columns: Mapping[str, str],
+) -> TableChange:
+    """The change of the table, with what is known of its files after it."""
+    gone = set(retire)
+    known = {path: each for path, each in found.table.files.items() if path not in gone}
+    if not staged and not known:
+        staged = [writer.nothing(load.schema.stream, load.types)]
+    made = [file for file in staged if file.path not in found.run]
+    learned = {**found.run, **staged_statistics(run.storage, made, [*found.rules.keys, *CONTROL_TYPES])}
+    index = TableIndex({**known, **{file.path: learned[file.path] for file in staged}})
+    change = writer.change(load, load.table, staged, retire, columns)
+    return replace(change, records=load.rows, index=index)
+
+
+def _must_be_mixed(load: StreamLoad, file: StagedFile, columns: Iterable[str]) -> bool:
+    """Whether a staged file can't be the table's: it is the history's, or has columns that readers must not see."""
+    return load.schema.load_method == APPEND_DEDUP or _hides_columns(file, columns)
+
+
+def _hides_columns(file: StagedFile, columns: Iterable[str]) -> bool:
+    return file.positioned or not has_all(columns)
+
+
+class _Merge:
+    """One stream's merge, once there is something to merge."""
+
+    def __init__(
+        self,
+        run: PipelineRun,
+        writer: ParquetWriter,
+        session: SparkSession,
+        scratch: Path,
+        load: StreamLoad,
+        found: Survey,
+        columns: Mapping[str, str],
+    ) -> None:
+        self._run = run
+        self._writer = writer
+        self._load = load
+        self._found = found
+        self._stream = load.schema.stream
+        self._staged = {file.path: file for file in load.staged}
+        self._brought = brought_files(load.staged)
+        self._candidates = table_files(found.candidates, found.table)
+        self._rows = PlacedRows(session, run.storage, scratch / "copies" / load.table)
+        self._columns = columns
+        self._types = reading_types(self._columns, load.types, lambda: self._rows.stored(self._candidates))
+
+    def changes(self) -> tuple[TableChange, ...]:
+        rules = self._found.rules
+        decisive = {name: self._types[name] for name in rules.columns}
+        of_table = self._rows.read(self._candidates, decisive) if self._candidates else None
+        verdicts = contest(self._rows.read(self._brought, decisive), of_table, rules)
+        try:
+            final = self._final(verdicts)
+        finally:
+            verdicts.rows.unpersist()
+        return (final, self._history()) if self._load.schema.load_method == APPEND_DEDUP else (final,)
+
+    def _final(self, verdicts: Verdicts) -> TableChange:
+        """The table: staged files as they are, where that is possible, and the files that are written anew."""
+        changed = [file for file in self._candidates if verdicts.of_file(file.number)]
+        opened = [file for file in changed if verdicts.of_file(file.number) != {DROP: file.rows}]
+        mixed = [file for file in self._brought if self._is_mixed(file) or verdicts.of_file(file.number)]
+        written: list[StagedFile] = []
+        if opened or mixed:
+            written = self._write(self._merged(verdicts, opened, mixed), "merged", [*opened, *mixed])
+        logger.info(
+            "stream %s: merged %d record(s): of the table's %d file(s) %d were looked into, %d replaced",
+            *(self._stream, self._load.rows, len(self._found.table.files), len(self._candidates), len(changed)),
+        )
+        staged, retire = [*self._others(mixed), *written], [file.path for file in changed]
+        return _change(self._run, self._writer, self._load, self._found, staged, retire, self._columns)
+
+    def _merged(self, verdicts: Verdicts, opened: Sequence[PlacedFile], mixed: Sequence[PlacedFile]) -> DataFrame:
+        brought = self._rows.read(mixed, self._types)
+        rows = self._rows.read(opened, self._types).unionByName(brought)
+        kept = rows.transform(staying(verdicts, self._run.started_at))
+        if not verdicts.count(DELETE):
+            return kept
+        deleted, before = brought.transform(judged(verdicts, DELETE)), rows.transform(judged(verdicts, LAST_VALUES))
+        return kept.unionByName(last_values(deleted, before, self._found.rules.keys))
+
+    def _history(self) -> TableChange:
+        """Beside the table: every version that came, as it came."""
+        table = f"{self._load.table}{HISTORY}"
+        before = self._run.table_record(self._stream, table)
+        hiding = [file for file in self._brought if _hides_columns(self._staged[file.path], self._columns)]
+        written: list[StagedFile] = []
+        if hiding:
+            written = self._write(self._rows.read(hiding, self._types), "history", hiding)
+        columns = {**(before.columns if before else {}), **self._columns}
+        change = self._writer.change(self._load, table, [*self._others(hiding), *written], (), columns)
+        return replace(change, records=0)
+
+    def _write(self, rows: DataFrame, name: str, read: Iterable[PlacedFile]) -> list[StagedFile]:
+        return self._writer.rows(rows, tuple(self._columns), self._stream, name, sum(file.bytes for file in read))
+
+    def _others(self, placed: Iterable[PlacedFile]) -> list[StagedFile]:
+        """The staged files but these, to be published as they are."""
+        paths = {file.path for file in placed}
+        return [file for path, file in self._staged.items() if path not in paths]
+
+    def _is_mixed(self, file: PlacedFile) -> bool:
+        return _must_be_mixed(self._load, self._staged[file.path], self._columns)

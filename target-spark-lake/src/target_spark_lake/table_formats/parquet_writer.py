@@ -1,0 +1,98 @@
+"""Staged files of a table, and the change that they make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructField, StructType
+
+from target_spark_lake.changes import StagedFile, TableChange
+from target_spark_lake.merge import write_rows
+from target_spark_lake.parquet_files import parquet_rows
+from target_spark_lake.staging import empty_parquet
+from target_spark_lake.staging_place import StagingPlace
+from target_spark_lake.table_record import TableRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+    from target_spark_lake.pipeline_run import PipelineRun
+    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.table_formats import StreamLoad
+
+MEGABYTE = 1 << 20
+
+
+class ParquetWriter:
+    """Stages files for the tables of a run."""
+
+    def __init__(self, run: PipelineRun, settings: TargetSettings, scratch: Path) -> None:
+        """Writes nothing yet.
+
+        Args:
+            run: The open run.
+            settings: The target's.
+            scratch: A folder of this machine that is removed after the run.
+        """
+        self._run = run
+        self._codec = settings.compression
+        self._file_bytes = settings.target_file_mb * MEGABYTE
+        self._scratch = scratch
+
+    def rows(self, rows: DataFrame, columns: Sequence[str], stream: str, name: str, size: int) -> list[StagedFile]:
+        """Stages rows.
+
+        Args:
+            rows: The rows.
+            columns: Those of their columns that are written.
+            stream: The stream that they are of.
+            name: Of the folder, not used before for this stream.
+            size: About how many bytes they will have.
+        """
+        storage, folder = self._run.storage, f"{self._run.staging_path(stream)}/{name}"
+        place = StagingPlace.of(rows.sparkSession, storage, folder, self._scratch / f"{name}.staged")
+        write_rows(rows, columns, place.url("rows"), self._codec, max(1, -(-size // self._file_bytes)))
+        place.bring()
+        found = [file for file in storage.list(folder) if file.path.endswith(".parquet")]
+        staged = [StagedFile(file.path, parquet_rows(storage, file.path), file.size) for file in found]
+        return [file for file in staged if file.rows]
+
+    def nothing(self, stream: str, types: Mapping[str, DataType]) -> StagedFile:
+        """Stages a file without rows: a table that is empty still has its columns."""
+        local = self._scratch / "empty.parquet"
+        empty_parquet(local, StructType([StructField(name, kind) for name, kind in types.items()]), self._codec)
+        path = f"{self._run.staging_path(stream)}/empty.parquet"
+        self._run.storage.replace(path, local.read_bytes())
+        return StagedFile(path, 0, local.stat().st_size)
+
+    def change(
+        self,
+        load: StreamLoad,
+        table: str,
+        staged: Sequence[StagedFile],
+        retire: Sequence[str],
+        columns: Mapping[str, str],
+    ) -> TableChange:
+        """The change that staged files make.
+
+        Args:
+            load: What the run brought.
+            table: Folder of the table.
+            staged: New files.
+            retire: Files that they replace.
+            columns: The table's columns after the change.
+        """
+        schema = load.schema
+        record = TableRecord(
+            self._run.layout.pipeline,
+            schema.stream,
+            columns,
+            schema.load_method,
+            key_properties=schema.key_properties,
+            cursor=schema.cursor,
+        )
+        return TableChange(schema.stream, table, tuple(staged), tuple(retire), record, f"{self._codec}.parquet")
