@@ -9,6 +9,7 @@ from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ProtocolError
 from singer_spark.schema_mapping import stream_spark_schema
+from target_spark_lake.format_check import check_format
 from target_spark_lake.record_check import check_of
 from target_spark_lake.settings import OVERWRITE, TargetSettings
 from target_spark_lake.sink import StreamSchema, StreamSink
@@ -105,7 +106,7 @@ class Batches:
 
         Raises:
             SchemaError: they don't go together.
-            ConfigurationError: the table is another pipeline's.
+            ConfigurationError: the table is another pipeline's, or kept in another format.
         """
         from target_spark_lake.staging import table_columns
 
@@ -113,6 +114,7 @@ class Batches:
         sink.columns = stream_spark_schema(schema.schema, schema.stream)
         if not sink.all_columns:
             sink.record = self._run.table_record(schema.stream, sink.table)
+            check_format(self._run.storage, schema.stream, sink.table, sink.record, self._settings.format)
             if sink.record is not None and schema.load_method != OVERWRITE:
                 sink.all_columns.update(sink.record.columns)
             if sink.adopted is not None:
