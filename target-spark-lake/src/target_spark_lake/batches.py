@@ -9,6 +9,8 @@ from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ProtocolError
 from singer_spark.schema_mapping import stream_spark_schema
+from target_spark_lake.evolution import EVOLVE, EvolutionRules
+from target_spark_lake.lake_type import columns_from_text, columns_of_spark, columns_to_text
 from target_spark_lake.record_check import check_of
 from target_spark_lake.settings import OVERWRITE, TargetSettings
 from target_spark_lake.sink import StreamSchema, StreamSink
@@ -75,7 +77,15 @@ class Batches:
             options = self._settings.options_of(schema.stream)
             table = self._run.layout.table(schema.stream, options.path)
             adopted = self.adopted.get(schema.stream)
-            self.sinks[schema.stream] = StreamSink(schema, table, adopted=adopted, size=adopted.size if adopted else 0)
+            self.sinks[schema.stream] = StreamSink(
+                schema,
+                table,
+                EvolutionRules(self._settings.schema_evolution, options.columns),
+                adopted=adopted,
+                size=adopted.size if adopted else 0,
+                # The run that died may have changed the columns after its first files.
+                is_uniform=adopted is None,
+            )
         elif sink.schema != schema:
             if sink.schema.load_method != schema.load_method:
                 raise ProtocolError(
@@ -117,12 +127,12 @@ class Batches:
         sink.columns = stream_spark_schema(schema.schema, schema.stream)
         if not sink.all_columns:
             sink.record = self._run.table_record(schema.stream, sink.table)
-            if sink.record is not None and schema.load_method != OVERWRITE:
+            if sink.record is not None and (schema.load_method != OVERWRITE or sink.rules.mode != EVOLVE):
                 sink.all_columns.update(sink.record.columns)
             if sink.adopted is not None:
                 sink.add_columns(sink.adopted.columns)
         columns = table_columns(sink.columns, metadata=self._settings.add_record_metadata)
-        sink.add_columns({field.name: field.dataType.simpleString() for field in columns.fields})
+        sink.add_columns(columns_to_text(columns_of_spark(columns)))
         sink.check = check_of(schema.schema, schema.key_properties)
         validate = self._settings.validate_records
         sink.validator = RecordValidator(
@@ -181,6 +191,7 @@ class Batches:
         if self._settings.add_record_metadata:
             started = int(self._run.started_at.timestamp() * 1000)
             times = BatchTimes(batch.received, batch.batched or batch.received, started)
-        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression)
+        table = columns_from_text(sink.all_columns)
+        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression, table)
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
         sink.staging.append(self._pool.submit(BatchJob(sink.schema.stream, batch, plan, sink.validator, folder)))

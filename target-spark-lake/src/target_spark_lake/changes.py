@@ -50,6 +50,7 @@ class TableChange:
         record: Owner and columns of the table after this run; None leaves the record as it is.
         extension: End of the final names, `zstd.parquet`.
         rejected: Records of the stream that were quarantined.
+        rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
     """
 
     stream: str
@@ -59,6 +60,12 @@ class TableChange:
     record: TableRecord | None = None
     extension: str = "zstd.parquet"
     rejected: int = 0
+    rewritten: tuple[StagedFile, ...] = ()
+
+    @property
+    def published(self) -> tuple[StagedFile, ...]:
+        """All files that readers see after the commit and did not see before."""
+        return self.staged + self.rewritten
 
 
 @dataclass(frozen=True)

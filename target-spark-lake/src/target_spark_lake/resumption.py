@@ -23,6 +23,7 @@ SETTINGS = "settings"
 STREAMS = "streams"
 # With another value of one of these the rows that are staged would not be the ones that the next run stages.
 _SETTINGS_OF_ROWS = ("add_record_metadata", "compression", "on_invalid_record", "schema_evolution", "validate_records")
+_STREAM_OPTIONS_OF_ROWS = ("columns", "key_properties")
 
 
 def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> dict[str, str]:
@@ -33,8 +34,11 @@ def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> di
         mapping: singer-sdk's settings of stream maps and flattening, as far as they are given.
     """
     values = {name: getattr(settings, name) for name in _SETTINGS_OF_ROWS} | dict(mapping)
-    keys = {name: options.get("key_properties") for name, options in settings.stream_options.items()}
-    values["stream_options"] = {name: each for name, each in keys.items() if each is not None}
+    options = {
+        name: {option: each[option] for option in _STREAM_OPTIONS_OF_ROWS if each.get(option) is not None}
+        for name, each in settings.stream_options.items()
+    }
+    values["stream_options"] = {name: each for name, each in options.items() if each}
     return {name: _fingerprint(value) for name, value in values.items()}
 
 

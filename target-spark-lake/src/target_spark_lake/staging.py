@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
+from target_spark_lake.lake_type import columns_of_spark
 from target_spark_lake.record_check import FRACTION
 from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.spark_columns import fitted_columns
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from target_spark_lake.bulk_check import Limit
+    from target_spark_lake.lake_type import Struct
     from target_spark_lake.record_check import RecordCheck
 
 
@@ -47,12 +48,24 @@ class BatchPlan:
         check: What makes a line a suspect; None where all lines were judged already.
         times: For the metadata columns; None where the user wants none.
         codec: Of Parquet.
+        table: The columns that the rows are staged under; None: as they come.
     """
 
     columns: StructType
     check: RecordCheck | None
     times: BatchTimes | None
     codec: str
+    table: Struct | None = None
+
+    @property
+    def found(self) -> Struct:
+        """The columns as they come: the record's, and the metadata columns where they are wanted."""
+        return columns_of_spark(table_columns(self.columns, metadata=self.times is not None))
+
+    @property
+    def staged(self) -> Struct:
+        """The columns of the staged files."""
+        return self.found if self.table is None else self.table
 
 
 @dataclass(frozen=True)
@@ -107,17 +120,9 @@ def read_lines(session: SparkSession, source: str, plan: BatchPlan) -> DataFrame
     )
     first = F.get(F.col("parsed.line"), F.lit(0))
     extracted = first["time_extracted"].try_cast("timestamp")
-    row = F.struct(*_columns(plan, first["record"], extracted, first["version"]))
+    found = _columns(plan, first["record"], extracted, first["version"])
+    row = F.struct(*fitted_columns(found, plan.found, plan.staged))
     return parsed.select("value", _is_suspect(plan, first).alias("suspect"), row.alias("row"))
-
-
-def empty_parquet(path: Path, columns: StructType, codec: str) -> None:
-    """Writes a Parquet file without rows, without the JVM."""
-    import pyarrow.parquet
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema = to_arrow_schema(columns, timestamp_utc=True)
-    pyarrow.parquet.write_table(schema.empty_table(), path, compression=codec)
 
 
 def table_columns(columns: StructType, *, metadata: bool) -> StructType:
@@ -131,8 +136,8 @@ def table_columns(columns: StructType, *, metadata: bool) -> StructType:
     return StructType(kept)
 
 
-def _columns(plan: BatchPlan, record: Column, extracted: Column, version: Column) -> list[Column]:
-    own = [record.getField(name).alias(name) for name in plan.columns.names if name not in METADATA_COLUMNS]
+def _columns(plan: BatchPlan, record: Column, extracted: Column, version: Column) -> dict[str, Column]:
+    own = {name: record.getField(name) for name in plan.columns.names if name not in METADATA_COLUMNS}
     if plan.times is None:
         return own
     received = F.lit(plan.times.received)
@@ -145,7 +150,7 @@ def _columns(plan: BatchPlan, record: Column, extracted: Column, version: Column
         "_sdc_table_version": version,
         "_sdc_sync_started_at": F.lit(plan.times.sync_started),
     }
-    return own + [metadata[name].cast(kind).alias(name) for name, kind in METADATA_COLUMNS.items()]
+    return own | {name: metadata[name].cast(kind) for name, kind in METADATA_COLUMNS.items()}
 
 
 def _is_suspect(plan: BatchPlan, first: Column) -> Column:
