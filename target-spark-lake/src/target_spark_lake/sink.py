@@ -170,7 +170,9 @@ class StreamSink:
             logger.warning("stream %s: new column(s) %s left out (schema_evolution discard)", self.schema.stream, names)
         unknown = ", ".join(sorted(set(self.rules.declared) - {*columns, *self.all_columns}))
         if unknown:
-            logger.info("stream %s: it has no column %s, which stream_options (columns) names", self.schema.stream, unknown)
+            logger.info(
+                "stream %s: it has no column %s, which stream_options (columns) names", self.schema.stream, unknown
+            )
         columns_now = columns_to_text(evolution.columns)
         self.is_uniform = self.is_uniform and (columns_now == self.all_columns or not self.staging)
         self.all_columns = columns_now
