@@ -76,6 +76,7 @@ class TableChange:
         records: Records of the run that the change stands for; None: as many as the staged files have rows.
         index: What the next merge is spared to look up; None where nothing is known.
         delta: What a Delta table's log gets; None for plain Parquet.
+        rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
     """
 
     stream: str
@@ -88,6 +89,12 @@ class TableChange:
     records: int | None = None
     index: TableIndex | None = None
     delta: DeltaChange | None = None
+    rewritten: tuple[StagedFile, ...] = ()
+
+    @property
+    def published(self) -> tuple[StagedFile, ...]:
+        """All files that readers see after the commit and did not see before."""
+        return self.staged + self.rewritten
 
 
 @dataclass(frozen=True)

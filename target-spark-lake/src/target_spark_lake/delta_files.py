@@ -76,7 +76,7 @@ def delta_change(
             f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so its rows can't be "
             "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream append-only"
         )
-    sizes = {**{file.path: file.bytes for file in change.staged}, **(adopted or {})}
+    sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
     if before is not None and not (sizes or change.retire or schema):
         return None
     described = described_columns(columns)

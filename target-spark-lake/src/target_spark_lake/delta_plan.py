@@ -29,7 +29,7 @@ def plan_delta(
     files, time = {file.staged: file for file in published}, int(datetime.now(UTC).timestamp() * 1000)
 
     def plan(change: TableChange, delta: DeltaChange) -> DeltaCommit:
-        moved = [files[file.path] for file in change.staged]
+        moved = [files[file.path] for file in change.published]
         added = {file.final: (file.bytes, delta.statistics[file.staged]) for file in moved}
         added |= {path: (size, delta.statistics[path]) for path, size in delta.adopted.items()}
         return DeltaCommit(

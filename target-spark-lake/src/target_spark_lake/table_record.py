@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.run_log import ABORTED, LAKE_FOLDER, decode, encode, read_entry, runs_folder
-
 from target_spark_lake.settings import DELTA, PARQUET
 
 if TYPE_CHECKING:

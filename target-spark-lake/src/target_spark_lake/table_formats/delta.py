@@ -39,7 +39,7 @@ class DeltaTables:
             scratch: A folder of this machine that is removed after the run.
         """
         self._run = run
-        self._files = ParquetTables(run, settings, session, scratch)
+        self._files = ParquetTables(run, settings, session, scratch, may_lack=True)
 
     def changes(self, load: StreamLoad) -> tuple[TableChange, ...]:
         """What the load method makes of the records.
@@ -68,6 +68,6 @@ class DeltaTables:
         check_format(self._run.storage, change.stream, change.table, record, DELTA)
         if record is not None:
             raise StorageError(
-                f"stream {change.stream}: the log of Delta table {change.table} is gone: restore {LOG_FOLDER}, or "
-                f"remove the table's folder and its record {self._run.layout.table_record(change.table)} to load it anew"
+                f"stream {change.stream}: the log of Delta table {change.table} is gone: restore {LOG_FOLDER}; or, to load "
+                f"it anew, remove its folder and its record {self._run.layout.table_record(change.table)}"
             )

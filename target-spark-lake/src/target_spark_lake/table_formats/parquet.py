@@ -9,6 +9,7 @@ from target_spark_lake.changes import TableChange
 from target_spark_lake.settings import OVERWRITE
 from target_spark_lake.stager import spark_failure
 from target_spark_lake.table_formats.parquet_writer import ParquetWriter
+from target_spark_lake.table_formats.uniform_tables import UniformTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,13 @@ class ParquetTables:
     """The table format `parquet`."""
 
     def __init__(
-        self, run: PipelineRun, settings: TargetSettings, session: Callable[[], SparkSession], scratch: Path
+        self,
+        run: PipelineRun,
+        settings: TargetSettings,
+        session: Callable[[], SparkSession],
+        scratch: Path,
+        *,
+        may_lack: bool = False,
     ) -> None:
         """Starts nothing.
 
@@ -34,7 +41,9 @@ class ParquetTables:
             settings: The target's.
             session: Gives the Spark session; asked only where rows must be merged.
             scratch: A folder of this machine that is removed after the run.
+            may_lack: Whether every reader takes a column that a file lacks for NULL.
         """
+        self._may_lack = may_lack
         self._run = run
         self._session = session
         self._scratch = scratch
@@ -47,13 +56,19 @@ class ParquetTables:
             RecordError: a key is NULL.
             StorageError: the bucket or Spark failed.
         """
+        if not load.columns:
+            return (TableChange(load.schema.stream, load.table),)
+        rewritten = self._scratch / "rewritten"
+        uniform = UniformTables(self._run, rewritten, self._writer.codec, may_lack=self._may_lack)
+        load = uniform.staged(load)
+        return tuple(uniform.change(change, load) for change in self._by_method(load))
+
+    def _by_method(self, load: StreamLoad) -> tuple[TableChange, ...]:
         schema, table = load.schema, load.table
-        if not load.types:
-            return (TableChange(schema.stream, table),)
         if schema.merges:
             return self._merged(load)
         if schema.load_method == OVERWRITE:
-            staged = load.staged or (self._writer.nothing(schema.stream, load.types),)
+            staged = load.staged or (self._writer.nothing(schema.stream, load.columns),)
             return (self._writer.change(load, table, staged, self._run.table_files(table), load.columns),)
         return (self._writer.change(load, table, load.staged, (), load.columns),)
 
