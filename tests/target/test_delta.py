@@ -118,7 +118,7 @@ def test_readers_skip_files_by_what_the_log_says_and_polars_finds_the_rows(spark
 
 
 def test_readers_in_a_loop_meet_exactly_the_old_or_the_new_table(spark: object, lake: DeltaLake) -> None:
-    rounds, ids, over = 6, range(4), threading.Event()
+    rounds, ids, over = 4, range(4), threading.Event()
     wrong: list[object] = []
 
     def rows_of(turn: int) -> list[tuple]:

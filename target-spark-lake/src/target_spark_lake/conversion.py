@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from singer_spark.storage import Storage
     from target_spark_lake.layout import Layout
     from target_spark_lake.pipeline_run import PipelineRun
+    from target_spark_lake.process import Process
     from target_spark_lake.table_record import TableRecord
 
 _RECORDS = f"{LAKE_FOLDER}/tables/"
 
 
-def convert_to_delta(storage: Storage, layout: Layout, stream: str | None, *, lock_ttl_seconds: float) -> list[str]:
+def convert_to_delta(
+    storage: Storage,
+    layout: Layout,
+    stream: str | None,
+    *,
+    lock_ttl_seconds: float,
+    process: Process | None = None,
+) -> list[str]:
     """Converts tables of the pipeline in a run of their own: all of them, or none.
 
     Args:
@@ -32,6 +40,7 @@ def convert_to_delta(storage: Storage, layout: Layout, stream: str | None, *, lo
         layout: The pipeline's paths.
         stream: Only its tables (with append-dedup it has two); None for all of the pipeline.
         lock_ttl_seconds: As in the settings.
+        process: In whose name the lock is held; this process where not given.
 
     Returns:
         The folders that were converted; empty where all of them were Delta tables before.
@@ -42,7 +51,7 @@ def convert_to_delta(storage: Storage, layout: Layout, stream: str | None, *, lo
         SchemaError: Delta does not take a column's name.
         StorageError: the storage failed.
     """
-    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds)
+    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, process=process)
     try:
         records = _records(storage, layout, stream)
         if not records:

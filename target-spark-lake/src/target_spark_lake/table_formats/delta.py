@@ -68,6 +68,6 @@ class DeltaTables:
         check_format(self._run.storage, change.stream, change.table, record, DELTA)
         if record is not None:
             raise StorageError(
-                f"stream {change.stream}: the log of Delta table {change.table} is gone: restore {LOG_FOLDER}; or, to load "
-                f"it anew, remove its folder and its record {self._run.layout.table_record(change.table)}"
+                f"stream {change.stream}: the log of Delta table {change.table} is gone: restore {LOG_FOLDER}; or, to "
+                f"load it anew, remove its folder and its record {self._run.layout.table_record(change.table)}"
             )
