@@ -156,3 +156,15 @@ def test_a_new_column_is_put_behind_files_in_which_no_row_changes(lake: Lake) ->
         (105, 1),
         *((n, None) for n in range(106, 110)),
     ]
+
+
+def test_what_was_received_last_is_still_known_after_the_columns_changed(lake: Lake, seen) -> None:
+    """Files that were brought to the new columns have new names; their rows stay older than those of the run."""
+    for number in range(12):
+        lake.load(items("append-only", id=INT, a=INT), row(id=1, a=number))
+    lake.load(items("append-only", id=INT, a=BIGINT), row(id=2, a=0))
+    for stop in (12, 13):
+        lake.load(items("append-only", id=INT, a=BIGINT, **{f"c{stop}": TEXT}), row(id=1, a=stop), row(id=2, a=stop))
+    lake.load(items("append-only", id=INT, a=BIGINT, d=TEXT), row(id=3, a=0))
+    lake.load(items("upsert", id=INT, a=BIGINT), row(id=4, a=0))
+    assert [(each["id"], each["a"]) for each in seen()[1]] == [(1, 13), (2, 13), (3, 0), (4, 0)]
