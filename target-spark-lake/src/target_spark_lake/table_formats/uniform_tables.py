@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from target_spark_lake.lake_type import Struct, columns_from_text
+from target_spark_lake.layout import file_age
 from target_spark_lake.table_formats.merged_columns import merging_columns
 from target_spark_lake.table_rewriter import TableRewriter
 
@@ -62,7 +63,7 @@ class UniformTables:
             return change
         if self._may_lack and all(record.columns.get(name, kind) == kind for name, kind in before.columns.items()):
             return change
-        stay = sorted(set(self._run.table_files(table)) - set(change.retire))
+        stay = sorted(set(self._run.table_files(table)) - set(change.retire), key=file_age)
         if stay:
             logger.info("stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table)
         replaced = self._rewriter(stream, table, "table", columns_from_text(record.columns)).table(table, stay)
