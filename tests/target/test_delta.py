@@ -98,14 +98,17 @@ def test_a_wider_type_comes_with_its_rewritten_files_in_one_version(spark: objec
 
 def test_readers_skip_files_by_what_the_log_says_and_polars_finds_the_rows(spark: object, lake: DeltaLake) -> None:
     amount = {"type": ["number", "null"], "x-sql-datatype": "DECIMAL(20,3)"}
-    properties = {**ITEM, "moment": NAIVE, "day": {"type": ["string", "null"], "format": "date"}, "amount": amount}
+    tiny = {"type": ["number", "null"], "x-sql-datatype": "DECIMAL(20,10)"}
+    day = {"type": ["string", "null"], "format": "date"}
+    properties = {**ITEM, "moment": NAIVE, "day": day, "amount": amount, "tiny": tiny}
     moments = ["0001-01-01T00:00:00.000000", "1969-12-31T23:59:59.999999", "2024-05-06T07:08:09.123456"]
     for id, moment in enumerate(moments):
-        row = record("s", id=id, name=f"n{id}", moment=moment, day=moment[:10], amount=id - 1.125)
+        row = record("s", id=id, name=f"n{id}", moment=moment, day=moment[:10], amount=id - 1.125, tiny=1e-9)
         lake.load(items(properties=properties), row, record("s", id=id))
     told = sorted(pa.table(lake.table("s").get_add_actions(flatten=True)).to_pylist(), key=lambda each: each["min.id"])
     assert [each["num_records"] for each in told] == [2] * 3
     assert {each["null_count.name"] for each in told} == {1}
+    assert {each["null_count.tiny"] for each in told} == {1}
     for side in ("min", "max"):
         assert [each[f"{side}.moment"].isoformat(timespec="microseconds") for each in told] == moments
         assert [each[f"{side}.day"].isoformat() for each in told] == [moment[:10] for moment in moments]
@@ -254,6 +257,20 @@ def test_a_table_of_parquet_is_converted_in_place_by_one_command(spark: object, 
 def test_a_conversion_of_what_is_not_there_or_held_is_one_clear_line(lake: DeltaLake) -> None:
     with pytest.raises(ConfigurationError, match="pipeline test has no table of stream s to convert"):
         convert(lake, "--stream", "s")
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_profile_of_amazons_tools_opens_delta_tables_too(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = f"[lake]\naws_access_key_id = {s3.key}\naws_secret_access_key = {s3.secret}\n"
+    (tmp_path / "credentials").write_text(keys)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    options = {"profile": "lake", "endpoint_url": s3.endpoint}
+    lake, bucket = DeltaLake(tmp_path), s3.new_bucket()
+    for id in range(2):
+        lake.load(items(), item(id, "a"), bucket=bucket, storage_options=options)
+    assert s3.filesystem().exists(f"{bucket[5:]}/{log_file('raw/s', 1)}")
 
 
 def test_delta_tables_on_s3(spark: object, s3: S3, tmp_path: Path) -> None:

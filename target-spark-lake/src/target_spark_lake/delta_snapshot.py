@@ -159,9 +159,23 @@ def _options(storage: Storage) -> dict[str, str]:
         options["aws_virtual_hosted_style_request"] = "false"
     if told.get("connection.ssl.enabled") == "false":
         options["aws_allow_http"] = "true"
+    if "auth.profile.name" in told:
+        options |= _account_of(told["auth.profile.name"])
     if "Anonymous" in told.get("aws.credentials.provider", ""):
         options["aws_skip_signature"] = "true"
     return options
+
+
+def _account_of(profile: str) -> dict[str, str]:
+    """The keys of a profile of Amazon's tools, which delta-rs takes from the environment alone."""
+    from botocore.session import Session
+
+    found = Session(profile=profile).get_credentials()
+    if found is None:
+        return {}
+    keys = found.get_frozen_credentials()
+    token = {"aws_session_token": keys.token} if keys.token else {}
+    return {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key, **token}
 
 
 def _check_known(snapshot: DeltaSnapshot, table: str, partition_columns: list[str]) -> None:

@@ -42,18 +42,19 @@ def statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str:
             continue
         if found.nulls is not None:
             nulls[name] = found.nulls
-        bounded = kind.name in _BOUNDED and isinstance(found.low, _BOUNDED[kind.name])
-        if bounded and found.low is not None and found.high is not None:
+        if kind.name in _BOUNDED and _is_plain(found.low, kind) and _is_plain(found.high, kind):
             low[name], high[name] = _value(found.low), _value(found.high)
     return to_json({"numRecords": known.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
 
 
-def _value(bound: Bound) -> Any:
+def _is_plain(bound: Bound | None, kind: Scalar) -> bool:
+    """Whether it is a value of the type; of decimals one without exponent, which not every reader takes."""
+    return isinstance(bound, _BOUNDED[kind.name]) and not (isinstance(bound, Decimal) and "E" in str(bound))
+
+
+def _value(bound: Any) -> Any:
     """A value as the log spells it; moments exact to the microsecond."""
     if isinstance(bound, datetime):
         text = bound.replace(tzinfo=None).isoformat(timespec="microseconds")
         return f"{text}Z" if bound.tzinfo is not None else text
-    if isinstance(bound, date):
-        return bound.isoformat()
-    # A Decimal's own text may have an exponent, which not every reader takes.
-    return Decimal(f"{bound:f}") if isinstance(bound, Decimal) else bound
+    return bound.isoformat() if isinstance(bound, date) else bound
