@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from target_spark_lake.changes import StagedFile, TableChange
+    from target_spark_lake.present_keys import PresentKeys
     from target_spark_lake.sink import StreamSchema
     from target_spark_lake.table_record import TableRecord
 
@@ -29,6 +30,7 @@ class StreamLoad:
         staged: The staged files, in the order of the records; those of one batch lie in one folder.
         activated: The greatest version that the run activated; None where it activated none.
         sends_all: Whether the run sent the stream whole, so that a row that it did not send is no more.
+        present: The keys that the source still has; None where the run does not say.
     """
 
     schema: StreamSchema
@@ -39,6 +41,7 @@ class StreamLoad:
     staged: tuple[StagedFile, ...]
     activated: int | None
     sends_all: bool
+    present: PresentKeys | None = None
 
     @property
     def rows(self) -> int:

@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from target_spark_lake.contest import PLACE, ROW_BITS
 from target_spark_lake.merge import read_rows, stored_columns
+from target_spark_lake.record_metadata import DELETED_AT
 from target_spark_lake.spark_files import SparkFiles
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ def table_files(paths: Sequence[str], index: TableIndex) -> list[PlacedFile]:
     return [
         PlacedFile(number, path, known[path].rows, known[path].bytes) for number, path in enumerate(paths, start=first)
     ]
+
+
+def living_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, list[PlacedFile]]:
+    """How many rows of the table's files are not marked as deleted, and the files of which only a look can tell."""
+    nulls = {file: index.files[file.path].columns[DELETED_AT].nulls for file in files}
+    unknown = [file for file, number in nulls.items() if number is None]
+    return sum(number or 0 for number in nulls.values()), unknown
 
 
 class PlacedRows:
