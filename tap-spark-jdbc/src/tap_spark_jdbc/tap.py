@@ -149,8 +149,8 @@ class TapSparkJdbc(Tap):
         for stream in self.streams.values():
             if isinstance(stream, JdbcStream) and stream.plan.detect_deletes and not stream.hands_on_lines:
                 raise ConfigurationError(
-                    f"stream {stream.name}: detect_deletes compares keys, which the tap's stream_maps or flattening may "
-                    "change; put these into the target's config"
+                    f"stream {stream.name}: detect_deletes compares keys, which stream_maps or flattening may change; "
+                    "put these into the target's config"
                 )
 
 
