@@ -1,4 +1,4 @@
-"""With `detect_deletes` the keys of all rows follow a stream's records, in a stream of their own that no STATE knows."""
+"""With `detect_deletes` the keys of all rows follow the records, in a stream of their own that no STATE knows."""
 
 from __future__ import annotations
 

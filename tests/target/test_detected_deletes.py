@@ -10,6 +10,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError, ProtocolError, RecordError
 from target.loading import Lake, record, schema
+from target_spark_lake.lake_type import Struct
 from target_spark_lake.present_keys import PresentKeys
 
 INT = {"type": ["integer", "null"]}
@@ -113,7 +114,7 @@ def test_an_empty_source_empties_the_table_only_where_all_may_go(lake: Lake) -> 
 
 @pytest.mark.parametrize(("gone", "living", "limit"), [(0, 0, 0), (0, 5, 0), (2, 10, 20), (1, 200, 0.5), (5, 5, 100)])
 def test_the_limit_itself_is_allowed_and_one_more_is_not(gone: int, living: int, limit: float) -> None:
-    keys = PresentKeys((), {}, limit)
+    keys = PresentKeys((), Struct(()), limit)
     keys.refuse_too_many("s", gone, living)
     if limit < 100:
         with pytest.raises(RecordError, match="max_deletes_percent"):
@@ -145,6 +146,19 @@ def test_keys_are_the_values_that_the_lake_has_of_them(lake: Lake) -> None:
     told = [{**row, "at": row["at"] + ".000000", "n": row["n"] * 1.0} for row in rows[1:]]
     lake.load(message, keys, *(record("s__keys", **row) for row in told), hard_delete=True)
     assert lake.rows("s", "n") == [(n,) for n in range(1, 10)]
+
+
+def test_keys_fit_a_table_whose_key_was_widened_before_or_is_by_this_run(lake: Lake) -> None:
+    def load(kind: str, *ids: int, there: range | None = None) -> None:
+        message = schema("s", {"id": {**INT, "x-sql-datatype": kind}}, ("id",), **{"x-load-method": "upsert"})
+        keys = [] if there is None else present(*there)
+        lake.load(message, *(record("s", id=id) for id in ids), *keys, hard_delete=True)
+
+    load("INTEGER", *range(10))
+    load("BIGINT", 10, there=range(1, 11))
+    load("INTEGER", there=range(2, 11))
+    assert lake.rows("s", "id") == [(id,) for id in range(2, 11)]
+    assert lake.types("s")["id"] == "BIGINT"
 
 
 def test_only_files_that_hold_such_a_row_are_written_anew(lake: Lake) -> None:

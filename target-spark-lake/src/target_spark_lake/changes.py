@@ -56,6 +56,7 @@ class TableChange:
         rejected: Records of the stream that were quarantined.
         records: Records of the run that the change stands for; None: as many as the staged files have rows.
         index: What the next merge is spared to look up; None where nothing is known.
+        rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
     """
 
     stream: str
@@ -67,6 +68,12 @@ class TableChange:
     rejected: int = 0
     records: int | None = None
     index: TableIndex | None = None
+    rewritten: tuple[StagedFile, ...] = ()
+
+    @property
+    def published(self) -> tuple[StagedFile, ...]:
+        """All files that readers see after the commit and did not see before."""
+        return self.staged + self.rewritten
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,8 @@ def contest(
         of_run: The run's rows, with their places and the columns of the rules.
         of_table: Those of the table's rows that may take part; None where there are none.
         rules: How the rows of a key are told apart.
-        present: The keys that the source still has, under their own names; rows of other keys, which the run did not
-            send either, are deleted. None: that is not known.
+        present: The keys that the source still has, in columns like the table's; rows of other keys, which the run did
+            not send either, are deleted. None: that is not known.
     """
     rows = of_run.transform(_as_contenders(rules, of_run=True))
     if of_table is not None:
@@ -145,9 +145,7 @@ def _compared_with(present: DataFrame, rules: MergeRules) -> Step:
     has_key = reduce(and_, (F.col(key).isNotNull() for key in keys))
 
     def step(rows: DataFrame) -> DataFrame:
-        # As the table has them: its columns may have been widened since.
-        types = [rows.schema[key].dataType for key in keys]
-        there = [column(name).cast(kind).alias(key) for name, kind, key in zip(rules.keys, types, keys, strict=True)]
+        there = [column(name).alias(key) for name, key in zip(rules.keys, keys, strict=True)]
         known = present.select(*there).distinct().withColumn("there", F.lit(True))
         gone = F.col("there").isNull() & has_key
         return rows.join(known, keys, "left").withColumn("gone", gone).select(*rows.columns)

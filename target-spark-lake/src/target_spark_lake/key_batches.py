@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.messages import KEYS_OF
 from singer_spark.schema_mapping import stream_spark_schema
+from target_spark_lake.lake_type import columns_of_spark
 from target_spark_lake.present_keys import PresentKeys
 from target_spark_lake.record_check import check_of
 from target_spark_lake.settings import OVERWRITE, TargetSettings
@@ -162,8 +163,7 @@ class KeyBatches:
             return None
         columns = keys.columns or stream_spark_schema(keys.schema(), keys.stream)
         files = tuple(file for future in keys.staging for file in future.result())
-        types = {field.name: field.dataType for field in columns.fields}
-        return PresentKeys(files, types, self._settings.max_deletes_percent)
+        return PresentKeys(files, columns_of_spark(columns), self._settings.max_deletes_percent)
 
     def _close(self, keys: _Keys) -> None:
         batch, keys.batch = keys.batch, None

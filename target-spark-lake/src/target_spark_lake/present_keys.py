@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import RecordError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
-
     from target_spark_lake.changes import StagedFile
+    from target_spark_lake.lake_type import Struct
 
 
 @dataclass(frozen=True)
@@ -20,12 +18,12 @@ class PresentKeys:
 
     Attributes:
         files: Staged files that hold the key's columns alone, in any order; none: the source is empty.
-        types: Those columns, with the types under which the files hold them.
+        columns: Those columns, with the types under which the files hold them.
         max_deletes_percent: A run that would delete more of the table's living rows than this fails.
     """
 
     files: tuple[StagedFile, ...]
-    types: Mapping[str, DataType]
+    columns: Struct
     max_deletes_percent: float
 
     def refuse_too_many(self, stream: str, gone: int, living: int) -> None:

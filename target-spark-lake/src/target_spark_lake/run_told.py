@@ -48,11 +48,11 @@ class RunTold:
         return StreamLoad(
             sink.schema,
             sink.table,
-            sink.types,
             sink.all_columns,
             sink.record,
             sink.staged(),
             self.activated.get(sink.schema.stream),
+            sink.is_uniform,
             self._sends_all(sink),
             self.keys.of(sink.schema.stream),
         )
