@@ -72,17 +72,3 @@ def test_the_table_follows_deletes_also_where_the_tap_died_among_its_keys(
     assert refused.target_code == 1
     assert "of the table's 2941 rows gone from the source" in refused.target_errors.strip().splitlines()[-1]
     assert (pipe.state, len(pipe.rows("public-orders"))) == (before, 2941)
-    pipe.target["max_deletes_percent"] = 50
-    pipe.run().succeeded()
-    assert pipe.rows("public-orders", COLUMNS) == source(connection)
-
-
-def test_a_stream_that_would_never_lose_a_row_is_refused_at_once(
-    connection: psycopg.Connection[Any], pipe: Pipe
-) -> None:
-    del connection
-    pipe.tap["incremental_tables"] = ["public.orders:updated_at:timestamp"]
-    refused = pipe.run()
-    assert refused.target_code == 1
-    assert "load_method append-only never removes a row" in refused.target_errors.strip().splitlines()[-1]
-    assert not (pipe.bucket / "raw").exists()
