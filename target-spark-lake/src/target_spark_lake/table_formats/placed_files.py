@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql import functions as F
 
 from target_spark_lake.contest import PLACE, ROW_BITS, column
 from target_spark_lake.lake_type import Struct
@@ -99,8 +99,9 @@ class PlacedRows:
             for kind in dict.fromkeys((file.columns, file.positioned) for file in files)
         ]
         if not frames:
-            schema = StructType([*spark_columns(columns).fields, StructField(PLACE, LongType())])
-            return self._session.createDataFrame([], schema)
+            # Not of an empty list, for which Spark would start Python workers.
+            nothing = fitted_columns({}, Struct(()), columns)
+            return self._session.range(0).select(*nothing, F.col("id").alias(PLACE))
         return reduce(DataFrame.unionByName, frames)
 
     def _read(self, files: Sequence[PlacedFile], stored: Struct, positioned: bool, columns: Struct) -> DataFrame:
