@@ -22,6 +22,7 @@ from target_spark_lake.intake import DeadTapError
 from target_spark_lake.key_batches import KeyBatches
 from target_spark_lake.resumption import adopt, settings_of_rows
 from target_spark_lake.run_told import RunTold
+from target_spark_lake.settings import DELTA
 from target_spark_lake.staging_pool import StagingPool
 from target_spark_lake.start_check import FIRST, RESUME, SAVED
 
@@ -180,9 +181,11 @@ class LoadRun:
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
 
     def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
+        from target_spark_lake.table_formats.delta import DeltaTables
         from target_spark_lake.table_formats.parquet import ParquetTables
 
-        tables = ParquetTables(self._run, self._settings, self._pool.session, self._spool)
+        kind = DeltaTables if self._settings.format == DELTA else ParquetTables
+        tables = kind(self._run, self._settings, self._pool.session, self._spool)
         return tuple(change for sink in self._batches.sinks.values() for change in tables.changes(told.load_of(sink)))
 
     def _check_adopted(self) -> None:

@@ -23,6 +23,7 @@ OVERWRITE_DELETE_STALE = "overwrite-delete-stale"
 LOAD_METHODS = (APPEND_ONLY, UPSERT, APPEND_DEDUP, OVERWRITE, OVERWRITE_DELETE_STALE)
 # They hold one row for each key.
 MERGING_LOAD_METHODS = (UPSERT, APPEND_DEDUP, OVERWRITE_DELETE_STALE)
+PARQUET, DELTA = "parquet", "delta"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 _LOAD_METHOD: JSON = {"type": "string", "enum": list(LOAD_METHODS)}
@@ -53,7 +54,7 @@ PROPERTIES: dict[str, JSON] = {
         "string",
         "Name of the isolated state. Under Meltano its state id (`:` written as `.`), else required.",
     ),
-    "format": _setting("string", "Table format.", "parquet", enum=["parquet", "delta"]),
+    "format": _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA]),
     "load_method": _setting(
         "string",
         "How records change a table, where neither the stream's option nor its SCHEMA says. Without it a FULL_TABLE "
@@ -144,7 +145,6 @@ CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required
 
 # Known to the contract, but no code stands behind them yet: refused, never silently ignored.
 _NOT_YET: dict[str, tuple[Any, ...]] = {
-    "format": ("delta",),
     "on_invalid_record": ("quarantine",),
 }
 _STREAM_OPTIONS_NOT_YET = ("partition_by",)
@@ -169,7 +169,7 @@ class TargetSettings:
     bucket: str
     pipeline: str
     path: str = "raw"
-    format: str = "parquet"
+    format: str = PARQUET
     load_method: str | None = None
     hard_delete: bool = False
     max_deletes_percent: float = 20
