@@ -49,7 +49,8 @@ class RunTold:
             sink.record,
             sink.staged(),
             self.activated.get(sink.schema.stream),
-            self._sends_all(sink),
+            # Of a record that was rejected nobody knows the key: its row is not stale.
+            self._sends_all(sink) and not sink.rejected(),
         )
 
     def _sends_all(self, sink: StreamSink) -> bool:

@@ -20,6 +20,8 @@ OVERWRITE_DELETE_STALE = "overwrite-delete-stale"
 LOAD_METHODS = (APPEND_ONLY, UPSERT, APPEND_DEDUP, OVERWRITE, OVERWRITE_DELETE_STALE)
 # They hold one row for each key.
 MERGING_LOAD_METHODS = (UPSERT, APPEND_DEDUP, OVERWRITE_DELETE_STALE)
+# What an invalid record does.
+FAIL, QUARANTINE = "fail", "quarantine"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 _LOAD_METHOD: JSON = {"type": "string", "enum": list(LOAD_METHODS)}
@@ -83,9 +85,15 @@ PROPERTIES: dict[str, JSON] = {
         True,
     ),
     "on_invalid_record": _setting(
-        "string", "What an invalid record does to the run.", "fail", enum=["fail", "quarantine"]
+        "string",
+        "What an invalid record does: it fails the run, or is left out and kept, with the reason, below "
+        "`.dataspoc/rejected` (quarantine).",
+        FAIL,
+        enum=[FAIL, QUARANTINE],
     ),
-    "max_invalid_records": _setting("integer", "A run that quarantines more records than this fails.", minimum=0),
+    "max_invalid_records": _setting(
+        "integer", "A run that quarantines more records than this fails; any number where not given.", minimum=0
+    ),
     "schema_evolution": _setting(
         "string", "What a changed schema does to a table.", "evolve", enum=["evolve", "freeze", "discard"]
     ),
@@ -137,7 +145,6 @@ CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required
 # Known to the contract, but no code stands behind them yet: refused, never silently ignored.
 _NOT_YET: dict[str, tuple[Any, ...]] = {
     "format": ("delta",),
-    "on_invalid_record": ("quarantine",),
     "schema_evolution": ("freeze", "discard"),
 }
 _STREAM_OPTIONS_NOT_YET = ("partition_by", "columns")
@@ -170,7 +177,7 @@ class TargetSettings:
     target_file_mb: int = 128
     add_record_metadata: bool = True
     validate_records: bool = True
-    on_invalid_record: str = "fail"
+    on_invalid_record: str = FAIL
     max_invalid_records: int | None = None
     schema_evolution: str = "evolve"
     resume: bool = True
