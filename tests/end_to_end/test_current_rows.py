@@ -1,4 +1,4 @@
-"""Current rows as users get them: by a spec through the real pipe, and on S3, where Spark reads and writes by itself."""
+"""Current rows as users get them: by a spec through the real pipe, and on S3, where Spark works by itself."""
 
 from __future__ import annotations
 

@@ -50,6 +50,32 @@ def test_a_large_file_is_uploaded_in_pieces_and_never_held_whole(storage: Storag
     assert max(request.sent for request in pieces) == PIECE_BYTES
 
 
+def test_a_large_object_is_extended_inside_the_store(
+    storage: Storage, proxy: Proxy, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("singer_spark.s3_copy.COPY_BYTES", 12 << 20)
+    storage.upload(large, "raw/a%20b/part")
+    proxy.passed.clear()
+    storage.extend("raw/a%20b/part", b"tail", "staging/a%20b/part")
+    assert bytes_on_the_wire(proxy.passed) < 20_000
+    assert storage.read("staging/a%20b/part") == large.read_bytes() + b"tail"
+
+
+def test_an_extension_whose_last_answer_gets_lost_is_there_and_one_that_is_cut_off_is_not(
+    storage: Storage, proxy: Proxy, large: Path
+) -> None:
+    storage.upload(large, "raw/part")
+    proxy.fail(ANSWER_LOST, 2, POSTS)
+    storage.extend("raw/part", b"tail", "staging/part")
+    assert storage.read("staging/part") == large.read_bytes() + b"tail"
+    storage.files.filesystem.retries = 1  # type: ignore[attr-defined]
+    proxy.fail(GONE, 2, PUTS)
+    with pytest.raises(StorageError, match=r"can't write .*staging/other"):
+        storage.extend("raw/part", b"tail", "staging/other")
+    proxy.fail(None)
+    assert storage.size("staging/other") is None
+
+
 def test_an_upload_that_is_cut_off_leaves_nothing(storage: Storage, proxy: Proxy, large: Path) -> None:
     storage.files.filesystem.retries = 1  # type: ignore[attr-defined]
     proxy.fail(GONE, 3, PUTS)

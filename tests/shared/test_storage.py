@@ -115,6 +115,16 @@ def test_a_file_of_this_machine_is_uploaded_over_what_stands(storage: Storage, t
         storage.upload(tmp_path / "none", "staging/none")
 
 
+def test_a_file_is_extended_into_another_and_stays_what_it_was(storage: Storage) -> None:
+    storage.replace("raw/a%20b/part", b"rows")
+    for tail in (b" and", b" more"):
+        storage.extend("raw/a%20b/part", tail, "staging/a%20b/part")
+        assert storage.read("staging/a%20b/part") == b"rows" + tail
+    assert storage.read("raw/a%20b/part") == b"rows"
+    with pytest.raises(StorageError, match=r"can't write .*staging/none"):
+        storage.extend("raw/none", b"x", "staging/none")
+
+
 def test_move_may_be_repeated(storage: Storage) -> None:
     storage.replace("staging/a%20b/part", b"rows")
     storage.move("staging/a%20b/part", "raw/a%20b/final")

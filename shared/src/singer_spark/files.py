@@ -39,6 +39,9 @@ class Files(Protocol):
     def upload(self, source: Path, path: str) -> None:
         """Copies a file of this machine, whole or not at all, and never holds all of it in memory."""
 
+    def extend(self, source: str, tail: bytes, target: str) -> None:
+        """Copies a file and puts bytes behind it, whole or not at all, where it can without reading the file."""
+
     def move(self, source: str, target: str) -> None:
         """Moves without reading; FileNotFoundError where the source is not."""
 

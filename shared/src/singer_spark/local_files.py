@@ -61,6 +61,17 @@ class LocalFiles:
         """Copies a file of this machine in, whole or not at all."""
         self._land(path, lambda scratch: _copy(source, scratch), os.replace)
 
+    def extend(self, source: str, tail: bytes, target: str) -> None:
+        """Copies a file with bytes behind it, whole or not at all."""
+
+        def write(scratch: Path) -> None:
+            _copy(self.root / source, scratch)
+            with scratch.open("ab") as stream:
+                stream.write(tail)
+            _flush(scratch)
+
+        self._land(target, write, os.replace)
+
     def _land(self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]) -> None:
         """Writes a scratch file and lands it whole at its path; written again if another run swept it away."""
         target = self.root / path

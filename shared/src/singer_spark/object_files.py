@@ -8,6 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.files import FileInfo
+from singer_spark.s3_copy import LEAST_PART_BYTES, copy_and_append
 from singer_spark.storage_errors import UnconditionalStoreError, error_code
 
 if TYPE_CHECKING:
@@ -132,6 +133,14 @@ class ObjectFiles:
             piece_bytes = max(PIECE_BYTES, ceil(source.stat().st_size / MOST_PIECES))
             pieces = {"chunksize": piece_bytes, "max_concurrency": PIECES_AT_ONCE}
         self.filesystem.put_file(str(source), self._key(path), **pieces)
+
+    def extend(self, source: str, tail: bytes, target: str) -> None:
+        """Copies an object with bytes behind it; a large one on S3 inside the store."""
+        size = self.size(source)
+        if "s3" in self._protocols() and size >= LEAST_PART_BYTES:
+            copy_and_append(self.filesystem, self._key(source), size, tail, self._key(target))
+        else:
+            self.replace(target, self.read(source) + tail)
 
     def move(self, source: str, target: str) -> None:
         """Copies inside the store and removes the source; FileNotFoundError where it is not."""

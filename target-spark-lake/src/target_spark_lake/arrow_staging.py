@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-import pyarrow.parquet
 
+from target_spark_lake.arrow_columns import arrow_schema, fitted
 from target_spark_lake.bulk_check import BLOCK_BYTES
+from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.staging import table_columns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
     from target_spark_lake.bulk_check import BulkCheck
     from target_spark_lake.staging import BatchPlan, BatchTimes
@@ -30,7 +30,6 @@ INSTANT = pa.timestamp("us", tz="UTC")
 ROW_GROUP_BYTES = 1 << 26
 # What is text in a line and something else in the lake; every other column is read as what it is.
 _LAKE_TYPES = {"date": pa.date32(), "timestamp_ntz": pa.timestamp("us"), "timestamp": INSTANT}
-_COMPRESSION_LEVELS = {"zstd": 3}
 
 
 def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, check: BulkCheck) -> bool:
@@ -46,7 +45,6 @@ def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, chec
     Raises:
         OSError: the file can't be written.
     """
-    destination.parent.mkdir(parents=True, exist_ok=True)
     whole = False
     try:
         whole = not check.has_quoted_decimals(lines) and _write(lines, destination, plan, check) == rows
@@ -61,26 +59,18 @@ def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, chec
 
 def _write(lines: Path, destination: Path, plan: BatchPlan, check: BulkCheck) -> int:
     """Gives the number of rows written; -1 where one may be wrong."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema = to_arrow_schema(_staged_columns(plan), timestamp_utc=True)
+    found, staged = arrow_schema(plan.found), plan.staged
     options = pa.json.ParseOptions(explicit_schema=check.message(), unexpected_field_behavior="ignore")
     waiting: list[pa.RecordBatch] = []
     written = 0
     with (
         pa.json.open_json(lines, pa.json.ReadOptions(block_size=BLOCK_BYTES), options) as reader,
-        pa.parquet.ParquetWriter(
-            destination,
-            schema,
-            compression=plan.codec,
-            compression_level=_COMPRESSION_LEVELS.get(plan.codec),
-            store_decimal_as_integer=True,
-        ) as writer,
+        parquet_writer(destination, staged, plan.codec) as writer,
     ):
         for block in reader:
             if not check.is_right(block.column("record")):
                 return -1
-            waiting.append(pa.RecordBatch.from_arrays(_columns(block, plan), schema=schema))
+            waiting.append(fitted(pa.RecordBatch.from_arrays(_columns(block, plan), schema=found), staged))
             written += block.num_rows
             if sum(each.nbytes for each in waiting) >= ROW_GROUP_BYTES:
                 writer.write_table(pa.Table.from_batches(waiting))
@@ -102,10 +92,6 @@ def _columns(block: pa.RecordBatch, plan: BatchPlan) -> list[pa.Array]:
     if plan.times is not None:
         metadata |= _of_the_batch(block, plan.times)
     return own + [metadata[name] for name in plan.metadata]
-
-
-def _staged_columns(plan: BatchPlan) -> StructType:
-    return table_columns(plan.columns, metadata=plan.times is not None, merging=plan.merging)
 
 
 def _lake_column(column: pa.Array, data_type: DataType) -> pa.Array:

@@ -9,8 +9,11 @@ from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ProtocolError
 from singer_spark.schema_mapping import stream_spark_schema
+from target_spark_lake.evolution import EVOLVE, EvolutionRules
+from target_spark_lake.lake_type import columns_from_text, columns_of_spark, columns_to_text
 from target_spark_lake.quarantine import Quarantine
 from target_spark_lake.record_check import check_of
+from target_spark_lake.record_metadata import CONTROL_COLUMNS
 from target_spark_lake.settings import OVERWRITE, QUARANTINE, TargetSettings
 from target_spark_lake.sink import StreamSchema, StreamSink
 from target_spark_lake.spool import SpooledBatch, batch_bytes
@@ -19,6 +22,8 @@ from target_spark_lake.validation import RecordValidator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
 
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
@@ -91,7 +96,15 @@ class Batches:
             options = self._settings.options_of(schema.stream)
             table = self._run.layout.table(schema.stream, options.path)
             adopted = self.adopted.get(schema.stream)
-            self.sinks[schema.stream] = StreamSink(schema, table, adopted=adopted, size=adopted.size if adopted else 0)
+            self.sinks[schema.stream] = StreamSink(
+                schema,
+                table,
+                EvolutionRules(self._settings.schema_evolution, options.columns),
+                adopted=adopted,
+                size=adopted.size if adopted else 0,
+                # The run that died may have changed the columns after its first files.
+                is_uniform=adopted is None,
+            )
         elif sink.schema != schema:
             schema.check_follows(sink.schema)
             self._close(sink)
@@ -123,19 +136,15 @@ class Batches:
             SchemaError: they don't go together.
             ConfigurationError: the table is another pipeline's.
         """
-        from target_spark_lake.staging import table_columns
-
         schema = sink.schema
         sink.columns = stream_spark_schema(schema.schema, schema.stream)
         if not sink.all_columns:
             sink.record = self._run.table_record(schema.stream, sink.table)
-            if sink.record is not None and schema.load_method != OVERWRITE:
+            if sink.record is not None and (schema.load_method != OVERWRITE or sink.rules.mode != EVOLVE):
                 sink.all_columns.update(sink.record.columns)
             if sink.adopted is not None:
                 sink.add_columns(sink.adopted.columns)
-        columns = table_columns(sink.columns, metadata=self._settings.add_record_metadata)
-        sink.add_columns({field.name: field.dataType.simpleString() for field in columns.fields})
-        sink.types.update((field.name, field.dataType) for field in columns.fields)
+        sink.add_columns(self._incoming(sink.columns, sink))
         sink.check = check_of(schema.schema, schema.key_properties)
         validate = self._settings.validate_records
         sink.validator = RecordValidator(
@@ -146,6 +155,15 @@ class Batches:
             validate=validate,
             keys_have_values=schema.merges,
         )
+
+    def _incoming(self, columns: StructType, sink: StreamSink) -> dict[str, str]:
+        """The columns of the rows to come; what merges decide by is the table's only where it has it already."""
+        from target_spark_lake.staging import table_columns
+
+        wanted = self._settings.add_record_metadata
+        rows = columns_to_text(columns_of_spark(table_columns(columns, metadata=wanted, merging=sink.schema.merges)))
+        hidden = () if wanted else set(CONTROL_COLUMNS) - set(sink.all_columns)
+        return {name: kind for name, kind in rows.items() if name not in hidden}
 
     def are_full(self) -> bool:
         """Whether one of them is worth staging, or was closed since `close_all`, so that the others should be too."""
@@ -199,7 +217,8 @@ class Batches:
         if self._settings.add_record_metadata:
             started = int(self._run.started_at.timestamp() * 1000)
             times = BatchTimes(batch.received, batch.batched or batch.received, started)
-        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression, sink.schema.merges)
+        table = columns_from_text(sink.all_columns)
+        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression, sink.schema.merges, table)
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
         job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine)
         sink.staging.append(self._pool.submit(job))

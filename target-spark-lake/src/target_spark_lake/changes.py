@@ -68,6 +68,7 @@ class TableChange:
         extension: End of the final names, `zstd.parquet`.
         records: Records of the run that the change stands for; None: as many as the staged files have rows.
         index: What the next merge is spared to look up; None where nothing is known.
+        rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
     """
 
     stream: str
@@ -78,6 +79,12 @@ class TableChange:
     extension: str = "zstd.parquet"
     records: int | None = None
     index: TableIndex | None = None
+    rewritten: tuple[StagedFile, ...] = ()
+
+    @property
+    def published(self) -> tuple[StagedFile, ...]:
+        """All files that readers see after the commit and did not see before."""
+        return self.staged + self.rewritten
 
 
 @dataclass(frozen=True)

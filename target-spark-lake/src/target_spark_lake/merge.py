@@ -55,11 +55,6 @@ def read_rows(
     )
 
 
-def stored_columns(session: SparkSession, urls: Sequence[str]) -> StructType:
-    """The columns that files at these URLs have, all together."""
-    return session.read.option("mergeSchema", True).parquet(*map(_literally, urls)).schema
-
-
 def staying(verdicts: Verdicts, marked_at: datetime) -> Step:
     """The rows that stay, those with the verdict MARK with a mark.
 

@@ -44,11 +44,11 @@ class RunTold:
         return StreamLoad(
             sink.schema,
             sink.table,
-            sink.types,
             sink.all_columns,
             sink.record,
             sink.staged(),
             self.activated.get(sink.schema.stream),
+            sink.is_uniform,
             # Of a record that was rejected nobody knows the key: its row is not stale.
             self._sends_all(sink) and not sink.rejected(),
         )

@@ -9,6 +9,9 @@ from typing import Any
 
 from singer_spark.errors import ConfigurationError, register_secret
 from singer_spark.spark_settings import SparkSettings
+from target_spark_lake.declared_columns import declared_types, type_problems
+from target_spark_lake.evolution import DISCARD, EVOLVE, FREEZE
+from target_spark_lake.lake_type import LakeType
 
 JSON = dict[str, Any]
 
@@ -72,7 +75,8 @@ PROPERTIES: dict[str, JSON] = {
     ),
     "stream_options": _setting(
         "object",
-        "Per stream (glob): load_method, key_properties, cursor, partition_by, hard_delete, path, columns.",
+        "Per stream (glob): load_method, key_properties, cursor, partition_by, hard_delete, path, columns (column to "
+        "Spark type, which also permits a widening that is not automatic).",
         additionalProperties={"type": "object", "properties": _STREAM_OPTIONS, "additionalProperties": False},
     ),
     "compression": _setting("string", "Parquet codec.", "zstd", enum=list(CODECS)),
@@ -95,7 +99,11 @@ PROPERTIES: dict[str, JSON] = {
         "integer", "A run that quarantines more records than this fails; any number where not given.", minimum=0
     ),
     "schema_evolution": _setting(
-        "string", "What a changed schema does to a table.", "evolve", enum=["evolve", "freeze", "discard"]
+        "string",
+        "What a changed schema does to a table: its columns follow (evolve), the run fails before anything is written "
+        "(freeze), or the table follows but for new columns, which are left out (discard).",
+        EVOLVE,
+        enum=[EVOLVE, FREEZE, DISCARD],
     ),
     "resume": _setting("boolean", "Keeps what a dead run finished, for the next run to continue.", True),
     "lock_ttl_seconds": _setting(
@@ -145,9 +153,8 @@ CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required
 # Known to the contract, but no code stands behind them yet: refused, never silently ignored.
 _NOT_YET: dict[str, tuple[Any, ...]] = {
     "format": ("delta",),
-    "schema_evolution": ("freeze", "discard"),
 }
-_STREAM_OPTIONS_NOT_YET = ("partition_by", "columns")
+_STREAM_OPTIONS_NOT_YET = ("partition_by",)
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,7 @@ class StreamOptions:
     cursor: str | None = None
     hard_delete: bool | None = None
     path: str | None = None
+    columns: Mapping[str, LakeType] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,7 +187,7 @@ class TargetSettings:
     validate_records: bool = True
     on_invalid_record: str = FAIL
     max_invalid_records: int | None = None
-    schema_evolution: str = "evolve"
+    schema_evolution: str = EVOLVE
     resume: bool = True
     lock_ttl_seconds: float = 60
     accept_any_start: bool = False
@@ -216,7 +224,8 @@ class TargetSettings:
             if stream == pattern or fnmatch.fnmatchcase(stream, pattern):
                 merged |= {name: value for name, value in options.items() if value is not None}
         keys = merged.pop("key_properties", None)
-        return StreamOptions(key_properties=None if keys is None else tuple(keys), **merged)
+        columns = declared_types(merged.pop("columns", {}))
+        return StreamOptions(key_properties=None if keys is None else tuple(keys), columns=columns, **merged)
 
 
 def register_secrets(value: Any) -> None:
@@ -264,6 +273,7 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
     for stream, each in options.items() if isinstance(options, Mapping) else ():
         if not isinstance(each, Mapping):
             continue
+        problems += [f"stream_options.{stream}.columns.{problem}" for problem in type_problems(each.get("columns"))]
         problems += [
             f"stream_options.{stream}.{name}: is not available yet"
             for name in _STREAM_OPTIONS_NOT_YET

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, ProtocolError, SchemaError
+from singer_spark.errors import ConfigurationError, ProtocolError
+from target_spark_lake.declared_columns import read_as_declared
+from target_spark_lake.evolution import EvolutionRules, evolve
+from target_spark_lake.lake_type import columns_from_text, columns_to_text
 from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.settings import (
     APPEND_ONLY,
@@ -20,7 +24,7 @@ from target_spark_lake.settings import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
     from target_spark_lake.changes import StagedBatch, StagedFile
     from target_spark_lake.record_check import RecordCheck
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from target_spark_lake.validation import RecordValidator
 
 JSON = dict[str, Any]
+logger = logging.getLogger("target-spark-lake")
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class StreamSchema:
             _check_keys(stream, method, keys, schema["properties"])
         return cls(
             stream,
-            _own_schema(schema, settings, merging=method in MERGING_LOAD_METHODS),
+            _own_schema(schema, settings, options, merging=method in MERGING_LOAD_METHODS),
             keys,
             method,
             extent,
@@ -129,8 +134,9 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
     return str(method)
 
 
-def _own_schema(schema: JSON, settings: TargetSettings, *, merging: bool) -> JSON:
+def _own_schema(schema: JSON, settings: TargetSettings, options: StreamOptions, *, merging: bool) -> JSON:
     properties = {name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS}
+    properties = read_as_declared(properties, options.columns)
     if settings.add_record_metadata or merging:
         properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
     required = [name for name in schema.get("required", []) if name in properties]
@@ -180,29 +186,31 @@ class StreamSink:
     Attributes:
         schema: The last SCHEMA; its lines are in `batch`.
         table: Folder of the table, relative to the bucket.
+        rules: What the user says about changes of the columns.
         columns: Lake columns of the last schema's records; None until the first record.
         check: What makes a line of them a suspect.
         validator: Judges the suspects.
-        all_columns: Every column of the run and, where the table keeps its rows, of the table: name to type.
-        types: Types of the run's own columns.
+        all_columns: Every column of the run and, where the table keeps its columns, of the table: name to type.
         record: The table as it stood; None for a new one.
         batch: Lines that are not staged yet.
         adopted: What a run that died had staged, and this one goes on from.
         staging: Results to come, in order, of this run's own batches.
+        is_uniform: Whether all that is staged surely has the columns that the table has now.
         size: Bytes of the records so far, but for those in `batch`.
     """
 
     schema: StreamSchema
     table: str
+    rules: EvolutionRules
     columns: StructType | None = None
     check: RecordCheck | None = None
     validator: RecordValidator | None = None
     all_columns: dict[str, str] = field(default_factory=dict)
-    types: dict[str, DataType] = field(default_factory=dict)
     record: TableRecord | None = None
     batch: SpooledBatch | None = None
     adopted: StagedStream | None = None
     staging: list[Future[StagedBatch]] = field(default_factory=list)
+    is_uniform: bool = True
     size: int = 0
 
     @property
@@ -224,20 +232,20 @@ class StreamSink:
         """Takes the columns of one more schema: name to the name of the type.
 
         Raises:
-            SchemaError: one of them has another type than the table, or differs from a column only by case.
+            SchemaError: they don't go together with those of the table, or the user's rules forbid the change.
         """
-        known = {name.lower(): name for name in self.all_columns}
-        for column, new in columns.items():
-            name = known.setdefault(column.lower(), column)
-            if name != column:
-                raise SchemaError(
-                    f"stream {self.schema.stream}: columns {name!r} and {column!r} differ only by case; rename "
-                    "one of them, or load the stream into another table (stream_options, path)"
-                )
-            old = self.all_columns.setdefault(name, new)
-            if old != new:
-                raise SchemaError(
-                    f"stream {self.schema.stream}: column {name} is {old} in the table and {new} in the new schema; "
-                    "nothing was written. Give the column its old type in the tap, load the stream into another table "
-                    "(stream_options, path), or load it anew with load_method overwrite"
-                )
+        table = columns_from_text(self.all_columns) if self.all_columns else None
+        evolution = evolve(self.schema.stream, table, columns_from_text(columns), self.rules)
+        if evolution.changes:
+            logger.info("stream %s: its table gets %s", self.schema.stream, ", ".join(evolution.changes))
+        if evolution.left_out:
+            names = ", ".join(evolution.left_out)
+            logger.warning("stream %s: new column(s) %s left out (schema_evolution discard)", self.schema.stream, names)
+        unknown = ", ".join(sorted(set(self.rules.declared) - {*columns, *self.all_columns}))
+        if unknown:
+            logger.info(
+                "stream %s: it has no column %s, which stream_options (columns) names", self.schema.stream, unknown
+            )
+        columns_now = columns_to_text(evolution.columns)
+        self.is_uniform = self.is_uniform and (columns_now == self.all_columns or not self.staging)
+        self.all_columns = columns_now

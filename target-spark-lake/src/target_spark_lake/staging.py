@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
+from target_spark_lake.lake_type import Struct, columns_of_spark
 from target_spark_lake.record_check import FRACTION
 from target_spark_lake.record_metadata import (
+    CONTROL_COLUMNS,
     DELETED_AT,
     METADATA_COLUMNS,
     POSITION,
     TABLE_VERSION,
     metadata_columns,
 )
+from target_spark_lake.spark_columns import fitted_columns
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from target_spark_lake.bulk_check import Limit
@@ -56,6 +57,7 @@ class BatchPlan:
         times: For the metadata columns; None where the user wants none.
         codec: Of Parquet.
         merging: The rows are for a merge: what it decides by is staged with them.
+        table: The columns that the rows are staged under; None: as they come.
     """
 
     columns: StructType
@@ -63,11 +65,27 @@ class BatchPlan:
     times: BatchTimes | None
     codec: str
     merging: bool = False
+    table: Struct | None = None
 
     @property
     def metadata(self) -> tuple[str, ...]:
-        """The metadata columns of the staged rows."""
+        """The metadata columns of the rows as they come."""
         return metadata_columns(metadata=self.times is not None, merging=self.merging)
+
+    @property
+    def found(self) -> Struct:
+        """The columns as they come: the record's, and the metadata columns."""
+        columns = table_columns(self.columns, metadata=self.times is not None, merging=self.merging)
+        return columns_of_spark(columns)
+
+    @property
+    def staged(self) -> Struct:
+        """The columns of the staged files: the table's, and for a merge what it decides by."""
+        if self.table is None:
+            return self.found
+        known = self.table.types
+        decisive = (each for each in self.found if each.name in CONTROL_COLUMNS and each.name not in known)
+        return Struct((*self.table, *(decisive if self.merging else ())))
 
 
 @dataclass(frozen=True)
@@ -128,7 +146,8 @@ def read_lines(session: SparkSession, source: str, plan: BatchPlan) -> DataFrame
     first = F.get(F.col("parsed.line"), F.lit(0))
     # Lines that were judged already are not where they came from.
     position = F.col("found_at") if plan.check is not None else F.coalesce(first["position"], "found_at")
-    row = F.struct(*_columns(plan, first), *([position.alias(POSITION)] if plan.merging else []))
+    fitted = fitted_columns(_columns(plan, first), plan.found, plan.staged)
+    row = F.struct(*fitted, *([position.alias(POSITION)] if plan.merging else []))
     return parsed.select(
         "value", position.alias("position"), _is_suspect(plan, first).alias("suspect"), row.alias("row")
     )
@@ -140,15 +159,6 @@ def _position_in_file() -> Column:
     return F.col("_metadata.file_block_start") + line_of_part
 
 
-def empty_parquet(path: Path, columns: StructType, codec: str) -> None:
-    """Writes a Parquet file without rows, without the JVM."""
-    import pyarrow.parquet
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema = to_arrow_schema(columns, timestamp_utc=True)
-    pyarrow.parquet.write_table(schema.empty_table(), path, compression=codec)
-
-
 def table_columns(columns: StructType, *, metadata: bool, merging: bool = False) -> StructType:
     """The record's columns and the metadata columns: what a table's file holds, or a staged one (`merging`)."""
     kept = [field for field in columns.fields if field.name not in METADATA_COLUMNS]
@@ -156,9 +166,9 @@ def table_columns(columns: StructType, *, metadata: bool, merging: bool = False)
     return StructType([*kept, *(StructField(name, _METADATA_TYPES[METADATA_COLUMNS[name]]) for name in added)])
 
 
-def _columns(plan: BatchPlan, message: Column) -> list[Column]:
+def _columns(plan: BatchPlan, message: Column) -> dict[str, Column]:
     record = message["record"]
-    own = [record.getField(name).alias(name) for name in plan.columns.names if name not in METADATA_COLUMNS]
+    own = {name: record.getField(name) for name in plan.columns.names if name not in METADATA_COLUMNS}
     metadata = {
         DELETED_AT: record.getField(DELETED_AT) if DELETED_AT in plan.columns.names else F.lit(None),
         TABLE_VERSION: message["version"],
@@ -172,7 +182,7 @@ def _columns(plan: BatchPlan, message: Column) -> list[Column]:
             "_sdc_sequence": F.unix_millis(received),
             "_sdc_sync_started_at": F.lit(plan.times.sync_started),
         }
-    return own + [metadata[name].cast(METADATA_COLUMNS[name]).alias(name) for name in plan.metadata]
+    return own | {name: metadata[name].cast(METADATA_COLUMNS[name]) for name in plan.metadata}
 
 
 def _is_suspect(plan: BatchPlan, first: Column) -> Column:

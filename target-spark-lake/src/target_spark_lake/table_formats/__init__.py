@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql.types import DataType
-
     from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.sink import StreamSchema
     from target_spark_lake.table_record import TableRecord
@@ -22,22 +20,22 @@ class StreamLoad:
     Attributes:
         schema: The stream's last SCHEMA.
         table: Folder of its table, relative to the bucket.
-        types: Columns of the run's records and metadata, in order; empty where no record, and nothing else, asked
-            for them.
-        columns: Columns of the table after this run: name to Spark's name of the type, in order.
+        columns: Columns of the table after this run: name to Spark's name of the type, in order; empty where no
+            record, and nothing else, asked for them.
         record: The table as it stands; None for a new one.
         staged: The staged files, in the order of the records; those of one batch lie in one folder.
         activated: The greatest version that the run activated; None where it activated none.
+        is_uniform: Whether the staged files surely have those columns.
         sends_all: Whether the run sent the stream whole, so that a row that it did not send is no more.
     """
 
     schema: StreamSchema
     table: str
-    types: Mapping[str, DataType]
     columns: Mapping[str, str]
     record: TableRecord | None
     staged: tuple[StagedFile, ...]
     activated: int | None
+    is_uniform: bool
     sends_all: bool
 
     @property

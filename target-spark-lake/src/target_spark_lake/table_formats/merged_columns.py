@@ -1,23 +1,17 @@
-"""The columns of a table after a merge, and the types under which its rows are read."""
+"""The columns of a table after a merge, and those by which a merge decides."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.errors import ParseException
-from pyspark.sql.types import DataType, LongType, TimestampType
-
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from target_spark_lake.lake_type import Struct, columns_from_text
+from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pyspark.sql.types import StructType
+    from collections.abc import Iterable, Mapping
 
     from target_spark_lake.contest import MergeRules
     from target_spark_lake.table_formats import StreamLoad
-
-CONTROL_TYPES: dict[str, DataType] = {DELETED_AT: TimestampType(), TABLE_VERSION: LongType()}
 
 
 def columns_after(load: StreamLoad, rules: MergeRules) -> dict[str, str]:
@@ -27,27 +21,12 @@ def columns_after(load: StreamLoad, rules: MergeRules) -> dict[str, str]:
     return {**load.columns, **{name: METADATA_COLUMNS[name] for name in needed if needed[name]}}
 
 
-def reading_types(
-    columns: Mapping[str, str], brought: Mapping[str, DataType], stored: Callable[[], StructType]
-) -> dict[str, DataType]:
-    """A type for each column, and for those that a merge decides by.
-
-    Args:
-        columns: Name to Spark's name of the type.
-        brought: Types of the columns that this run's records have.
-        stored: Gives the columns of the files that are there, where Spark's name of a type does not say enough.
-    """
-    known = {**CONTROL_TYPES, **brought}
-    types: dict[str, DataType] = {}
-    for name, kind in columns.items():
-        try:
-            types[name] = known[name] if name in known else DataType.fromDDL(kind)
-        except ParseException:
-            # A struct whose fields have names of other letters.
-            types[name] = stored()[name].dataType
-    return types | {name: kind for name, kind in CONTROL_TYPES.items() if name not in types}
+def merging_columns(columns: Mapping[str, str]) -> Struct:
+    """The columns of a table and, behind them, those by which a merge decides: what staged files hold."""
+    missing = {name: METADATA_COLUMNS[name] for name in CONTROL_COLUMNS if name not in columns}
+    return columns_from_text({**columns, **missing})
 
 
 def has_all(columns: Iterable[str]) -> bool:
     """Whether the columns that a merge decides by are among the table's: staged files then have no others."""
-    return set(CONTROL_TYPES) <= set(columns)
+    return set(CONTROL_COLUMNS) <= set(columns)

@@ -9,6 +9,7 @@ from target_spark_lake.changes import TableChange
 from target_spark_lake.settings import OVERWRITE
 from target_spark_lake.stager import spark_failure
 from target_spark_lake.table_formats.parquet_writer import ParquetWriter
+from target_spark_lake.table_formats.uniform_tables import UniformTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,13 +48,18 @@ class ParquetTables:
             RecordError: a key is NULL.
             StorageError: the bucket or Spark failed.
         """
+        if not load.columns:
+            return (TableChange(load.schema.stream, load.table),)
+        uniform = UniformTables(self._run, self._scratch / "rewritten", self._writer.codec)
+        load = uniform.staged(load)
+        return tuple(uniform.change(change, load) for change in self._by_method(load))
+
+    def _by_method(self, load: StreamLoad) -> tuple[TableChange, ...]:
         schema, table = load.schema, load.table
-        if not load.types:
-            return (TableChange(schema.stream, table),)
         if schema.merges:
             return self._merged(load)
         if schema.load_method == OVERWRITE:
-            staged = load.staged or (self._writer.nothing(schema.stream, load.types),)
+            staged = load.staged or (self._writer.nothing(schema.stream, load.columns),)
             return (self._writer.change(load, table, staged, self._run.table_files(table), load.columns),)
         return (self._writer.change(load, table, load.staged, (), load.columns),)
 

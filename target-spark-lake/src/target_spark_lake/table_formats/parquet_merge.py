@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from target_spark_lake.contest import DELETE, DROP, LAST_VALUES, Verdicts, contest
+from target_spark_lake.lake_type import Struct, columns_from_text
 from target_spark_lake.merge import judged, last_values, staying
+from target_spark_lake.record_metadata import CONTROL_COLUMNS
 from target_spark_lake.settings import APPEND_DEDUP
-from target_spark_lake.table_formats.merged_columns import CONTROL_TYPES, columns_after, has_all, reading_types
+from target_spark_lake.table_formats.merged_columns import columns_after, has_all, merging_columns
 from target_spark_lake.table_formats.placed_files import PlacedFile, PlacedRows, brought_files, table_files
 from target_spark_lake.table_formats.survey import Survey, staged_statistics, survey
 from target_spark_lake.table_index import TableIndex
@@ -66,9 +68,9 @@ def _change(
     gone = set(retire)
     known = {path: each for path, each in found.table.files.items() if path not in gone}
     if not staged and not known:
-        staged = [writer.nothing(load.schema.stream, load.types)]
+        staged = [writer.nothing(load.schema.stream, columns)]
     made = [file for file in staged if file.path not in found.run]
-    learned = {**found.run, **staged_statistics(run.storage, made, [*found.rules.keys, *CONTROL_TYPES])}
+    learned = {**found.run, **staged_statistics(run.storage, made, [*found.rules.keys, *CONTROL_COLUMNS])}
     index = TableIndex({**known, **{file.path: learned[file.path] for file in staged}})
     change = writer.change(load, load.table, staged, retire, columns)
     return replace(change, records=load.rows, index=index)
@@ -102,15 +104,16 @@ class _Merge:
         self._found = found
         self._stream = load.schema.stream
         self._staged = {file.path: file for file in load.staged}
-        self._brought = brought_files(load.staged)
-        self._candidates = table_files(found.candidates, found.table)
-        self._rows = PlacedRows(session, run.storage, scratch / "copies" / load.table)
         self._columns = columns
-        self._types = reading_types(self._columns, load.types, lambda: self._rows.stored(self._candidates))
+        self._types = merging_columns(columns)
+        stored = load.record.columns if load.record is not None else columns
+        self._brought = brought_files(load.staged, self._types)
+        self._candidates = table_files(found.candidates, found.table, columns_from_text(stored))
+        self._rows = PlacedRows(session, run.storage, scratch / "copies" / load.table)
 
     def changes(self) -> tuple[TableChange, ...]:
         rules = self._found.rules
-        decisive = {name: self._types[name] for name in rules.columns}
+        decisive = Struct.of({name: self._types.types[name] for name in rules.columns})
         of_table = self._rows.read(self._candidates, decisive) if self._candidates else None
         verdicts = contest(self._rows.read(self._brought, decisive), of_table, rules)
         try:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructField, StructType
-
 from target_spark_lake.changes import StagedFile, TableChange
+from target_spark_lake.lake_parquet import parquet_writer
+from target_spark_lake.lake_type import columns_from_text
 from target_spark_lake.merge import write_rows
 from target_spark_lake.parquet_files import parquet_rows
-from target_spark_lake.staging import empty_parquet
 from target_spark_lake.staging_place import StagingPlace
 from target_spark_lake.table_record import TableRecord
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
@@ -39,7 +37,7 @@ class ParquetWriter:
             scratch: A folder of this machine that is removed after the run.
         """
         self._run = run
-        self._codec = settings.compression
+        self.codec = settings.compression
         self._file_bytes = settings.target_file_mb * MEGABYTE
         self._scratch = scratch
 
@@ -55,16 +53,17 @@ class ParquetWriter:
         """
         storage, folder = self._run.storage, f"{self._run.staging_path(stream)}/{name}"
         place = StagingPlace.of(rows.sparkSession, storage, folder, self._scratch / f"{name}.staged")
-        write_rows(rows, columns, place.url("rows"), self._codec, max(1, -(-size // self._file_bytes)))
+        write_rows(rows, columns, place.url("rows"), self.codec, max(1, -(-size // self._file_bytes)))
         place.bring()
         found = [file for file in storage.list(folder) if file.path.endswith(".parquet")]
         staged = [StagedFile(file.path, parquet_rows(storage, file.path), file.size) for file in found]
         return [file for file in staged if file.rows]
 
-    def nothing(self, stream: str, types: Mapping[str, DataType]) -> StagedFile:
+    def nothing(self, stream: str, columns: Mapping[str, str]) -> StagedFile:
         """Stages a file without rows: a table that is empty still has its columns."""
         local = self._scratch / "empty.parquet"
-        empty_parquet(local, StructType([StructField(name, kind) for name, kind in types.items()]), self._codec)
+        with parquet_writer(local, columns_from_text(columns), self.codec):
+            pass
         path = f"{self._run.staging_path(stream)}/empty.parquet"
         self._run.storage.replace(path, local.read_bytes())
         return StagedFile(path, 0, local.stat().st_size)
@@ -95,4 +94,4 @@ class ParquetWriter:
             key_properties=schema.key_properties,
             cursor=schema.cursor,
         )
-        return TableChange(schema.stream, table, tuple(staged), tuple(retire), record, f"{self._codec}.parquet")
+        return TableChange(schema.stream, table, tuple(staged), tuple(retire), record, f"{self.codec}.parquet")

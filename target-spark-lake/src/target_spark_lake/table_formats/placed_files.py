@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
 
-from target_spark_lake.contest import PLACE, ROW_BITS
-from target_spark_lake.merge import read_rows, stored_columns
+from target_spark_lake.contest import PLACE, ROW_BITS, column
+from target_spark_lake.lake_type import Struct
+from target_spark_lake.merge import read_rows
+from target_spark_lake.spark_columns import fitted_columns, spark_columns
 from target_spark_lake.spark_files import SparkFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType
 
     from singer_spark.storage import Storage
     from target_spark_lake.changes import StagedFile
@@ -35,17 +36,19 @@ class PlacedFile:
         rows: Rows in it.
         bytes: Its size.
         positioned: Its rows say their positions.
+        columns: Those that it was written under, or more.
     """
 
     number: int
     path: str
     rows: int
     bytes: int
+    columns: Struct
     positioned: bool = False
 
 
-def brought_files(staged: Sequence[StagedFile]) -> list[PlacedFile]:
-    """The staged files: those of a batch whose rows say their positions share a number."""
+def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedFile]:
+    """The staged files, written under these columns: those of a batch whose rows say their positions share a number."""
     placed: list[PlacedFile] = []
     number, batch = -1, ""
     for file in staged:
@@ -53,16 +56,17 @@ def brought_files(staged: Sequence[StagedFile]) -> list[PlacedFile]:
         folder = file.path.rsplit("/", 2)[0] if file.positioned else file.path
         number += folder != batch
         batch = folder
-        placed.append(PlacedFile(number, file.path, file.rows, file.bytes, file.positioned))
+        placed.append(PlacedFile(number, file.path, file.rows, file.bytes, columns, file.positioned))
     return placed
 
 
-def table_files(paths: Sequence[str], index: TableIndex) -> list[PlacedFile]:
-    """Files of the table, the older ones first."""
+def table_files(paths: Sequence[str], index: TableIndex, columns: Struct) -> list[PlacedFile]:
+    """Files of the table, which has these columns, the older ones first."""
     first = -len(paths)
     known = index.files
     return [
-        PlacedFile(number, path, known[path].rows, known[path].bytes) for number, path in enumerate(paths, start=first)
+        PlacedFile(number, path, known[path].rows, known[path].bytes, columns)
+        for number, path in enumerate(paths, start=first)
     ]
 
 
@@ -80,21 +84,21 @@ class PlacedRows:
         self._session = session
         self._files = SparkFiles(session, storage, copies)
 
-    def read(self, files: Sequence[PlacedFile], types: Mapping[str, DataType]) -> DataFrame:
-        """These columns of the rows, and `PLACE`; nothing else of the files is read."""
-        columns = StructType([StructField(name, kind) for name, kind in types.items()])
-        frames: list[DataFrame] = []
-        for positioned in (False, True):
-            chosen = [file for file in files if file.positioned == positioned]
-            if chosen:
-                urls = self._files.urls([file.path for file in chosen])
-                places = {url: file.number << ROW_BITS for url, file in zip(urls, chosen, strict=True)}
-                frames.append(read_rows(self._session, places, columns, positioned=positioned))
+    def read(self, files: Sequence[PlacedFile], columns: Struct) -> DataFrame:
+        """These columns of the rows, widened where a file is older, and `PLACE`; nothing else of the files is read."""
+        frames = [
+            self._read([file for file in files if (file.columns, file.positioned) == kind], *kind, columns)
+            for kind in dict.fromkeys((file.columns, file.positioned) for file in files)
+        ]
         if not frames:
-            return self._session.createDataFrame([], StructType([*columns.fields, StructField(PLACE, LongType())]))
+            schema = StructType([*spark_columns(columns).fields, StructField(PLACE, LongType())])
+            return self._session.createDataFrame([], schema)
         return reduce(DataFrame.unionByName, frames)
 
-    def stored(self, files: Sequence[PlacedFile]) -> StructType:
-        """The columns that the files have, all together."""
+    def _read(self, files: Sequence[PlacedFile], stored: Struct, positioned: bool, columns: Struct) -> DataFrame:
         urls = self._files.urls([file.path for file in files])
-        return stored_columns(self._session, urls)
+        places = {url: file.number << ROW_BITS for url, file in zip(urls, files, strict=True)}
+        asked = Struct(tuple(each for each in stored if each.name in columns.types))
+        rows = read_rows(self._session, places, spark_columns(asked), positioned=positioned)
+        found = {each.name: column(each.name) for each in asked}
+        return rows.select(*fitted_columns(found, asked, columns), PLACE)

@@ -1,0 +1,69 @@
+"""Changes of tables are made such as leave a single schema in all files of a table, whatever the load method."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from target_spark_lake.lake_type import Struct, columns_from_text
+from target_spark_lake.table_formats.merged_columns import merging_columns
+from target_spark_lake.table_rewriter import TableRewriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from target_spark_lake.changes import TableChange
+    from target_spark_lake.pipeline_run import PipelineRun
+    from target_spark_lake.table_formats import StreamLoad
+
+logger = logging.getLogger("target-spark-lake")
+
+
+class UniformTables:
+    """Brings files to the columns that their table has after the run."""
+
+    def __init__(self, run: PipelineRun, scratch: Path, codec: str) -> None:
+        """Writes nothing yet.
+
+        Args:
+            run: The open run.
+            scratch: A folder of this machine that is removed after the run.
+            codec: Of Parquet.
+        """
+        self._run = run
+        self._scratch = scratch
+        self._codec = codec
+
+    def staged(self, load: StreamLoad) -> StreamLoad:
+        """The load, its staged files under the table's columns: those before a SCHEMA in mid-stream lack some.
+
+        Raises:
+            StorageError: a file can't be read or written.
+        """
+        if load.is_uniform:
+            return load
+        merges = load.schema.merges
+        columns = merging_columns(load.columns) if merges else columns_from_text(load.columns)
+        rewriter = self._rewriter(load.schema.stream, load.table, "staged", columns)
+        return replace(load, staged=rewriter.staged(load.staged), is_uniform=True)
+
+    def change(self, change: TableChange, load: StreamLoad) -> TableChange:
+        """The change and, where it gives the table other columns, the files that stay under these.
+
+        Raises:
+            StorageError: a file can't be read or written.
+        """
+        stream, table, record = change.stream, change.table, change.record
+        before = load.record if table == load.table else self._run.table_record(stream, table)
+        if record is None or before is None or before.columns == record.columns:
+            return change
+        stay = sorted(set(self._run.table_files(table)) - set(change.retire))
+        if stay:
+            logger.info("stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table)
+        replaced = self._rewriter(stream, table, "table", columns_from_text(record.columns)).table(table, stay)
+        return replace(change, rewritten=tuple(replaced.values()), retire=(*change.retire, *replaced))
+
+    def _rewriter(self, stream: str, table: str, name: str, columns: Struct) -> TableRewriter:
+        folder = f"{self._run.staging_path(stream)}/uniform/{table}/{name}"
+        return TableRewriter(self._run.storage, columns, folder, self._scratch, self._codec)

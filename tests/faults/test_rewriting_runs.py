@@ -1,0 +1,96 @@
+"""A run that changes its table's columns writes the files that stand anew: no fault loses or repeats a row."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faults.faulty import FAULTS, Counting, Died, Faulty
+from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake, dead_process
+from singer_spark.errors import SingerSparkError
+from target_spark_lake.arrow_columns import arrow_schema, columns_of_arrow
+from target_spark_lake.changes import StagedFile, TableChange
+from target_spark_lake.lake_type import Struct, columns_from_text, columns_to_text
+from target_spark_lake.pipeline_run import PipelineRun
+from target_spark_lake.process import Process
+from target_spark_lake.table_record import TableRecord
+from target_spark_lake.table_rewriter import TableRewriter
+
+TABLE = LAYOUT.table("grows")
+CHANGES = {
+    "a new column": {"id": "bigint", "note": "string"},
+    "a wider type": {"id": "decimal(22,2)"},
+}
+
+
+@dataclass(frozen=True)
+class ChangedLake(SmallLake):
+    """The lake once `grows` has got other columns."""
+
+    scratch: Path = Path()
+    columns: Struct = field(default_factory=lambda: Struct(()))
+
+    def appended(self, run: PipelineRun, bound: int) -> TableChange:
+        staged = (self.stage_wide(run, list(range(bound - STEP, bound))),)
+        folder = f"{run.staging_path('grows')}/rewritten"
+        rewriter = TableRewriter(run.storage, self.columns, folder, self.scratch, "zstd")
+        replaced = rewriter.table(TABLE, run.table_files(TABLE))
+        record = TableRecord(PIPELINE, "grows", columns_to_text(self.columns), "append-only")
+        return TableChange("grows", TABLE, staged, tuple(replaced), record, rewritten=tuple(replaced.values()))
+
+    def stage_wide(self, run: PipelineRun, rows: list[int]) -> StagedFile:
+        data = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist([{"id": row} for row in rows], schema=arrow_schema(self.columns)), data)
+        path = f"{run.staging_path('grows')}/part.zstd.parquet"
+        self.storage().replace(path, data.getvalue())
+        return StagedFile(path, len(rows), len(data.getvalue()))
+
+    def check_readers_see_committed_rows(self) -> None:
+        """While such a run publishes, rows may be there twice, as with an overwrite; none is missing."""
+        rows = self.rows("grows")
+        assert set(range(self.published_bound())) <= set(rows)
+        assert rows == [] or rows[-1] < self.committed_bound()
+
+    def check_exact(self, bound: int) -> None:
+        super().check_exact(bound)
+        contents = [self.storage().read(file.path) for file in self.storage().list(TABLE)]
+        schemas = [pq.read_schema(io.BytesIO(data)) for data in contents if data is not None]
+        assert all(columns_of_arrow(schema) == self.columns for schema in schemas)
+
+
+@pytest.fixture(scope="module")
+def dead() -> Process:
+    return dead_process()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_run_that_changes_its_tables_columns_loses_and_repeats_nothing(
+    tmp_path: Path, dead: Process, fault: str, change: str
+) -> None:
+    def lake(name: object) -> ChangedLake:
+        url = f"{tmp_path}/{name}"
+        SmallLake(url, {}).sync()
+        return ChangedLake(url, {}, tmp_path / "scratch", columns_from_text(CHANGES[change]))
+
+    counting: list[Counting] = []
+    probe = lake("probe")
+    probe.check_exact(probe.sync(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0])))
+    calls = len(counting[0].calls)
+    assert calls > 30
+    for nth in range(1, calls + 1):
+        changed = lake(nth)
+        try:
+            changed.sync(changed.faulty_files(lambda files, nth=nth: Faulty(files, nth, fault)), dead)
+        except (SingerSparkError, Died):
+            pass
+        changed.check_readers_see_committed_rows()
+        committed = changed.committed_bound()
+        assert committed >= STEP
+        changed.check_exact(changed.sync())
+        assert changed.published_bound() > committed
