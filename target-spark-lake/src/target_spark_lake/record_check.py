@@ -97,6 +97,8 @@ def _wrong(properties: JSON, *, closed: bool) -> str:
 def _rule(schema: JSON) -> str:
     """What must not follow a column's colon, or a look-ahead that says what must; empty where anything may."""
     nullable = not json_types(schema) or "null" in declared_types(schema)
+    if declared_types(schema) and not json_types(schema):
+        return "(?!null)"
     begins = beginning(schema)
     if begins is None:
         return "" if nullable else "null"
@@ -140,7 +142,7 @@ def _is_json_text(schema: JSON) -> bool:
     if kinds == {"object"}:
         return not schema.get("properties")
     if kinds == {"array"}:
-        return not schema.get("items")
+        return not schema.get("items") or not isinstance(schema["items"], dict)
     return kinds != {"string"} and len(kinds) != 1 and kinds != {"integer", "number"}
 
 

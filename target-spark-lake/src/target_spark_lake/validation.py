@@ -197,13 +197,12 @@ def _as_draft7(schema: Any) -> Any:
         return [_as_draft7(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    branch = plain_branch(dict(schema))
-    schema = branch if "type" not in schema and "type" in branch else schema
     kept = {
         name: _as_draft7(value)
         for name, value in schema.items()
         if not (name.startswith("exclusiveM") and value is True)
     }
+    branch = plain_branch(dict(schema))
     sql = annotated_type(branch)
     if json_types(branch) == {"number"} and sql is not None and sql.name in FLOATING:
         return {"anyOf": [kept, {"enum": list(NON_FINITE)}]}
