@@ -156,7 +156,10 @@ def _moment(text: str) -> str:
 
 
 def _streams_text(run: JSON) -> str:
-    return "\n".join(f"{name}: {stream['records']} records" for name, stream in run["streams"].items())
+    return "\n".join(
+        f"{name}: {stream['records']} records" + (f", {stream['rejected']} rejected" if stream["rejected"] else "")
+        for name, stream in run["streams"].items()
+    )
 
 
 def _state_table(state: JSON) -> RenderableType:

@@ -5,7 +5,7 @@ As a commit it holds everything that publishing needs, so that any later process
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,8 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
         for number, file in enumerate(change.published, start=1):
             final = layout.final_file(change.table, file.partition, run_id, number, change.extension)
             publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
+    for stream, file in commit.rejected.items():
+        publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))
     return Plan(
         publish=tuple(publish),
         retire=tuple(path for change in commit.changes if change.delta is None for path in change.retire),
@@ -100,6 +102,8 @@ def stream_reports(commit: Commit) -> dict[str, StreamReport]:
     reports: dict[str, StreamReport] = {}
     for change in commit.changes:
         reports[change.stream] = reports.get(change.stream, StreamReport()).plus(change)
+    for stream, file in commit.rejected.items():
+        reports[stream] = replace(reports.get(stream, StreamReport()), rejected=file.rows)
     return reports
 
 

@@ -173,7 +173,8 @@ class PipelineRun:
         tables = [change.table for change in commit.changes]
         if len(set(tables)) < len(tables):
             raise ConfigurationError(f"two streams share one table: {', '.join(sorted(tables))}")
-        verify_staged(self.storage, (file for change in commit.changes for file in change.published))
+        staged = (file for change in commit.changes for file in change.published)
+        verify_staged(self.storage, (*staged, *commit.rejected.values()))
         self._lock.ensure_held()
         self._claiming = True
         records = {
