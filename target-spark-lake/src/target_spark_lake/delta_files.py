@@ -64,7 +64,7 @@ def delta_change(
 
     Raises:
         SchemaError: Delta takes no column of such a name.
-        ConfigurationError: the table's owner forbade that its rows change.
+        ConfigurationError: the table's owner forbade that its rows change, or the files lie in hive folders.
         StorageError: a file can't be read.
     """
     assert change.record is not None
@@ -75,6 +75,11 @@ def delta_change(
         raise ConfigurationError(
             f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so its rows can't be "
             "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream append-only"
+        )
+    if any(file.partition for file in change.published):
+        raise ConfigurationError(
+            f"stream {change.stream}: partition_by goes with format parquet alone; leave it out, Delta's readers skip "
+            "files by what the log says of them"
         )
     sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
     if before is not None and not (sizes or change.retire or schema):
