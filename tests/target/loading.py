@@ -122,13 +122,17 @@ class Lake:
 
     def rows(self, stream: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """Rows of a table in the order of all columns, as DuckDB reads them."""
-        query = f"SELECT {columns} FROM read_parquet('{self.folder}/raw/{stream}/*.parquet', union_by_name=true)"
+        query = f"SELECT {columns} FROM {self._read(stream)}"
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             return connection.sql(f"{query} ORDER BY ALL").fetchall()
 
+    def _read(self, stream: str) -> str:
+        files = f"{self.folder}/raw/{stream}/*.parquet".replace("'", "''")
+        return f"read_parquet('{files}', union_by_name=true)"
+
     def types(self, stream: str) -> dict[str, str]:
-        query = f"DESCRIBE SELECT * FROM read_parquet('{self.folder}/raw/{stream}/*.parquet', union_by_name=true)"
+        query = f"DESCRIBE SELECT * FROM {self._read(stream)}"
         with duckdb.connect() as connection:
             return {name: kind for name, kind, *_ in connection.sql(query).fetchall()}
 

@@ -22,7 +22,7 @@ Seen = tuple[dict[str, str], list[Row]]
 
 
 def seen_by_all(spark: SparkSession, folder: Path) -> tuple[dict[str, str], list[Row]]:
-    """Column to type, and the rows by their first column, on which the three readers agree."""
+    """Column to type, and the rows by their columns' texts, on which the three readers agree."""
     by_spark, by_duckdb, by_pandas = _by_spark(spark, folder), _by_duckdb(folder), _by_pandas(folder)
     assert by_spark == by_duckdb
     assert by_spark == by_pandas
@@ -54,4 +54,4 @@ def _of_arrow(table: pa.Table) -> Seen:
 
 
 def _sorted(rows: list[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: str(next(iter(row.values()))))
+    return sorted(rows, key=lambda row: [str(value) for value in row.values()])

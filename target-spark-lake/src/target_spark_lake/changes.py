@@ -72,8 +72,11 @@ class TableChange:
 
     @property
     def published(self) -> tuple[StagedFile, ...]:
-        """All files that readers see after the commit and did not see before."""
-        return self.staged + self.rewritten
+        """All files that readers see after the commit and did not see before, those with older rows first.
+
+        Their names are given in this order, and the order of names tells which row was received last.
+        """
+        return self.rewritten + self.staged
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,11 @@ def is_data_file(table: str, path: str) -> bool:
     return name.endswith(".parquet") and all("=" in folder for folder in folders)
 
 
+def file_age(path: str) -> str:
+    """What files of a table are sorted by, the oldest rows first: ids of runs sort as the runs did, then the number."""
+    return path.rpartition("/")[2]
+
+
 def _check_root(path: str) -> None:
     parts = path.strip("/").split("/")
     if {".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER:

@@ -12,6 +12,7 @@ from singer_spark.schema_mapping import json_types
 from singer_spark.sql_type import annotated_type
 from target_spark_lake.contest import MergeRules
 from target_spark_lake.file_statistics import FileStatistics
+from target_spark_lake.layout import file_age
 from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT, TABLE_VERSION
 from target_spark_lake.settings import MERGING_LOAD_METHODS, OVERWRITE_DELETE_STALE
@@ -70,8 +71,7 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
         for path, each in table.files.items()
         if each.rows and (takes_all or keys.may_be_in(each) or _may_be_outdated(each, rules))
     ]
-    # The name of a file begins with the id of its run, and ids sort in the order of the runs.
-    candidates.sort(key=lambda path: path.rpartition("/")[2])
+    candidates.sort(key=file_age)
     inserts_only = keys.distinct and not candidates and not rules.deletes and rules.activated is None
     return Survey(rules, table, staged, tuple(candidates), inserts_only)
 

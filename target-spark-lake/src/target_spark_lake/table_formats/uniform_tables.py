@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from target_spark_lake.lake_type import Struct, columns_from_text
+from target_spark_lake.layout import file_age
 from target_spark_lake.table_formats.merged_columns import merging_columns
 from target_spark_lake.table_rewriter import TableRewriter
 
@@ -58,7 +59,7 @@ class UniformTables:
         before = load.record if table == load.table else self._run.table_record(stream, table)
         if record is None or before is None or before.columns == record.columns:
             return change
-        stay = sorted(set(self._run.table_files(table)) - set(change.retire))
+        stay = sorted(set(self._run.table_files(table)) - set(change.retire), key=file_age)
         if stay:
             logger.info("stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table)
         replaced = self._rewriter(stream, table, "table", columns_from_text(record.columns)).table(table, stay)
