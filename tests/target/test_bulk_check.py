@@ -39,13 +39,13 @@ GOOD = (
 )
 
 
-def passes(folder: Path, *records: str) -> bool:
-    check = check_of(SCHEMA, ["id"])
+def passes(folder: Path, *records: str, schema: dict[str, Any] = SCHEMA) -> bool:
+    check = check_of(schema, ["id"])
     assert check.bulk is not None
     path = folder / "lines"
     frame = '{{"type":"RECORD","stream":"s","record":{},"time_extracted":"2026-01-01T00:00:00Z"}}\n'
     path.write_text("".join(frame.format(record) for record in records), encoding="utf-8")
-    plan = BatchPlan(stream_spark_schema(SCHEMA, "s"), check, None, "zstd")
+    plan = BatchPlan(stream_spark_schema(schema, "s"), check, None, "zstd")
     staged = stage_plain(path, len(records), folder / "staged.parquet", plan, check.bulk)
     assert (folder / "staged.parquet").exists() == staged
     return staged
@@ -123,11 +123,39 @@ def test_what_passes_is_right_by_jsonschema(tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize(
+    ("keywords", "right", "wrong"),
+    [
+        ({"enum": ["a", "é"]}, ['"a"', '"\\u00e9"'], ['"b"', '""', '"a "']),
+        ({"const": "a"}, ['"a"'], ['"A"']),
+        ({"type": ["string", "null"], "enum": ["a", None]}, ["null", '"a"'], ['"null"']),
+        ({"type": "integer", "enum": [1, 2]}, ["1", "2"], ["3", "null"]),
+        ({"pattern": "^a+$"}, ['"aa"'], ['"ab"', '"a\\n"', '"\\na"']),
+        ({"pattern": "[0-9]{2}(-|:)\\w"}, ['"x12-y"'], ['"12"', '"1-2"']),
+        ({"format": "email"}, ['"a@b"'], ['"ab"']),
+        ({"format": "ipv4"}, ['"127.0.0.1"'], ['"127.0.0.01"', '"127.0.0.1\\n"', '"256.0.0.1"']),
+        ({"format": "singer.any"}, ['"x"'], ["1"]),
+    ],
+)
+def test_choices_patterns_and_formats_are_judged_whole(
+    tmp_path: Path, keywords: dict[str, Any], right: list[str], wrong: list[str]
+) -> None:
+    asked = {**SCHEMA, "properties": {**PROPERTIES, "kind": {"type": "string", **keywords}}}
+    lines = [f'{{"id":1,"kind":{value}}}' for value in right]
+    assert passes(tmp_path, *lines, schema=asked)
+    assert not any(passes(tmp_path, *lines, f'{{"id":1,"kind":{value}}}', schema=asked) for value in wrong)
+
+
+@pytest.mark.parametrize(
     "extra",
     [
         {"tags": {"type": "array", "items": {"type": "string"}}},
         {"any": {}},
-        {"kind": {"type": "string", "enum": ["a", "b"]}},
+        {"kind": {"type": ["string", "null"], "enum": ["a", "b"]}},
+        {"kind": {"enum": ["a", "b"]}},
+        {"kind": {"type": "integer", "enum": [1, 1.5]}},
+        {"kind": {"type": "string", "pattern": "^\\S+$"}},
+        {"kind": {"type": "string", "pattern": "(?i)a"}},
+        {"kind": {"type": "string", "format": "hostname"}},
         {"doc": {"type": "object", "properties": {"a": {"type": "integer"}}}},
         {"na\u00efve": {"type": "integer"}},
     ],

@@ -45,7 +45,6 @@ def test_every_bad_setting_is_named_at_once() -> None:
     "config",
     [
         {"format": "delta"},
-        {"on_invalid_record": "quarantine"},
         {"state_backend": {"uri": "sqlite:///x.db"}},
         {"stream_options": {"a": {"partition_by": ["day"]}}},
     ],

@@ -10,10 +10,12 @@ from singer_sdk.exceptions import RecordsWithoutSchemaException
 from singer_spark.errors import ProtocolError
 from singer_spark.schema_mapping import stream_spark_schema
 from target_spark_lake.evolution import EVOLVE, EvolutionRules
+from target_spark_lake.format_check import check_format
 from target_spark_lake.lake_type import columns_from_text, columns_of_spark, columns_to_text
+from target_spark_lake.quarantine import Quarantine
 from target_spark_lake.record_check import check_of
 from target_spark_lake.record_metadata import CONTROL_COLUMNS
-from target_spark_lake.settings import OVERWRITE, TargetSettings
+from target_spark_lake.settings import OVERWRITE, QUARANTINE, TargetSettings
 from target_spark_lake.sink import StreamSchema, StreamSink
 from target_spark_lake.spool import SpooledBatch, batch_bytes
 from target_spark_lake.stager import BatchJob
@@ -60,6 +62,9 @@ class Batches:
         self.sinks: dict[str, StreamSink] = {}
         self.adopted: Mapping[str, StagedStream] = {}
         self.closed_between = False
+        self._quarantine = (
+            Quarantine(settings.max_invalid_records) if settings.on_invalid_record == QUARANTINE else None
+        )
         self._settings = settings
         self._run = run
         self._pool = pool
@@ -67,6 +72,18 @@ class Batches:
         self._count = 0
         self._stretch = 1
         self._open: dict[str, StreamSink] = {}
+
+    def adopt(self, streams: Mapping[str, StagedStream]) -> None:
+        """Begins with what a run that died had staged.
+
+        Raises:
+            RecordError: it rejected more records than this run may.
+        """
+        self.adopted = streams
+        for name, stream in streams.items():
+            if self._quarantine is not None:
+                example = "it was rejected by the run that died, --no-resume begins anew"
+                self._quarantine.count(name, sum(file.rows for file in stream.rejected), example)
 
     def wait_for_states(self) -> None:
         """From now on whoever calls `close_all` at a STATE decides where batches end, unless they grow too large."""
@@ -118,12 +135,13 @@ class Batches:
 
         Raises:
             SchemaError: they don't go together.
-            ConfigurationError: the table is another pipeline's.
+            ConfigurationError: the table is another pipeline's, or kept in another format.
         """
         schema = sink.schema
         sink.columns = stream_spark_schema(schema.schema, schema.stream)
         if not sink.all_columns:
             sink.record = self._run.table_record(schema.stream, sink.table)
+            check_format(self._run.storage, schema.stream, sink.table, sink.record, self._settings.format)
             if sink.record is not None and (schema.load_method != OVERWRITE or sink.rules.mode != EVOLVE):
                 sink.all_columns.update(sink.record.columns)
             if sink.adopted is not None:
@@ -204,4 +222,5 @@ class Batches:
         table = columns_from_text(sink.all_columns)
         plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression, sink.schema.merges, table)
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        sink.staging.append(self._pool.submit(BatchJob(sink.schema.stream, batch, plan, sink.validator, folder)))
+        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine)
+        sink.staging.append(self._pool.submit(job))

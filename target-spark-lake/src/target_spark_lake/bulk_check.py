@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.schema_mapping import json_types, spark_type
+from target_spark_lake.limits import CHOICE, PATTERN, Limit
 from target_spark_lake.value_patterns import declared_types, plain_branch
 
 if TYPE_CHECKING:
@@ -39,21 +40,6 @@ _NUMBERS = {
 
 
 @dataclass(frozen=True)
-class Limit:
-    """A bound of a top-level column: a value beyond it makes the record a suspect.
-
-    Attributes:
-        column: Its name.
-        keyword: `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `minLength` or `maxLength`.
-        value: The bound.
-    """
-
-    column: str
-    keyword: str
-    value: float
-
-
-@dataclass(frozen=True)
 class BulkCheck:
     """What is asked about a stream's lines.
 
@@ -61,7 +47,7 @@ class BulkCheck:
         types: Each column's type as Arrow names it; `decimal(12,2)` for a decimal.
         patterns: Of text columns with a format: what the whole text must match.
         present: Columns that must not be NULL.
-        limits: Bounds of numbers and of lengths.
+        limits: What values must keep to.
     """
 
     types: Mapping[str, str]
@@ -124,7 +110,7 @@ def bulk_check_of(schema: JSON, present: Iterable[str], limits: Iterable[Limit] 
     Args:
         schema: The stream's JSON Schema, whose keywords `record_check` found decidable.
         present: Columns that must not be NULL, whatever their types say.
-        limits: Bounds of its columns, which the schema itself no longer holds.
+        limits: Of its columns, which the schema itself no longer holds.
     """
     types: dict[str, str] = {}
     patterns: dict[str, str] = {}
@@ -179,6 +165,8 @@ def _arrow_type(kind: str) -> pa.DataType:
 def _is_comparable(limit: Limit, types: Mapping[str, str]) -> bool:
     """Whether Arrow compares the column with the bound exactly."""
     kind = types[limit.column]
+    if limit.keyword in (CHOICE, PATTERN):
+        return kind == "string" or kind.startswith("int")
     if kind.startswith("int"):
         return float(limit.value).is_integer() and abs(limit.value) < 2**63
     return kind in ("float64", "string")
@@ -188,6 +176,12 @@ def _beyond(column: pa.Array, limit: Limit) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if limit.keyword == PATTERN:
+        return pc.invert(pc.match_substring_regex(column, limit.value))
+    if limit.keyword == CHOICE:
+        column = column if pa.types.is_string(column.type) else pc.cast(column, pa.int64())
+        chosen = pc.is_in(column, value_set=pa.array(limit.value, column.type))
+        return pc.and_(pc.is_valid(column), pc.invert(chosen))
     values = pc.utf8_length(column) if limit.keyword.endswith("Length") else column
     floating = pa.types.is_floating(values.type)
     bound = pa.scalar(float(limit.value), pa.float64()) if floating else pa.scalar(int(limit.value), pa.int64())

@@ -33,6 +33,19 @@ class StagedFile:
 
 
 @dataclass(frozen=True)
+class StagedBatch:
+    """What became of one batch.
+
+    Attributes:
+        files: Its rows.
+        rejected: Its invalid records, a line each, where they are quarantined; None where all are valid.
+    """
+
+    files: tuple[StagedFile, ...]
+    rejected: StagedFile | None = None
+
+
+@dataclass(frozen=True)
 class PublishedFile:
     """One move of a commit: from its staged path to its final one, both relative to the bucket."""
 
@@ -40,6 +53,25 @@ class PublishedFile:
     final: str
     rows: int
     bytes: int
+
+
+@dataclass(frozen=True)
+class DeltaChange:
+    """What the log of a Delta table needs to know of a change, beside its files.
+
+    Attributes:
+        seen: Version of the table that the change was planned on; None for a new table.
+        schema: The table's new `schemaString`; None where it stays.
+        features: Table features that its columns need.
+        statistics: What the log says of each new file, by its path.
+        adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
+    """
+
+    seen: int | None
+    schema: str | None
+    features: tuple[str, ...] = ()
+    statistics: Mapping[str, str] = field(default_factory=dict)
+    adopted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,9 +85,9 @@ class TableChange:
         retire: Files that the new ones replace, relative to the bucket (`PipelineRun.table_files` for all).
         record: Owner and columns of the table after this run; None leaves the record as it is.
         extension: End of the final names, `zstd.parquet`.
-        rejected: Records of the stream that were quarantined.
         records: Records of the run that the change stands for; None: as many as the staged files have rows.
         index: What the next merge is spared to look up; None where nothing is known.
+        delta: What a Delta table's log gets; None for plain Parquet.
         rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
     """
 
@@ -65,9 +97,9 @@ class TableChange:
     retire: tuple[str, ...] = ()
     record: TableRecord | None = None
     extension: str = "zstd.parquet"
-    rejected: int = 0
     records: int | None = None
     index: TableIndex | None = None
+    delta: DeltaChange | None = None
     rewritten: tuple[StagedFile, ...] = ()
 
     @property
@@ -94,7 +126,7 @@ class StreamReport:
             self.records + (change.records if change.records is not None else sum(file.rows for file in change.staged)),
             self.files + len(change.staged),
             self.bytes + sum(file.bytes for file in change.staged),
-            self.rejected + change.rejected,
+            self.rejected,
         )
 
 
@@ -105,7 +137,9 @@ class Commit:
     Attributes:
         changes: One for each table that the run touched.
         state: The Singer STATE value to save; None when no STATE came, and the saved one stays.
+        rejected: Stream to the file of its quarantined records, a line each.
     """
 
     changes: tuple[TableChange, ...] = ()
     state: Mapping[str, Any] | None = field(default=None)
+    rejected: Mapping[str, StagedFile] = field(default_factory=dict)

@@ -132,7 +132,7 @@ class Checkpointing:
         streams = {**self._batches.adopted}
         for stream, number in staged.batches.items():
             part = _staged_part(self._batches.sinks[stream], number)
-            if part.files:
+            if part.files or part.rejected:
                 streams[stream] = part
         target = {SETTINGS: self._settings, STREAMS: {name: each.to_body() for name, each in streams.items()}}
         self._last_write = time.monotonic()
@@ -144,4 +144,4 @@ class Checkpointing:
 
 def _staged_part(sink: StreamSink, batches: int) -> StagedStream:
     columns = sink.all_columns or (sink.adopted.columns if sink.adopted else {})
-    return StagedStream(sink.staged(batches), dict(columns), sink.size)
+    return StagedStream(sink.staged(batches), dict(columns), sink.size, sink.rejected(batches))

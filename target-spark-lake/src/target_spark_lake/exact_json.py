@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
+
+_MEMBER_NAME = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
 
 
 def from_json(text: bytes | str) -> Any:
@@ -29,6 +32,22 @@ def to_json(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(to_json, value)) + "]"
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+def member_text(text: str, name: str) -> str:
+    """A member's value as it stands in the text of a JSON object; the last one where the name stands twice.
+
+    Args:
+        text: What `from_json` reads as an object that has the member.
+        name: The member's name.
+    """
+    decoder = json.JSONDecoder()
+    position, found = text.index("{") + 1, ""
+    while match := _MEMBER_NAME.match(text, position):
+        _, position = decoder.raw_decode(text, match.end())
+        if json.loads(match[1]) == name:
+            found = text[match.end() : position]
+    return found
 
 
 def _refuse(name: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from target_spark_lake.changes import StagedFile
+    from target_spark_lake.changes import StagedBatch
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.sink import StreamSchema, StreamSink
@@ -58,7 +58,7 @@ class _Keys:
     useless: bool
     columns: StructType | None = None
     batch: SpooledBatch | None = None
-    staging: list[Future[tuple[StagedFile, ...]]] = field(default_factory=list)
+    staging: list[Future[StagedBatch]] = field(default_factory=list)
     size: int = 0
 
     def schema(self) -> JSON:
@@ -162,7 +162,7 @@ class KeyBatches:
         if keys is None or keys.useless:
             return None
         columns = keys.columns or stream_spark_schema(keys.schema(), keys.stream)
-        files = tuple(file for future in keys.staging for file in future.result())
+        files = tuple(file for future in keys.staging for file in future.result().files)
         return PresentKeys(files, columns_of_spark(columns), self._settings.max_deletes_percent)
 
     def _close(self, keys: _Keys) -> None:

@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Mapping
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from target_spark_lake.exact_json import to_json
@@ -23,7 +23,13 @@ _UTC = ("Z", "z", "+00:00", "-00:00")
 
 
 class UnholdableError(ValueError):
-    """Why a column can't hold a value."""
+    """Why a column can't hold a value.
+
+    Attributes:
+        path: Where in the value: names of members and numbers of elements.
+    """
+
+    path: tuple[str | int, ...] = ()
 
 
 def lake_value(value: Any, lake: DataType) -> Any:
@@ -51,11 +57,12 @@ def lake_value(value: Any, lake: DataType) -> Any:
         return _decimal(value, getattr(lake, "precision", 0), getattr(lake, "scale", 0))
     if kind == "array":
         _expect(value, isinstance(value, list), "it is no array")
-        return [lake_value(each, lake.elementType) for each in value]  # type: ignore[attr-defined]
+        element = lake.elementType  # type: ignore[attr-defined]
+        return [_inner(number, each, element) for number, each in enumerate(value)]
     if kind == "struct":
         _expect(value, isinstance(value, Mapping), "it is no object")
         return {
-            field.name: lake_value(value[field.name], field.dataType)
+            field.name: _inner(field.name, value[field.name], field.dataType)
             for field in lake.fields  # type: ignore[attr-defined]
             if field.name in value
         }
@@ -63,6 +70,14 @@ def lake_value(value: Any, lake: DataType) -> Any:
     if kind == "date":
         return _date(value)
     return _binary(value) if kind == "binary" else _moment(value, naive=kind == "timestamp_ntz")
+
+
+def _inner(part: str | int, value: Any, lake: DataType) -> Any:
+    try:
+        return lake_value(value, lake)
+    except UnholdableError as error:
+        error.path = (part, *error.path)
+        raise
 
 
 def _expect(value: Any, holds: bool, reason: str) -> Any:
@@ -87,24 +102,22 @@ def _integer(value: Any, size: int) -> int:
 def _floating(value: Any, greatest: Decimal) -> Any:
     if value in _NON_FINITE and isinstance(value, str):
         return value
-    _expect(value, abs(_number(value)) <= greatest, "it is too large")
+    _expect(value, _number(value).copy_abs() <= greatest, "it is too large")
     return float(value)
 
 
 def _decimal(value: Any, precision: int, scale: int) -> Decimal:
-    number = _number(value)
-    try:
-        exact = number.scaleb(scale).normalize()
-        whole = exact == exact.to_integral_value()
-    except InvalidOperation as error:
-        raise UnholdableError("it has too many digits") from error
-    _expect(number, whole, f"it has more than {scale} digits behind the point")
-    _expect(
-        number,
-        abs(number) < Decimal(10) ** (precision - scale),
-        f"it has more than {precision - scale} digits before the point",
-    )
-    return Decimal(format(number, "f"))
+    sign, digits, exponent = _number(value).as_tuple()
+    # Digit by digit: Decimal's own arithmetic rounds to 28 of them.
+    significant = "".join(map(str, digits)).rstrip("0")
+    power = int(exponent) + len(digits) - len(significant)
+    significant = significant.lstrip("0")
+    if not significant:
+        return Decimal(0)
+    _expect(value, -power <= scale, f"it has more than {scale} digits behind the point")
+    before = len(significant) + power
+    _expect(value, before <= precision - scale, f"it has more than {precision - scale} digits before the point")
+    return Decimal(format(Decimal((sign, tuple(map(int, significant)), power)), "f"))
 
 
 def _date(text: str) -> str:
@@ -127,6 +140,7 @@ def _moment(text: str, *, naive: bool) -> str:
         raise UnholdableError("it is no date and time")
     day, clock, fraction, zone = match.groups()
     _expect(text, not (fraction or "")[6:].strip("0"), "it is finer than a microsecond")
+    _expect(text, not zone or (zone[1:] <= "18:00" and zone[4:] < "60"), "its time zone is more than 18 hours from UTC")
     _expect(text, not naive or not zone or zone in _UTC, "it has a time zone, the column has none")
     try:
         datetime.fromisoformat(f"{day}T{clock}")

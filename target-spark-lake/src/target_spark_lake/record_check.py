@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from singer_spark.schema_mapping import json_types
-from target_spark_lake.bulk_check import BulkCheck, Limit, bulk_check_of
+from target_spark_lake.bulk_check import BulkCheck, bulk_check_of
+from target_spark_lake.limits import Limit, limits_of
 from target_spark_lake.value_patterns import (
     ASSERTIONS,
     alternatives,
@@ -48,7 +49,7 @@ class RecordCheck:
         wrong: A line in which it is found is a suspect.
         escapes: The same, for lines with Unicode escapes in them.
         present: Top-level columns that must not be NULL.
-        limits: Bounds of top-level columns.
+        limits: What values of top-level columns must keep to.
         texts: Top-level columns that hold JSON as text: Spark's parser would round the fractions in it.
         by_jsonschema: Every line is a suspect: the schema asks for more than these checks can decide.
         bulk: Judges a whole batch, and spares all of the above; None where the schema is not that plain.
@@ -67,7 +68,7 @@ class RecordCheck:
 def check_of(schema: JSON, key_properties: Iterable[str]) -> RecordCheck:
     """The checks that a stream's schema asks for."""
     required = {*schema.get("required", []), *key_properties} & set(schema["properties"])
-    limits, properties = _limits(schema["properties"])
+    limits, properties = limits_of(schema["properties"])
     members = whole_members(properties)
     decidable = _decidable({**schema, "properties": properties})
     return RecordCheck(
@@ -97,6 +98,8 @@ def _wrong(properties: JSON, *, closed: bool) -> str:
 def _rule(schema: JSON) -> str:
     """What must not follow a column's colon, or a look-ahead that says what must; empty where anything may."""
     nullable = not json_types(schema) or "null" in declared_types(schema)
+    if declared_types(schema) and not json_types(schema):
+        return "(?!null)"
     begins = beginning(schema)
     if begins is None:
         return "" if nullable else "null"
@@ -112,35 +115,13 @@ def _all_properties(properties: JSON) -> Iterator[tuple[str, JSON]]:
             yield from _all_properties(inner.get("properties") or {})
 
 
-def _limits(properties: JSON) -> tuple[list[Limit], JSON]:
-    """The bounds of the top-level columns, and the properties without what these decide."""
-    limits: list[Limit] = []
-    left: JSON = {}
-    for name, each in properties.items():
-        rest = dict(plain_branch(each))
-        kinds = json_types(rest)
-        is_text = kinds == {"string"} and not rest.get("format") and not rest.get("contentEncoding")
-        is_number = bool(kinds) and kinds <= {"integer", "number"}
-        for keyword in ("minLength", "maxLength") if is_text else ():
-            if isinstance(rest.get(keyword), int):
-                limits.append(Limit(name, keyword, rest.pop(keyword)))
-        for keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum") if is_number else ():
-            if isinstance(rest.get(keyword), int | float):
-                value = rest.pop(keyword)
-                # Draft 4 wrote a bare true beside the bound; Draft 7 does not know it.
-                if not isinstance(value, bool):
-                    limits.append(Limit(name, keyword, value))
-        left[name] = rest
-    return limits, left
-
-
 def _is_json_text(schema: JSON) -> bool:
     """Whether the lake keeps the property as JSON text: an object or array of unknown shape, or several types."""
     kinds = json_types(schema)
     if kinds == {"object"}:
         return not schema.get("properties")
     if kinds == {"array"}:
-        return not schema.get("items")
+        return not schema.get("items") or not isinstance(schema["items"], dict)
     return kinds != {"string"} and len(kinds) != 1 and kinds != {"integer", "number"}
 
 

@@ -20,15 +20,17 @@ from target_spark_lake.changes import Commit
 from target_spark_lake.checkpointing import Checkpointing, StatePoint
 from target_spark_lake.intake import DeadTapError
 from target_spark_lake.key_batches import KeyBatches
+from target_spark_lake.quarantine import STAGED_NAME, one_file
 from target_spark_lake.resumption import adopt, settings_of_rows
 from target_spark_lake.run_told import RunTold
+from target_spark_lake.settings import DELTA
 from target_spark_lake.staging_pool import StagingPool
 from target_spark_lake.start_check import FIRST, RESUME, SAVED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark_lake.changes import TableChange
+    from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
@@ -136,12 +138,14 @@ class LoadRun:
             if sink.columns is None and told.may_change(sink):
                 self._batches.prepare(sink)
         self._pool.finish()
+        rejected = self._rejected()
         changes = self._changes(told)
         self._pool.close()
         too_late_to_stop()
-        self._run.commit(Commit(changes, self._state))
+        self._run.commit(Commit(changes, self._state, rejected))
         self._clean()
         self._progress.finish()
+        self._tell_rejected(rejected)
         self._print_state()
 
     def fail(self, error: BaseException) -> None:
@@ -167,7 +171,7 @@ class LoadRun:
         if start == RESUME:
             if self._batches.sinks:
                 raise ProtocolError("the tap goes on from a run that died, but its first message is not the STATE")
-            self._batches.adopted = adopt(self._run, value, message.get("resume"), self._settings_of_rows)
+            self._batches.adopt(adopt(self._run, value, message.get("resume"), self._settings_of_rows))
         else:
             try:
                 self._run.check_start(start, value)
@@ -180,10 +184,31 @@ class LoadRun:
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
 
     def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
+        from target_spark_lake.table_formats.delta import DeltaTables
         from target_spark_lake.table_formats.parquet import ParquetTables
 
-        tables = ParquetTables(self._run, self._settings, self._pool.session, self._spool)
+        kind = DeltaTables if self._settings.format == DELTA else ParquetTables
+        tables = kind(self._run, self._settings, self._pool.session, self._spool)
         return tuple(change for sink in self._batches.sinks.values() for change in tables.changes(told.load_of(sink)))
+
+    def _rejected(self) -> dict[str, StagedFile]:
+        """The quarantined records of each stream that has some, in one file; they are no loaded ones."""
+        found = {}
+        for name, sink in self._batches.sinks.items():
+            staged = f"{self._run.staging_path(name)}/{STAGED_NAME}"
+            file = one_file(self._run.storage, sink.rejected(), staged, self._spool)
+            if file is not None:
+                found[name] = file
+                before = sum(each.rows for each in sink.adopted.rejected) if sink.adopted else 0
+                self._progress.advance(name, before - file.rows, 0)
+        return found
+
+    def _tell_rejected(self, rejected: Mapping[str, StagedFile]) -> None:
+        for stream, file in rejected.items():
+            place = f"{self._run.storage.url}/{self._run.layout.rejected(self._run.run_id, stream)}"
+            logger.warning(
+                "stream %s: %s invalid record(s) rejected, kept with the reason in %s", stream, f"{file.rows:,}", place
+            )
 
     def _check_adopted(self) -> None:
         missing = sorted(set(self._batches.adopted) - set(self._batches.sinks))

@@ -53,7 +53,8 @@ class RunTold:
             sink.staged(),
             self.activated.get(sink.schema.stream),
             sink.is_uniform,
-            self._sends_all(sink),
+            # Of a record that was rejected nobody knows the key: its row is not stale.
+            self._sends_all(sink) and not sink.rejected(),
             self.keys.of(sink.schema.stream),
         )
 

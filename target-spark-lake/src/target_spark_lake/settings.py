@@ -23,6 +23,9 @@ OVERWRITE_DELETE_STALE = "overwrite-delete-stale"
 LOAD_METHODS = (APPEND_ONLY, UPSERT, APPEND_DEDUP, OVERWRITE, OVERWRITE_DELETE_STALE)
 # They hold one row for each key.
 MERGING_LOAD_METHODS = (UPSERT, APPEND_DEDUP, OVERWRITE_DELETE_STALE)
+PARQUET, DELTA = "parquet", "delta"
+# What an invalid record does.
+FAIL, QUARANTINE = "fail", "quarantine"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 _LOAD_METHOD: JSON = {"type": "string", "enum": list(LOAD_METHODS)}
@@ -53,7 +56,7 @@ PROPERTIES: dict[str, JSON] = {
         "string",
         "Name of the isolated state. Under Meltano its state id (`:` written as `.`), else required.",
     ),
-    "format": _setting("string", "Table format.", "parquet", enum=["parquet", "delta"]),
+    "format": _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA]),
     "load_method": _setting(
         "string",
         "How records change a table, where neither the stream's option nor its SCHEMA says. Without it a FULL_TABLE "
@@ -87,9 +90,15 @@ PROPERTIES: dict[str, JSON] = {
         True,
     ),
     "on_invalid_record": _setting(
-        "string", "What an invalid record does to the run.", "fail", enum=["fail", "quarantine"]
+        "string",
+        "What an invalid record does: it fails the run, or is left out and kept, with the reason, below "
+        "`.dataspoc/rejected` (quarantine).",
+        FAIL,
+        enum=[FAIL, QUARANTINE],
     ),
-    "max_invalid_records": _setting("integer", "A run that quarantines more records than this fails.", minimum=0),
+    "max_invalid_records": _setting(
+        "integer", "A run that quarantines more records than this fails; any number where not given.", minimum=0
+    ),
     "schema_evolution": _setting(
         "string",
         "What a changed schema does to a table: its columns follow (evolve), the run fails before anything is written "
@@ -143,10 +152,6 @@ PROPERTIES: dict[str, JSON] = {
 CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required": ["bucket"]}
 
 # Known to the contract, but no code stands behind them yet: refused, never silently ignored.
-_NOT_YET: dict[str, tuple[Any, ...]] = {
-    "format": ("delta",),
-    "on_invalid_record": ("quarantine",),
-}
 _STREAM_OPTIONS_NOT_YET = ("partition_by",)
 
 
@@ -169,7 +174,7 @@ class TargetSettings:
     bucket: str
     pipeline: str
     path: str = "raw"
-    format: str = "parquet"
+    format: str = PARQUET
     load_method: str | None = None
     hard_delete: bool = False
     max_deletes_percent: float = 20
@@ -178,7 +183,7 @@ class TargetSettings:
     target_file_mb: int = 128
     add_record_metadata: bool = True
     validate_records: bool = True
-    on_invalid_record: str = "fail"
+    on_invalid_record: str = FAIL
     max_invalid_records: int | None = None
     schema_evolution: str = EVOLVE
     resume: bool = True
@@ -253,11 +258,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
-    problems = [
-        f"{name}: {given[name]!r} is not available yet"
-        for name, values in _NOT_YET.items()
-        if isinstance(given.get(name), str) and given[name] in values
-    ]
+    problems: list[str] = []
     if given.get("state_backend"):
         problems.append("state_backend: is not available yet, the state is kept in the bucket")
     if isinstance(given.get("spark"), Mapping):

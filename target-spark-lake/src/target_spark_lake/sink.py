@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from target_spark_lake.changes import StagedFile
+    from target_spark_lake.changes import StagedBatch, StagedFile
     from target_spark_lake.record_check import RecordCheck
     from target_spark_lake.spool import SpooledBatch
     from target_spark_lake.staged_stream import StagedStream
@@ -209,7 +209,7 @@ class StreamSink:
     record: TableRecord | None = None
     batch: SpooledBatch | None = None
     adopted: StagedStream | None = None
-    staging: list[Future[tuple[StagedFile, ...]]] = field(default_factory=list)
+    staging: list[Future[StagedBatch]] = field(default_factory=list)
     is_uniform: bool = True
     size: int = 0
 
@@ -221,7 +221,12 @@ class StreamSink:
     def staged(self, batches: int | None = None) -> tuple[StagedFile, ...]:
         """The adopted files and those of the first batches, of all where no number is given; waits for them."""
         adopted = self.adopted.files if self.adopted else ()
-        return adopted + tuple(file for future in self.staging[:batches] for file in future.result())
+        return adopted + tuple(file for future in self.staging[:batches] for file in future.result().files)
+
+    def rejected(self, batches: int | None = None) -> tuple[StagedFile, ...]:
+        """The files of quarantined records: the adopted ones, and those of the first batches, as above."""
+        own = (future.result().rejected for future in self.staging[:batches])
+        return (self.adopted.rejected if self.adopted else ()) + tuple(file for file in own if file is not None)
 
     def add_columns(self, columns: Mapping[str, str]) -> None:
         """Takes the columns of one more schema: name to the name of the type.

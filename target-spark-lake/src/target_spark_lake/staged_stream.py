@@ -21,27 +21,35 @@ class StagedStream:
         files: Its files, in the order of the records.
         columns: Column name to Spark's own name of its type, in order: all that the table has with these files.
         size: Bytes that the records had in the input.
+        rejected: Files of its quarantined records, in their order.
     """
 
     files: tuple[StagedFile, ...]
     columns: Mapping[str, str]
     size: int
+    rejected: tuple[StagedFile, ...] = ()
 
     @property
     def rows(self) -> int:
-        """Rows in all files."""
+        """Rows in all files, without the rejected records."""
         return sum(file.rows for file in self.files)
 
     def to_body(self) -> dict[str, Any]:
         """As a JSON object; columns as pairs, for their order counts."""
-        files = [asdict(file) for file in self.files]
-        return {"files": files, "columns": [[name, kind] for name, kind in self.columns.items()], "size": self.size}
+        return {
+            "files": [asdict(file) for file in self.files],
+            "columns": [[name, kind] for name, kind in self.columns.items()],
+            "size": self.size,
+            "rejected": [asdict(file) for file in self.rejected],
+        }
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> StagedStream:
         """Reads `to_body` back; KeyError, TypeError or ValueError where it is none."""
         files = tuple(StagedFile(**file) for file in body["files"])
-        return StagedStream(files, dict(body["columns"]), int(body["size"]))
+        # Checkpoints of the first versions have no rejected records.
+        rejected = tuple(StagedFile(**file) for file in body.get("rejected", ()))
+        return StagedStream(files, dict(body["columns"]), int(body["size"]), rejected)
 
 
 def staged_streams(checkpoint: Checkpoint) -> dict[str, StagedStream]:
@@ -62,4 +70,5 @@ def staged_files(checkpoint: Checkpoint) -> dict[str, int]:
     Raises:
         DamagedError: the checkpoint is not as it was written.
     """
-    return {file.path: file.bytes for stream in staged_streams(checkpoint).values() for file in stream.files}
+    streams = staged_streams(checkpoint).values()
+    return {file.path: file.bytes for stream in streams for file in (*stream.files, *stream.rejected)}

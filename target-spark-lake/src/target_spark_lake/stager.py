@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ProtocolError, RecordError, SingerSparkError, StorageError
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
-from target_spark_lake.changes import StagedFile
+from target_spark_lake.changes import StagedBatch, StagedFile
 from target_spark_lake.parquet_files import parquet_rows
+from target_spark_lake.quarantine import RejectedRecords
 from target_spark_lake.staging_place import StagingPlace
+from target_spark_lake.validation import InvalidRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.storage import Storage
+    from target_spark_lake.quarantine import Quarantine
     from target_spark_lake.spool import SpooledBatch
     from target_spark_lake.staging import BatchPlan
     from target_spark_lake.validation import RecordValidator
@@ -37,6 +40,7 @@ class BatchJob:
         plan: How lines become rows.
         validator: Judges the suspects.
         folder: Staging folder of the batch, relative to the bucket; not there yet.
+        quarantine: Takes the invalid records; None where one of them fails the run.
     """
 
     stream: str
@@ -44,10 +48,19 @@ class BatchJob:
     plan: BatchPlan
     validator: RecordValidator
     folder: str
+    quarantine: Quarantine | None = None
+
+    def rejected(self) -> RejectedRecords | None:
+        """Where its invalid records go; None where none may come."""
+        if self.quarantine is None:
+            return None
+        return RejectedRecords(
+            self.quarantine, self.stream, self.batch.received, self.batch.path.with_suffix(".rejected")
+        )
 
 
-def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
-    """Stages every row of the batch, and removes the spooled file.
+def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: BatchJob) -> StagedBatch:
+    """Stages every row of the batch, and its rejected records, and removes the spooled file.
 
     Args:
         session: Gives the session, and starts it where Arrow alone can't do the work.
@@ -55,14 +68,16 @@ def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: Batc
         job: The batch.
 
     Raises:
-        RecordError: a record is invalid.
+        RecordError: a record is invalid, or one too many.
         ProtocolError: a line is malformed.
         StorageError: the files can't be written, or do not hold all the rows.
     """
+    rejected = job.rejected()
     try:
-        place = _stage_plain(storage, job) or _stage_by_spark(session(), storage, job)
+        place = _stage_plain(storage, job) or _stage_by_spark(session(), storage, job, rejected)
         place.bring()
-        return _staged_files(storage, job)
+        files = _staged_files(storage, job, job.batch.rows - (rejected.rows if rejected else 0))
+        return StagedBatch(files, rejected.stage(storage, job.folder) if rejected else None)
     except SingerSparkError:
         raise
     except Exception as error:
@@ -70,6 +85,8 @@ def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: Batc
         raise spark_failure(error, what, f"the staged files of stream {job.stream} in {job.folder}") from error
     finally:
         job.batch.remove()
+        if rejected is not None:
+            rejected.remove()
 
 
 def _stage_plain(storage: Storage, job: BatchJob) -> StagingPlace | None:
@@ -83,14 +100,16 @@ def _stage_plain(storage: Storage, job: BatchJob) -> StagingPlace | None:
     return place if stage_plain(job.batch.path, job.batch.rows, path, job.plan, job.plan.check.bulk) else None
 
 
-def _stage_by_spark(session: SparkSession, storage: Storage, job: BatchJob) -> StagingPlace:
+def _stage_by_spark(
+    session: SparkSession, storage: Storage, job: BatchJob, rejected: RejectedRecords | None
+) -> StagingPlace:
     from target_spark_lake.staging import stage_lines, write_suspects
 
     batch, check = job.batch, job.plan.check
     place = StagingPlace.of(session, storage, job.folder, _local_folder(job))
     if check is not None and check.by_jsonschema:
         with batch.path.open("rb") as lines:
-            _stage_rewritten(session, place, job, enumerate(lines), batch.rows)
+            _stage_rewritten(session, place, job, enumerate(lines), batch.rows, rejected)
         return place
     count = stage_lines(session, batch.path.as_uri(), place.url("lines"), job.plan)
     if count.lines != batch.rows:
@@ -98,7 +117,7 @@ def _stage_by_spark(session: SparkSession, storage: Storage, job: BatchJob) -> S
     if count.suspects:
         folder = batch.path.with_suffix(".suspects")
         write_suspects(session, batch.path.as_uri(), folder.as_uri(), job.plan)
-        _stage_rewritten(session, place, job, _suspects_below(folder), count.suspects)
+        _stage_rewritten(session, place, job, _suspects_below(folder), count.suspects, rejected)
     return place
 
 
@@ -116,7 +135,12 @@ def _suspects_below(folder: Path) -> Iterable[tuple[int, bytes]]:
 
 
 def _stage_rewritten(
-    session: SparkSession, place: StagingPlace, job: BatchJob, lines: Iterable[tuple[int, bytes]], expected: int
+    session: SparkSession,
+    place: StagingPlace,
+    job: BatchJob,
+    lines: Iterable[tuple[int, bytes]],
+    expected: int,
+    rejected: RejectedRecords | None,
 ) -> None:
     """Stages lines, each with its position in the batch, as `jsonschema` lets them pass."""
     from target_spark_lake.staging import stage_lines
@@ -125,10 +149,13 @@ def _stage_rewritten(
     rows = 0
     with path.open("wb") as output:
         for position, line in lines:
-            output.write(_rewrite(job, line, position))
+            output.write(_rewrite(job, line, position, rejected))
             rows += 1
     if rows != expected:
         raise StorageError(f"stream {job.stream}: {rows} of {expected} suspect lines came back; run it again")
+    if rejected is not None and rejected.rows == rows:
+        path.unlink()
+        return
     plan = replace(job.plan, check=None)
     count = stage_lines(session, path.as_uri(), place.url("rewritten"), plan)
     path.unlink()
@@ -139,25 +166,32 @@ def _stage_rewritten(
         )
 
 
-def _rewrite(job: BatchJob, line: bytes, position: int) -> bytes:
+def _rewrite(job: BatchJob, line: bytes, position: int, rejected: RejectedRecords | None) -> bytes:
+    """The line as Spark takes it; nothing of one that is rejected."""
     try:
-        return job.validator.rewrite(line).removesuffix(b"}\n") + b',"position":%d}\n' % position
+        try:
+            return job.validator.rewrite(line).removesuffix(b"}\n") + b',"position":%d}\n' % position
+        except InvalidRecordError as error:
+            if rejected is None:
+                raise
+            rejected.add(line, error)
+            return b""
     except (RecordError, ProtocolError) as error:
         number = job.batch.line_number(line)
         error.args = (f"input line {number}: {error}" if number else str(error),)
         raise
 
 
-def _staged_files(storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
+def _staged_files(storage: Storage, job: BatchJob, expected: int) -> tuple[StagedFile, ...]:
     found = [file for file in storage.list(job.folder) if file.path.endswith(".parquet")]
     files = tuple(
         StagedFile(file.path, parquet_rows(storage, file.path), file.size, positioned=_is_positioned(job, file.path))
         for file in found
     )
     rows = sum(file.rows for file in files)
-    if rows != job.batch.rows:
+    if rows != expected:
         raise StorageError(
-            f"stream {job.stream}: the staged files hold {rows} rows, {job.batch.rows} records came; run it again"
+            f"stream {job.stream}: the staged files hold {rows} rows, {expected} valid records came; run it again"
         )
     return tuple(file for file in files if file.rows)
 

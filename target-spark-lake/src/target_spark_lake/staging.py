@@ -26,7 +26,7 @@ from target_spark_lake.spark_columns import fitted_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from target_spark_lake.bulk_check import Limit
+    from target_spark_lake.limits import Limit
     from target_spark_lake.record_check import RecordCheck
 
 _METADATA_TYPES: dict[str, DataType] = {"bigint": LongType(), "timestamp": TimestampType()}
@@ -219,5 +219,7 @@ def _is_beyond(column: Column, limit: Limit) -> Column:
         "exclusiveMaximum": lambda: column >= limit.value,
         "minLength": lambda: F.char_length(column) < limit.value,
         "maxLength": lambda: F.char_length(column) > limit.value,
+        "enum": lambda: ~column.isin(*limit.value),  # type: ignore[no-untyped-call]
+        "pattern": lambda: ~F.rlike(column, F.lit(limit.value)),
     }[limit.keyword]()
     return F.coalesce(beyond, F.lit(False))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.storage import Storage
-    from target_spark_lake.changes import StagedFile
+    from target_spark_lake.changes import StagedBatch
 
 WORKERS = 2
 # Together with those at work they bound the disk space of the spool.
@@ -38,7 +38,7 @@ class StagingPool:
         self._starting = threading.Lock()
         self._session: Future[SparkSession] | None = None
         self._places = threading.Semaphore(WORKERS + WAITING_BATCHES)
-        self._pending: set[Future[tuple[StagedFile, ...]]] = set()
+        self._pending: set[Future[StagedBatch]] = set()
 
     def start(self) -> None:
         """Starts the session in the background, unless it was."""
@@ -46,7 +46,7 @@ class StagingPool:
             if self._session is None:
                 self._session = self._starter.submit(self._start_session)
 
-    def submit(self, job: BatchJob) -> Future[tuple[StagedFile, ...]]:
+    def submit(self, job: BatchJob) -> Future[StagedBatch]:
         """Hands a batch over; waits where too many are waiting.
 
         Raises:
@@ -59,7 +59,7 @@ class StagingPool:
         self._pending.add(future)
         return future
 
-    def unfinished(self) -> list[Future[tuple[StagedFile, ...]]]:
+    def unfinished(self) -> list[Future[StagedBatch]]:
         """The batches that are still waiting or at work."""
         return [future for future in self._pending if not future.done()]
 
@@ -92,11 +92,11 @@ class StagingPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._starter.shutdown(wait=False, cancel_futures=True)
 
-    def _stage(self, job: BatchJob) -> tuple[StagedFile, ...]:
-        files = stage_batch(self.session, self._storage, job)
+    def _stage(self, job: BatchJob) -> StagedBatch:
+        batch = stage_batch(self.session, self._storage, job)
         # Here, beside the reading: what a checkpoint names must outlive a power cut, and the commit waits less.
-        self._storage.flush(file.path for file in files)
-        return files
+        self._storage.flush(file.path for file in (*batch.files, batch.rejected) if file is not None)
+        return batch
 
     def session(self) -> SparkSession:
         """The session, started now if it was not."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,27 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 SHOWN_CHARACTERS = 80
+# More digits than any column holds.
+_EXACT = Context(prec=1000)
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)?")
 
 
-class MissingKeyError(RecordError, MissingKeyPropertiesError):
+class InvalidRecordError(RecordError):
+    """One record is invalid.
+
+    Attributes:
+        reason: What is wrong, without the stream and the place.
+        path: JSON pointer to the value that is; empty for the record itself.
+    """
+
+    def __init__(self, message: str, reason: str, path: Iterable[str | int] = ()) -> None:
+        """Says it for the whole run's error (`message`), and for the record alone (`reason`)."""
+        super().__init__(message)
+        self.reason = reason
+        self.path = pointer(path)
+
+
+class MissingKeyError(InvalidRecordError, MissingKeyPropertiesError):
     """A record lacks a property of its stream's primary key."""
 
 
@@ -75,13 +92,14 @@ class RecordValidator:
 
         Raises:
             ProtocolError: the line is malformed.
-            RecordError: the record is invalid, or its column can't hold a value of it.
+            InvalidRecordError: the record is invalid, or its column can't hold a value of it.
         """
         message = self._parse(line)
         record = message["record"]
         missing = [name for name in self._keys if name not in record]
         if missing:
-            raise MissingKeyError(f"stream {self._stream}: a record lacks its key property {', '.join(missing)}")
+            lacks = f"lacks its key property {', '.join(missing)}"
+            raise MissingKeyError(f"stream {self._stream}: a record {lacks}", f"the record {lacks}")
         self._refuse_null_key(record)
         if self._validate:
             self._judge(record)
@@ -91,9 +109,12 @@ class RecordValidator:
                 try:
                     values[column.name] = lake_value(record[column.name], column.dataType)
                 except UnholdableError as error:
-                    raise RecordError(
-                        f"stream {self._stream}: column {column.name} ({column.dataType.simpleString()}) can't hold "
-                        f"{shown(record[column.name])}: {error}; correct the column's type in the tap's schema"
+                    what = f"column {column.name} ({column.dataType.simpleString()}) can't hold"
+                    reason = f"{what} {shown(record[column.name])}: {error}"
+                    raise InvalidRecordError(
+                        f"stream {self._stream}: {reason}; correct the column's type in the tap's schema",
+                        reason,
+                        (column.name, *error.path),
                     ) from error
         kept = {name: message[name] for name in ("time_extracted", "version") if name in message}
         return (to_json({"type": "RECORD", "stream": self._stream, "record": values, **kept}) + "\n").encode()
@@ -102,15 +123,17 @@ class RecordValidator:
         empty = [name for name in self._keys if record[name] is None]
         if empty and self._keys_have_values:
             row = _cut(to_json(record), 3 * SHOWN_CHARACTERS)
-            raise RecordError(
-                f"stream {self._stream}: a record has NULL in its key {', '.join(empty)}, so it can't be merged: "
-                f"{row}; correct it at the source, or choose other key_properties"
+            reason = f"a record has NULL in its key {', '.join(empty)}, so it can't be merged"
+            raise InvalidRecordError(
+                f"stream {self._stream}: {reason}: {row}; correct it at the source, or choose other key_properties",
+                reason,
+                empty[:1],
             )
 
     def _parse(self, line: bytes) -> JSON:
         try:
             message = from_json(line)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, InvalidOperation) as error:
             raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
         if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
             raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
@@ -121,10 +144,14 @@ class RecordValidator:
             iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
         )
         if error is not None:
-            pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
-            raise RecordError(
-                f"stream {self._stream}: a record is invalid at {pointer or '/'}: {_reason(error.message)}"
-            )
+            path, reason = tuple(error.absolute_path), _reason(error.message)
+            place = pointer(path) or "/"
+            raise InvalidRecordError(f"stream {self._stream}: a record is invalid at {place}: {reason}", reason, path)
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """A path as a JSON pointer (RFC 6901), `/address/zip`; empty for the whole."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
 
 
 def draft7(schema: JSON) -> Validator:
@@ -136,7 +163,7 @@ def draft7(schema: JSON) -> Validator:
         return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
     def is_integer(_: Any, value: Any) -> bool:
-        return is_number(_, value) and value == int(value)
+        return is_number(_, value) and Decimal(value) == Decimal(value).to_integral_value()
 
     types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine("integer", is_integer)
     # Draft 7 has no uuid yet, but taps write it.
@@ -144,8 +171,24 @@ def draft7(schema: JSON) -> Validator:
     formats = FormatChecker(formats=())
     formats.checkers = {**known, "date-time": (_is_moment, ValueError)}
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
-    checked: type[Validator] = extend(Draft7Validator, type_checker=types)  # type: ignore[no-untyped-call]
+    checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
+        Draft7Validator, {"multipleOf": _multiple_of}, type_checker=types
+    )
     return checked(exact, format_checker=formats)
+
+
+def _multiple_of(validator: Validator, step: Any, value: Any, _: Any) -> Iterator[Exception]:
+    """As jsonschema's own, which rounds to 28 digits and fails on longer numbers."""
+    from jsonschema import ValidationError
+
+    if not validator.is_type(value, "number"):
+        return
+    try:
+        left = _EXACT.remainder(Decimal(value), Decimal(step))
+    except InvalidOperation:
+        left = None
+    if left is None or left:
+        yield ValidationError(f"{value!r} is not a multiple of {step}")
 
 
 def _as_draft7(schema: Any) -> Any:
@@ -154,13 +197,12 @@ def _as_draft7(schema: Any) -> Any:
         return [_as_draft7(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    branch = plain_branch(dict(schema))
-    schema = branch if "type" not in schema and "type" in branch else schema
     kept = {
         name: _as_draft7(value)
         for name, value in schema.items()
         if not (name.startswith("exclusiveM") and value is True)
     }
+    branch = plain_branch(dict(schema))
     sql = annotated_type(branch)
     if json_types(branch) == {"number"} and sql is not None and sql.name in FLOATING:
         return {"anyOf": [kept, {"enum": list(NON_FINITE)}]}

@@ -111,7 +111,7 @@ def beginning(schema: JSON) -> str | None:
         return None
     if kinds == {"string"}:
         return _formatted(schema) or '"'
-    if kinds == {"array"} and schema.get("items"):
+    if kinds == {"array"} and schema.get("items") and isinstance(schema["items"], dict):
         scalar = json_types(single_branch(schema["items"])) - {"object", "array"}
         return whole_value({**schema, "type": "array"}) if scalar else None
     return "|".join(_BEGINNINGS[kind] for kind in sorted(kinds) if kind in _BEGINNINGS)
