@@ -7,6 +7,8 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 PACKAGES := shared tap-spark-jdbc target-spark-lake
 DRIVERS := postgresql sqlite
+# Processes that share the tests, a file each: every one has a Spark session and servers of its own.
+WORKERS ?= 2
 SETTINGS := requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 
 # The machine's uv, else one of our own.
@@ -31,7 +33,7 @@ demo: setup
 	@bash demo/run.sh
 
 test: setup
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: setup
 	.venv/bin/ruff check

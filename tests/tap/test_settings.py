@@ -120,7 +120,6 @@ def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
         ("batch_config", {"encoding": {"format": "jsonl"}}),
         ("on_stream_error", "skip"),
         ("queries", [{"name": "q", "sql": "select 1"}]),
-        ("stream_options", {"*": {"detect_deletes": True}}),
         ("spark", {"master": "spark://somewhere:7077"}),
         ("spark", {"remote": "sc://somewhere"}),
     ],

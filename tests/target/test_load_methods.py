@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from singer_spark.errors import ConfigurationError, ProtocolError, RecordError
+from target.delta_lake import DeltaLake
 from target.loading import Lake, record, schema, state
 
 INT = {"type": ["integer", "null"]}
@@ -19,8 +20,12 @@ DELETED = "2026-01-02T03:04:05Z"
 
 
 @pytest.fixture
-def lake(spark, tmp_path) -> Lake:
-    return Lake(tmp_path / "lake")
+def lake(spark, tmp_path, request) -> Lake:
+    kind = DeltaLake if getattr(request, "param", "parquet") == "delta" else Lake
+    return kind(tmp_path / "lake")
+
+
+both_formats = pytest.mark.parametrize("lake", ["parquet", "delta"], indirect=True)
 
 
 def items(method: str = "upsert", *, cursor: bool = True, **annotations: Any) -> dict:
@@ -36,6 +41,7 @@ def activate(version: int) -> dict:
     return {"type": "ACTIVATE_VERSION", "stream": "s", "version": version}
 
 
+@both_formats
 def test_the_worked_example_of_cursor_based_sync(lake: Lake) -> None:
     """Append: every version, five rows; dedup on the name: one row each."""
     people = {"name": TEXT, "deceased": {"type": ["boolean", "null"]}, "updated_at": INT}
@@ -178,6 +184,7 @@ def test_without_metadata_columns_deletes_and_versions_count_all_the_same(lake: 
     assert alive == (wanted if hard else [(1, "a", False), (2, "b", False), *((*row, True) for row in wanted)])
 
 
+@both_formats
 def test_rows_not_seen_in_a_full_run_are_removed_and_none_after_a_delta(lake: Lake) -> None:
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     delta = items("overwrite-delete-stale")
@@ -232,6 +239,7 @@ def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) 
         lake.load(full, item(1, 1, "a"), other_key)
 
 
+@both_formats
 def test_a_table_that_held_every_version_holds_one_row_a_key_once_it_is_upserted(lake: Lake) -> None:
     lake.load(items("append-only"), item(1, 1, "a"), item(None, 1, "no key"), item(2, 5, "a"))
     lake.load(items("append-only"), item(1, 3, "b"), item(2, 5, "b"), item(None, 1, "no key"))
@@ -276,6 +284,7 @@ def test_the_order_of_the_input_counts_also_where_records_take_another_way(lake:
     assert hidden == []
 
 
+@both_formats
 def test_append_dedup_keeps_the_history_in_a_table_of_its_own(lake: Lake) -> None:
     lake.load(items("append-dedup"), item(1, 1, "a"), item(1, 2, "b"))
     gone = record("s", id=1, clock=3, _sdc_deleted_at=DELETED)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from target.delta_lake import DeltaLake
 from target.loading import Lake, record, schema
 
 INT = {"type": ["integer", "null"]}
@@ -17,6 +18,7 @@ MOMENT = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "
 PROPERTIES = {"tenant": TEXT, "id": INT, "clock": MOMENT, "note": TEXT}
 KEYS = 120
 RUNS = 5
+DELTA_SEEDS = (5, 6)
 DELETED_AT = "2026-01-02T03:04:05Z"
 Key = tuple[str, int]
 Age = tuple[int, str]
@@ -122,13 +124,16 @@ def found(lake: Lake) -> dict[Key, Row]:
         (2, "upsert", Rules(hard=False, has_cursor=True), True),
         (3, "append-dedup", Rules(hard=False, has_cursor=False), False),
         (4, "overwrite-delete-stale", Rules(hard=True, has_cursor=True, stale=True), True),
+        (5, "append-dedup", Rules(hard=False, has_cursor=True), True),
+        (6, "overwrite-delete-stale", Rules(hard=True, has_cursor=False, stale=True), False),
     ],
 )
 def test_a_merged_table_holds_what_a_dict_holds_after_every_run(
     spark: object, tmp_path: Path, seed: int, method: str, rules: Rules, versions: bool
 ) -> None:
     rng = random.Random(seed)
-    lake, table, came = Lake(tmp_path / "lake"), {}, 0
+    kind = DeltaLake if seed in DELTA_SEEDS else Lake
+    lake, table, came = kind(tmp_path / "lake"), {}, 0
     annotations = {"x-load-method": method, "x-extent": "full" if rules.stale else "delta"}
     message = schema("s", PROPERTIES, ("tenant", "id"), **annotations)
     message["bookmark_properties"] = ["clock"] if rules.has_cursor else []

@@ -12,7 +12,9 @@ import orjson
 
 JSON = dict[str, Any]
 
-STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method")
+# A stream with this annotation holds the keys that another stream's source has now, and nothing else.
+KEYS_OF = "x-keys-of"
+STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF)
 
 
 def _line(message: JSON) -> bytes:
@@ -22,6 +24,11 @@ def _line(message: JSON) -> bytes:
 def timestamp_text(moment: datetime) -> str:
     """An aware moment as `2026-11-21T04:00:00.000000Z`."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def keys_stream(stream: str) -> str:
+    """Name of the stream that holds the keys of this one."""
+    return f"{stream}__keys"
 
 
 def record_prefix(stream: str) -> bytes:
@@ -43,8 +50,9 @@ def schema_message(
     replication_method: str,
     extent: str,
     load_method: str | None = None,
+    keys_of: str | None = None,
 ) -> bytes:
-    """A SCHEMA line; method, extent and load method are annotations inside the JSON Schema.
+    """A SCHEMA line; method, extent, load method and whose keys these are stand as annotations in the JSON Schema.
 
     Args:
         stream: The stream's name.
@@ -54,10 +62,13 @@ def schema_message(
         replication_method: `FULL_TABLE` or `INCREMENTAL`.
         extent: `full` or `delta`: what this run sends of the stream.
         load_method: What the user asked for, if anything.
+        keys_of: The stream whose present keys this one holds; None for a stream of records.
     """
     annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
     if load_method:
         annotated["x-load-method"] = load_method
+    if keys_of:
+        annotated[KEYS_OF] = keys_of
     return _line(
         {
             "type": "SCHEMA",

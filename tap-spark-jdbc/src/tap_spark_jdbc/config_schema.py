@@ -55,7 +55,9 @@ STREAM_OPTIONS = _object(
         "load_method": _setting({"type": "string", "enum": LOAD_METHODS}, "What the target is asked to do"),
         "where": _setting(TEXT, "SQL condition that rows must meet"),
         "partition_column": _setting(TEXT, "Column that a full table is cut by, where the primary key is not it"),
-        "detect_deletes": _setting({"type": "boolean"}, "Looks for rows that are gone from the source"),
+        "detect_deletes": _setting(
+            {"type": "boolean"}, "Sends the keys of all rows too, so that the target deletes rows that are gone"
+        ),
         "type_overrides": _setting(
             {"type": "object", "additionalProperties": TEXT}, "Column to SQL type, or to `text`: its exact text"
         ),

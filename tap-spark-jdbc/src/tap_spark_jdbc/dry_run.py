@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from tap_spark_jdbc.present_keys import PresentKeys
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.spool import SliceSize
 from tap_spark_jdbc.stream import JdbcStream
@@ -25,7 +26,7 @@ def describe(tap: TapSparkJdbc) -> str:
     lines = [] if continued is None else [f"continues run {continued}, which died"]
     for stream in tap.streams.values():
         if isinstance(stream, JdbcStream):
-            lines += _lines(stream, tap)
+            lines += [*_lines(stream, tap), *_keys(stream, tap)]
     return "\n".join(lines) + "\n"
 
 
@@ -49,6 +50,12 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
     more = sum(1 for _ in slices)
     if more:
         yield f"  … and {more} more slices"
+
+
+def _keys(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
+    if stream.plan.detect_deletes:
+        keys = PresentKeys(stream.plan, tap.database, tap.settings)
+        yield f"  keys of all rows, to detect deletes: {keys.statement()}"
 
 
 def _range(extraction: Extraction) -> str:

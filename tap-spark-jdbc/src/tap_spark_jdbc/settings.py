@@ -117,10 +117,6 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
     ]
     if given.get("on_stream_error") == "skip":
         problems.append("on_stream_error: 'skip' is not available yet")
-    options = given.get("stream_options")
-    for pattern, each in options.items() if isinstance(options, dict) else ():
-        if isinstance(each, dict) and each.get("detect_deletes"):
-            problems.append(f"stream_options.{pattern}.detect_deletes: is not available yet")
     return problems + (SparkSettings.problems(given["spark"]) if isinstance(given.get("spark"), dict) else [])
 
 

@@ -14,6 +14,7 @@ from singer_spark import messages, stdout
 from tap_spark_jdbc.boundary import Frame
 from tap_spark_jdbc.edges import Edges
 from tap_spark_jdbc.extraction import Extraction
+from tap_spark_jdbc.present_keys import PresentKeys
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.spool import SliceSize, Spool, SpoolFile, spool_folder
 
@@ -78,10 +79,15 @@ class JdbcStream(Stream):
         if not (self.hands_on_lines and write_messages):
             yield from super()._sync_records(context, write_messages=write_messages)
             return
+        keys = self._keys()
+        if keys is not None:
+            keys.announce()
         for file, rows in self._sent_files(self._frame()):
             size = file.path.stat().st_size
             stdout.send_file(file.path)
             self.source.progress.advance(self.name, rows, size)
+        if keys is not None:
+            keys.send()
 
     def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
         self._states_between = False
@@ -105,6 +111,12 @@ class JdbcStream(Stream):
                 load_method=plan.load_method,
             )
         )
+
+    def _keys(self) -> PresentKeys | None:
+        """What sends the keys of all rows; None where nobody wants them, or this is a test of the connection."""
+        if not self.plan.detect_deletes or self.ABORT_AT_RECORD_COUNT is not None:
+            return None
+        return PresentKeys(self.plan, self.source.database, self.source.settings)
 
     def _frame(self) -> Frame:
         return Frame(messages.record_prefix(self.name), messages.record_suffix(datetime.now(UTC)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ FULL_TABLE: Literal["FULL_TABLE"] = "FULL_TABLE"
 INCREMENTAL: Literal["INCREMENTAL"] = "INCREMENTAL"
 
 Name = tuple[str | None, str]
+logger = logging.getLogger("tap-spark-jdbc")
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,32 @@ def _replication_key(
     if chosen is None and said.method == INCREMENTAL:
         raise ValueError("it is INCREMENTAL by the catalog, but nothing names its replication key")
     return chosen
+
+
+def detects_deletes(stream: str, choice: Choice) -> bool:
+    """Whether the keys of all rows are sent, so that the target finds those that are gone.
+
+    Raises:
+        ValueError: they are wanted, but can't be of use.
+    """
+    if not choice.options.detect_deletes:
+        return False
+    if not choice.key_properties:
+        raise ValueError("detect_deletes needs a primary key; give it key_properties in stream_options")
+    if choice.options.end_value is not None:
+        raise ValueError(
+            "detect_deletes compares the whole table, and with end_value the run is a backfill of a range; take one of "
+            "the two out"
+        )
+    if choice.load_method == "append-only":
+        raise ValueError(
+            "detect_deletes needs a table with one row for each key, and append-only never removes a row; ask for "
+            "load_method upsert or append-dedup"
+        )
+    if choice.load_method == "overwrite":
+        logger.info("stream %s: detect_deletes is not needed, for overwrite leaves no row that is gone", stream)
+        return False
+    return True
 
 
 def options_of(stream: str, settings: TapSettings) -> StreamOptions:

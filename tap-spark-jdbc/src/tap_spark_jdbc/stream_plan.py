@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.errors import ConfigurationError
+from singer_spark.messages import keys_stream
 from singer_spark.sql_type import property_schema
 from tap_spark_jdbc.catalog import deselected_tables, is_selected, possible_tables, said_by, stream_of
 from tap_spark_jdbc.dialects import overridden
@@ -18,6 +19,7 @@ from tap_spark_jdbc.stream_choice import (
     Choice,
     Said,
     choose,
+    detects_deletes,
     fitting_name,
     options_of,
     specs_by_table,
@@ -53,7 +55,7 @@ class StreamPlan:
         load_method: What the user asked the target for, if anything.
         where: SQL condition of the user's own, to be put in parentheses.
         partition_column: Key to split by, where the user names one.
-        detect_deletes: Whether deletes are to be looked for.
+        detect_deletes: Whether the keys of all rows are sent behind the records.
         null_policy: What becomes of rows whose replication key is NULL.
     """
 
@@ -112,6 +114,13 @@ def plan_streams(
         if count > 1:
             both = " and ".join(plan.table.qualified_name for plan in plans if plan.stream == stream)
             problems.append(f"{both} would both be stream {stream!r}; deselect one in a catalog, or by `tables`")
+    names = {plan.stream for plan in plans}
+    problems += [
+        f"stream {plan.stream}: detect_deletes sends its keys as stream {keys_stream(plan.stream)!r}, which is another "
+        "table's name; deselect that one, or read it by a tap of its own"
+        for plan in plans
+        if plan.detect_deletes and keys_stream(plan.stream) in names
+    ]
     if problems:
         raise ConfigurationError("; ".join(problems))
     return plans
@@ -167,7 +176,7 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
         load_method=choice.load_method,
         where=options.where,
         partition_column=split,
-        detect_deletes=bool(options.detect_deletes),
+        detect_deletes=detects_deletes(table.stream, choice),
         null_policy=settings.null_replication_key,
     )
 

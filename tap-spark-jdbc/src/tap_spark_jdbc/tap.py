@@ -8,6 +8,7 @@ from singer_sdk import Tap
 from singer_sdk.helpers._state import StateWriter
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.progress import Progress
 from tap_spark_jdbc.database import Database
 from tap_spark_jdbc.run_state import OpeningState, RunState
@@ -136,11 +137,21 @@ class TapSparkJdbc(Tap):
         Raises:
             SingerSparkError: what went wrong; no last STATE was sent then.
         """
+        self._refuse_mapped_keys()
         self.begin()
         self.run_state.write_opening()
         self.sync_all()
         self.run_state.write_final()
         self.progress.finish()
+
+    def _refuse_mapped_keys(self) -> None:
+        """Keys are sent as the source has them, so the records that they are compared with must be, too."""
+        for stream in self.streams.values():
+            if isinstance(stream, JdbcStream) and stream.plan.detect_deletes and not stream.hands_on_lines:
+                raise ConfigurationError(
+                    f"stream {stream.name}: detect_deletes compares keys, which stream_maps or flattening may change; "
+                    "put these into the target's config"
+                )
 
 
 class _NoStateOfTheSdk(StateWriter):

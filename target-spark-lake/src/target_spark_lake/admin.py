@@ -1,4 +1,4 @@
-"""The command `spark-lake`, for the person who runs pipelines: look at runs and states, finish or undo dead runs."""
+"""The command `spark-lake`, for who runs pipelines: look at runs and states, end dead runs, convert tables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from singer_spark.program import run_program
 from singer_spark.state_store import BucketState
 from singer_spark.storage import Storage
 from target_spark_lake import run_reports
+from target_spark_lake.conversion import convert_to_delta
 from target_spark_lake.layout import Layout
 from target_spark_lake.recovery import free
-from target_spark_lake.settings import TargetSettings
+from target_spark_lake.settings import DELTA, TargetSettings
 from target_spark_lake.snapshot_view import ENGINES, snapshot_view
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def command(arguments: Sequence[str]) -> int:
         case "view":
             sql = snapshot_view(storage, layout, settings, chosen.stream, chosen.engine)
             print(json.dumps({"sql": sql}) if chosen.json else sql)
+        case "convert":
+            ttl = settings.lock_ttl_seconds
+            converted = convert_to_delta(storage, layout, chosen.stream, lock_ttl_seconds=ttl)
+            _show({"pipeline": pipeline, "converted": converted}, _conversion_text, as_json=chosen.json)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
@@ -89,6 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     view = add(commands, "view", "SQL for the latest row of each key of a table that keeps every version")
     view.add_argument("stream", help="name of the stream")
     view.add_argument("--engine", choices=ENGINES, required=True, help="whose SQL")
+    convert = add(commands, "convert", "make tables of plain Parquet Delta tables, where they lie")
+    convert.add_argument("--stream", help="only this stream's tables")
+    convert.add_argument("--format", choices=[DELTA], required=True, help="what they become")
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
@@ -172,6 +180,14 @@ def _bookmark_cells(bookmark: Any) -> tuple[object, object]:
     if isinstance(bookmark, dict) and "replication_key_value" in bookmark:
         return bookmark.get("replication_key"), bookmark["replication_key_value"]
     return None, json.dumps(bookmark)
+
+
+def _conversion_text(report: JSON) -> RenderableType:
+    from rich.text import Text
+
+    if not report["converted"]:
+        return Text("All of these tables are Delta tables already.")
+    return Text(f"Now Delta tables: {', '.join(report['converted'])}. Set `format: delta` in the target's config.")
 
 
 def _recovery_text(report: JSON) -> RenderableType:

@@ -10,6 +10,7 @@ from singer_sdk.exceptions import RecordsWithoutSchemaException
 from singer_spark.errors import ProtocolError
 from singer_spark.schema_mapping import stream_spark_schema
 from target_spark_lake.evolution import EVOLVE, EvolutionRules
+from target_spark_lake.format_check import check_format
 from target_spark_lake.lake_type import columns_from_text, columns_of_spark, columns_to_text
 from target_spark_lake.quarantine import Quarantine
 from target_spark_lake.record_check import check_of
@@ -134,12 +135,13 @@ class Batches:
 
         Raises:
             SchemaError: they don't go together.
-            ConfigurationError: the table is another pipeline's.
+            ConfigurationError: the table is another pipeline's, or kept in another format.
         """
         schema = sink.schema
         sink.columns = stream_spark_schema(schema.schema, schema.stream)
         if not sink.all_columns:
             sink.record = self._run.table_record(schema.stream, sink.table)
+            check_format(self._run.storage, schema.stream, sink.table, sink.record, self._settings.format)
             if sink.record is not None and (schema.load_method != OVERWRITE or sink.rules.mode != EVOLVE):
                 sink.all_columns.update(sink.record.columns)
             if sink.adopted is not None:

@@ -56,6 +56,25 @@ class PublishedFile:
 
 
 @dataclass(frozen=True)
+class DeltaChange:
+    """What the log of a Delta table needs to know of a change, beside its files.
+
+    Attributes:
+        seen: Version of the table that the change was planned on; None for a new table.
+        schema: The table's new `schemaString`; None where it stays.
+        features: Table features that its columns need.
+        statistics: What the log says of each new file, by its path.
+        adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
+    """
+
+    seen: int | None
+    schema: str | None
+    features: tuple[str, ...] = ()
+    statistics: Mapping[str, str] = field(default_factory=dict)
+    adopted: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class TableChange:
     """What a run changes in one table; a stream that had no records has one with nothing in it.
 
@@ -68,6 +87,7 @@ class TableChange:
         extension: End of the final names, `zstd.parquet`.
         records: Records of the run that the change stands for; None: as many as the staged files have rows.
         index: What the next merge is spared to look up; None where nothing is known.
+        delta: What a Delta table's log gets; None for plain Parquet.
         rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
     """
 
@@ -79,6 +99,7 @@ class TableChange:
     extension: str = "zstd.parquet"
     records: int | None = None
     index: TableIndex | None = None
+    delta: DeltaChange | None = None
     rewritten: tuple[StagedFile, ...] = ()
 
     @property

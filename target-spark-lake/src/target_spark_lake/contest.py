@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ROW_BITS = 32
 PLACE = "_spark_lake_place"
 VERDICT = "_spark_lake_verdict"
+GONE = "_spark_lake_gone"
 # What becomes of a row; a row without a verdict stays as it is.
 DROP, MARK, DELETE, LAST_VALUES = "drop", "mark", "delete", "last values"
 Step = Callable[["DataFrame"], "DataFrame"]
@@ -69,12 +70,15 @@ class Verdicts:
     """What the contest found.
 
     Attributes:
-        rows: `PLACE` and `VERDICT` of each row that does not stay as it is; kept, for it is read several times.
+        rows: `PLACE` and `VERDICT` of each row that does not stay as it is, and whether it is `GONE`; kept, for it is
+            read several times.
         by_file: Number of such rows for the number of a file (its places without the row's bits) and a verdict.
+        gone: Living rows of the table that have one only because the source lacks their keys.
     """
 
     rows: DataFrame
     by_file: Mapping[tuple[int, str], int]
+    gone: int = 0
 
     def of_file(self, number: int) -> dict[str, int]:
         """How many rows of a file have each verdict."""
@@ -85,18 +89,24 @@ class Verdicts:
         return sum(count for (_, verdict), count in self.by_file.items() if verdict in verdicts)
 
 
-def contest(of_run: DataFrame, of_table: DataFrame | None, rules: MergeRules) -> Verdicts:
+def contest(
+    of_run: DataFrame, of_table: DataFrame | None, rules: MergeRules, present: DataFrame | None = None
+) -> Verdicts:
     """Finds what becomes of each row.
 
     Args:
         of_run: The run's rows, with their places and the columns of the rules.
         of_table: Those of the table's rows that may take part; None where there are none.
         rules: How the rows of a key are told apart.
+        present: The keys that the source still has, in columns like the table's; rows of other keys, which the run did
+            not send either, are deleted. None: that is not known.
     """
     rows = of_run.transform(_as_contenders(rules, of_run=True))
     if of_table is not None:
         table_rows = of_table.transform(_as_contenders(rules, of_run=False))
-        rows = rows.unionByName(table_rows.transform(_taking_part(rows, rules)))
+        if present is not None:
+            table_rows = table_rows.transform(_compared_with(present, rules))
+        rows = rows.unionByName(table_rows.transform(_taking_part(rows, rules, may_be_gone=present is not None)))
     if rules.deletes and rules.cursor:
         rows = rows.transform(_deletes_as_new_as_what_they_meet(rules))
     judged = rows.transform(_judge(rules)).persist(StorageLevel.MEMORY_AND_DISK)
@@ -104,8 +114,10 @@ def contest(of_run: DataFrame, of_table: DataFrame | None, rules: MergeRules) ->
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
-        counts = judged.groupBy(file, VERDICT).count().collect()
-    return Verdicts(judged, {(row["file"], row[VERDICT]): row["count"] for row in counts})
+        sums = F.count("*").alias("rows"), F.count_if(GONE).alias("gone")
+        counts = judged.groupBy(file, VERDICT).agg(*sums).collect()
+    by_file = {(row["file"], row[VERDICT]): row["rows"] for row in counts}
+    return Verdicts(judged, by_file, sum(row["gone"] for row in counts))
 
 
 def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:
@@ -120,23 +132,38 @@ def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:
             (_below(rules) if rules.activated is not None else F.lit(False)).alias("below"),
             (has_mark if of_run else F.lit(False)).alias("is_delete"),
             has_mark.alias("is_marked"),
+            F.lit(False).alias("gone"),
             PLACE,
         )
 
     return step
 
 
-def _taking_part(of_run: DataFrame, rules: MergeRules) -> Step:
-    """Of the table's rows those whose key the run sent, or that the activated version deletes; or all."""
+def _compared_with(present: DataFrame, rules: MergeRules) -> Step:
+    """Says of the table's rows which ones have a key that the source lacks."""
+    keys = _key_names(rules)
+    has_key = reduce(and_, (F.col(key).isNotNull() for key in keys))
+
+    def step(rows: DataFrame) -> DataFrame:
+        there = [column(name).alias(key) for name, key in zip(rules.keys, keys, strict=True)]
+        known = present.select(*there).distinct().withColumn("there", F.lit(True))
+        gone = F.col("there").isNull() & has_key
+        return rows.join(known, keys, "left").withColumn("gone", gone).select(*rows.columns)
+
+    return step
+
+
+def _taking_part(of_run: DataFrame, rules: MergeRules, *, may_be_gone: bool) -> Step:
+    """Of the table's rows those whose key the run sent, or that an activated version or the source deletes; or all."""
     keys = _key_names(rules)
 
     def step(rows: DataFrame) -> DataFrame:
         if rules.stale or rules.whole:
             return rows
         sent = of_run.select(*keys)
-        if rules.activated is None:
+        if rules.activated is None and not may_be_gone:
             return rows.join(sent, keys, "left_semi").select(*rows.columns)
-        outdated = F.col("below") & (F.lit(rules.hard_delete) | ~F.col("is_marked"))
+        outdated = (F.col("below") | F.col("gone")) & (F.lit(rules.hard_delete) | ~F.col("is_marked"))
         met = rows.join(sent.distinct().withColumn("sent", F.lit(True)), keys, "left")
         return met.where(F.col("sent").isNotNull() | outdated).select(*rows.columns)
 
@@ -159,7 +186,7 @@ def _deletes_as_new_as_what_they_meet(rules: MergeRules) -> Step:
 
 
 def _judge(rules: MergeRules) -> Step:
-    """`PLACE` and `VERDICT` of each row that does not stay as it is."""
+    """`PLACE`, `VERDICT` and `GONE` of each row that does not stay as it is."""
     same_key = Window.partitionBy(*_key_names(rules))
     # In the order of structs NULL is the smallest.
     age = ["version", *_cursor_names(rules), PLACE]
@@ -168,10 +195,14 @@ def _judge(rules: MergeRules) -> Step:
     # Rows without a key, from before the table had one, are no versions of each other.
     keyless = reduce(or_, (F.col(key).isNull() for key in _key_names(rules)))
     wins = keyless | (place == F.col(f"best.{PLACE}"))
-    removed = (is_delete | below) if rules.hard_delete else F.lit(False)
+    unseen = F.col("last") < 0
+    leaves = below | (F.col("gone") & unseen)
+    removed = (is_delete | leaves) if rules.hard_delete else F.lit(False)
     if rules.stale:
-        removed = removed | (F.col("last") < 0)
-    verdict = F.when(~wins | removed, DROP).when(is_delete, DELETE).when(below & ~F.col("is_marked"), MARK)
+        removed = removed | unseen
+    verdict = F.when(~wins | removed, DROP).when(is_delete, DELETE).when(leaves & ~F.col("is_marked"), MARK)
+    # What goes for another reason is no detected delete.
+    only_gone = wins & F.col("gone") & unseen & ~F.col("is_marked") & ~below & ~F.lit(rules.stale)
     marks_deletes = rules.deletes and not rules.hard_delete
     came_before = ~is_delete & (place < F.col(f"best.{PLACE}"))
     if marks_deletes:
@@ -180,11 +211,10 @@ def _judge(rules: MergeRules) -> Step:
 
     def step(rows: DataFrame) -> DataFrame:
         rows = rows.withColumn("best", best)
-        if rules.stale:
-            rows = rows.withColumn("last", F.max(PLACE).over(same_key))
+        rows = rows.withColumn("last", F.max(PLACE).over(same_key))
         if marks_deletes:
             rows = rows.withColumn("before", F.max(F.when(came_before, F.struct(*age))).over(same_key))
-        return rows.select(PLACE, verdict.alias(VERDICT)).where(F.col(VERDICT).isNotNull())
+        return rows.select(PLACE, verdict.alias(VERDICT), only_gone.alias(GONE)).where(F.col(VERDICT).isNotNull())
 
     return step
 

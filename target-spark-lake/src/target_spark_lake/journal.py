@@ -13,6 +13,8 @@ from singer_spark.errors import StorageError, one_line
 from singer_spark.messages import timestamp_text
 from singer_spark.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, encode
 from target_spark_lake.changes import PublishedFile, StreamReport
+from target_spark_lake.delta_commit import DeltaCommit
+from target_spark_lake.delta_plan import plan_delta
 from target_spark_lake.table_record import TableRecord
 
 if TYPE_CHECKING:
@@ -34,11 +36,13 @@ class Plan:
         publish: Files to move to where readers see them.
         retire: Files to remove after that.
         tables: Path of a table's record to its new content.
+        delta: Log entries of Delta tables, written once the files are there.
     """
 
     publish: tuple[PublishedFile, ...]
     retire: tuple[str, ...]
     tables: Mapping[str, TableRecord]
+    delta: tuple[DeltaCommit, ...] = ()
 
     @staticmethod
     def of(entry: RunEntry) -> Plan:
@@ -52,6 +56,8 @@ class Plan:
                 publish=tuple(PublishedFile(**file) for file in entry.body["publish"]),
                 retire=tuple(entry.body["retire"]),
                 tables={path: TableRecord.from_body(body, path) for path, body in entry.body["tables"].items()},
+                # Journals of the first version do not say.
+                delta=tuple(DeltaCommit.from_body(body) for body in entry.body.get("delta", ())),
             )
         except (KeyError, TypeError) as error:
             raise StorageError(f"the journal of run {entry.run_id} is damaged ({error})") from error
@@ -85,8 +91,9 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
         publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))
     return Plan(
         publish=tuple(publish),
-        retire=tuple(path for change in commit.changes for path in change.retire),
+        retire=tuple(path for change in commit.changes if change.delta is None for path in change.retire),
         tables={layout.table_record(table): record for table, record in records.items()},
+        delta=plan_delta(layout.pipeline, run_id, commit.changes, publish),
     )
 
 
@@ -116,6 +123,7 @@ def committed_body(
         "previous_state": previous_state,
         "publish": [asdict(file) for file in plan.publish],
         "retire": list(plan.retire),
+        "delta": [each.to_body() for each in plan.delta],
         "tables": {path: record.to_body() for path, record in plan.tables.items()},
     }
 

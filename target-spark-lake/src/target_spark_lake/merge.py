@@ -106,7 +106,8 @@ def write_rows(rows: DataFrame, columns: Sequence[str], url: str, codec: str, fi
 
 
 def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:
-    return F.broadcast(rows) if sum(verdicts.by_file.values()) <= BROADCAST_VERDICTS else rows
+    told = rows.select(PLACE, VERDICT)
+    return F.broadcast(told) if sum(verdicts.by_file.values()) <= BROADCAST_VERDICTS else told
 
 
 def _plain(url: str) -> str:

@@ -24,10 +24,12 @@ from singer_spark.run_log import ABORTED, RunEntry, read_entry
 from singer_spark.state_store import BucketState, same_state
 from target_spark_lake import journal
 from target_spark_lake.checkpoint_file import CheckpointFile, clear
+from target_spark_lake.delta_snapshot import Snapshots
 from target_spark_lake.layout import is_data_file
 from target_spark_lake.lock import take_lock
 from target_spark_lake.publish import publish, remember_tables, verify_staged
 from target_spark_lake.recovery import recover
+from target_spark_lake.settings import DELTA
 from target_spark_lake.start_check import check_resumed, check_start
 from target_spark_lake.table_record import check_owner, claim, read_record, release_claims
 
@@ -57,6 +59,7 @@ class PipelineRun:
         started_at: When the lock was taken, UTC.
         recovery: What was found and done before the run.
         checkpoint: What this run may go on from, and what it leaves for a later one.
+        snapshots: Delta tables as the run first saw them.
     """
 
     def __init__(self, storage: Storage, layout: Layout, store: StateStore, lock: RunLock, recovery: Recovery) -> None:
@@ -68,6 +71,7 @@ class PipelineRun:
         self._store = store
         self._lock = lock
         self._claiming = False
+        self.snapshots = Snapshots(storage)
         self.checkpoint = CheckpointFile(storage, layout, self.run_id, recovery.checkpoint)
 
     def committed_state(self) -> dict[str, Any] | None:
@@ -137,7 +141,11 @@ class PipelineRun:
         return tuple(file.path for file in self.data_files(table))
 
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
-        """All data files of a table: what every reader of its folder finds."""
+        """All data files of a table: what every reader of its folder, or of its log, finds."""
+        record = read_record(self.storage, self.layout.table_record(table))
+        if record is not None and record.format == DELTA:
+            snapshot = self.snapshots.of(table)
+            return () if snapshot is None else snapshot.data_files(table)
         return tuple(file for file in self.storage.list(table) if is_data_file(table, file.path))
 
     def commit(self, commit: Commit) -> Mapping[str, StreamReport]:

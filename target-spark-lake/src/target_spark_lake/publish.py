@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from singer_spark.errors import LockedError, StorageError
+from target_spark_lake.delta_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.journal import Plan, mark_published
 from target_spark_lake.table_record import write_record
 
@@ -30,7 +31,7 @@ Result = TypeVar("Result")
 def publish(
     storage: Storage, layout: Layout, store: StateStore, entry: RunEntry, ensure_held: Callable[[], None]
 ) -> RunEntry:
-    """Brings a committed run before its readers: new files, retired files, tables' records, state, mark.
+    """Brings a committed run before its readers: new files, Delta logs, retired files, tables' records, state, mark.
 
     Args:
         storage: The bucket.
@@ -52,6 +53,7 @@ def publish(
     records = {path: storage.read(path) for path in plan.tables}
     state = None if entry.state is None else store.content()
     ensure_held()
+    versions = {each.table: publish_commit(storage, each) for each in plan.delta}
     _each(storage, storage.delete, plan.retire)
     storage.flush_folders(plan.retire)
     written = all(write_record(storage, path, record, records[path]) for path, record in plan.tables.items())
@@ -60,7 +62,11 @@ def publish(
         written = store.write(entry.state, state)
     if not written:
         raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
-    return mark_published(storage, layout, entry)
+    published = mark_published(storage, layout, entry)
+    for table, version in versions.items():
+        if version and version % CHECKPOINT_VERSIONS == 0:
+            write_checkpoint(storage, table)
+    return published
 
 
 def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: RunEntry) -> None:

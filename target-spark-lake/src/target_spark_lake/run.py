@@ -19,9 +19,11 @@ from target_spark_lake.batches import Batches
 from target_spark_lake.changes import Commit
 from target_spark_lake.checkpointing import Checkpointing, StatePoint
 from target_spark_lake.intake import DeadTapError
+from target_spark_lake.key_batches import KeyBatches
 from target_spark_lake.quarantine import STAGED_NAME, one_file
 from target_spark_lake.resumption import adopt, settings_of_rows
 from target_spark_lake.run_told import RunTold
+from target_spark_lake.settings import DELTA
 from target_spark_lake.staging_pool import StagingPool
 from target_spark_lake.start_check import FIRST, RESUME, SAVED
 
@@ -65,6 +67,7 @@ class LoadRun:
         self._pool = StagingPool(run.storage, start_session)
         self._spool = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
         self._batches = Batches(settings, run, self._pool, self._spool)
+        self._keys = KeyBatches(settings, run, self._pool, self._spool)
         self._checkpointing: Checkpointing | None = None
         self._activated: dict[str, int] = {}
         self._state: JSON | None = None
@@ -80,10 +83,14 @@ class LoadRun:
 
     def schema(self, message: JSON) -> None:
         """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
-        self._batches.schema(message)
+        if not self._keys.schema(message, self._batches.sinks):
+            self._batches.schema(message)
 
     def records(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""
+        if self._keys.takes(lines.stream):
+            self._keys.add(lines)
+            return
         self._batches.add(lines)
         self._progress.advance(lines.stream, lines.rows, len(lines.data))
 
@@ -125,7 +132,8 @@ class LoadRun:
             return
         self._check_adopted()
         self._batches.close_all()
-        told = RunTold(self._activated, self._run.committed_state(), self._state)
+        self._keys.close_all()
+        told = RunTold(self._activated, self._keys, self._run.committed_state(), self._state)
         for sink in sinks.values():
             if sink.columns is None and told.may_change(sink):
                 self._batches.prepare(sink)
@@ -151,6 +159,7 @@ class LoadRun:
             self._pool.abandon()
             self._progress.stop()
             self._batches.drop_all()
+            self._keys.drop_all()
             self._run.fail(error)
             self._clean()
 
@@ -175,9 +184,11 @@ class LoadRun:
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
 
     def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
+        from target_spark_lake.table_formats.delta import DeltaTables
         from target_spark_lake.table_formats.parquet import ParquetTables
 
-        tables = ParquetTables(self._run, self._settings, self._pool.session, self._spool)
+        kind = DeltaTables if self._settings.format == DELTA else ParquetTables
+        tables = kind(self._run, self._settings, self._pool.session, self._spool)
         return tuple(change for sink in self._batches.sinks.values() for change in tables.changes(told.load_of(sink)))
 
     def _rejected(self) -> dict[str, StagedFile]:

@@ -12,6 +12,7 @@ from target_spark_lake.table_formats import StreamLoad
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from target_spark_lake.key_batches import KeyBatches
     from target_spark_lake.sink import StreamSink
 
 
@@ -21,11 +22,13 @@ class RunTold:
 
     Attributes:
         activated: Stream to the greatest version that was activated.
+        keys: Which keys the sources still have, as far as the run says.
         began_from: The state that was saved before the run.
         state: The last STATE of the run.
     """
 
     activated: Mapping[str, int]
+    keys: KeyBatches
     began_from: Mapping[str, Any] | None
     state: Mapping[str, Any] | None
 
@@ -36,6 +39,7 @@ class RunTold:
             schema.load_method == OVERWRITE
             or sink.adopted is not None
             or (schema.merges and schema.stream in self.activated)
+            or self.keys.are_told(schema.stream)
             or (schema.load_method == OVERWRITE_DELETE_STALE and self._sends_all(sink))
         )
 
@@ -51,6 +55,7 @@ class RunTold:
             sink.is_uniform,
             # Of a record that was rejected nobody knows the key: its row is not stale.
             self._sends_all(sink) and not sink.rejected(),
+            self.keys.of(sink.schema.stream),
         )
 
     def _sends_all(self, sink: StreamSink) -> bool:

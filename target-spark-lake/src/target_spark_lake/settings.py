@@ -23,6 +23,7 @@ OVERWRITE_DELETE_STALE = "overwrite-delete-stale"
 LOAD_METHODS = (APPEND_ONLY, UPSERT, APPEND_DEDUP, OVERWRITE, OVERWRITE_DELETE_STALE)
 # They hold one row for each key.
 MERGING_LOAD_METHODS = (UPSERT, APPEND_DEDUP, OVERWRITE_DELETE_STALE)
+PARQUET, DELTA = "parquet", "delta"
 # What an invalid record does.
 FAIL, QUARANTINE = "fail", "quarantine"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
@@ -55,7 +56,7 @@ PROPERTIES: dict[str, JSON] = {
         "string",
         "Name of the isolated state. Under Meltano its state id (`:` written as `.`), else required.",
     ),
-    "format": _setting("string", "Table format.", "parquet", enum=["parquet", "delta"]),
+    "format": _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA]),
     "load_method": _setting(
         "string",
         "How records change a table, where neither the stream's option nor its SCHEMA says. Without it a FULL_TABLE "
@@ -151,9 +152,6 @@ PROPERTIES: dict[str, JSON] = {
 CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required": ["bucket"]}
 
 # Known to the contract, but no code stands behind them yet: refused, never silently ignored.
-_NOT_YET: dict[str, tuple[Any, ...]] = {
-    "format": ("delta",),
-}
 _STREAM_OPTIONS_NOT_YET = ("partition_by",)
 
 
@@ -176,7 +174,7 @@ class TargetSettings:
     bucket: str
     pipeline: str
     path: str = "raw"
-    format: str = "parquet"
+    format: str = PARQUET
     load_method: str | None = None
     hard_delete: bool = False
     max_deletes_percent: float = 20
@@ -260,11 +258,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
-    problems = [
-        f"{name}: {given[name]!r} is not available yet"
-        for name, values in _NOT_YET.items()
-        if isinstance(given.get(name), str) and given[name] in values
-    ]
+    problems: list[str] = []
     if given.get("state_backend"):
         problems.append("state_backend: is not available yet, the state is kept in the bucket")
     if isinstance(given.get("spark"), Mapping):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.record_metadata import DELETED_AT
+from target_spark_lake.settings import DELTA, PARQUET
 from target_spark_lake.table_record import check_owner, read_record
 
 if TYPE_CHECKING:
@@ -54,8 +55,13 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
     if unknown:
         raise ConfigurationError(f"stream {stream}: table {table} has no column {', '.join(unknown)}")
     hides = settings.hard_delete if options.hard_delete is None else options.hard_delete
+    if record.format == DELTA and engine != SPARK:
+        raise ConfigurationError(
+            f"stream {stream}: {table} is a Delta table, of which only Spark's SQL tells the order of the files; use "
+            "--engine spark, or load_method upsert"
+        )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
-    return SnapshotView(url, record.columns, keys, cursor, hides).sql(engine)
+    return SnapshotView(url, record.columns, keys, cursor, hides, record.format).sql(engine)
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class SnapshotView:
         keys: The key's columns.
         cursor: Columns that tell the newest row, the first one first.
         without_deleted: Whether keys whose latest row is marked as deleted are left out.
+        format: `parquet` or `delta`.
     """
 
     url: str
@@ -75,6 +82,7 @@ class SnapshotView:
     keys: Sequence[str]
     cursor: Sequence[str]
     without_deleted: bool
+    format: str = PARQUET
 
     def sql(self, engine: str) -> str:
         """One SELECT."""
@@ -95,7 +103,8 @@ class SnapshotView:
             escaped = name.replace("`", "``")
             return f"`{escaped}`"
 
-        source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
+        plain = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
+        source = f"delta.{quoted(self.url)}" if self.format == DELTA else plain
         received = ["_metadata.file_name DESC", "_metadata.row_index DESC"]
         return self._select(quoted, source, received)
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.messages import STREAM_ANNOTATIONS
+from singer_sdk.mapper import RemoveRecordTransform
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.messages import KEYS_OF, STREAM_ANNOTATIONS, keys_stream
 from target_spark_lake.exact_json import from_json, to_json
 from target_spark_lake.intake import RecordLines
 
@@ -26,10 +31,14 @@ class StreamMapping:
     def __init__(self, mapper: PluginMapper) -> None:
         """Takes the SDK's mapper."""
         self._mapper = mapper
+        self._keys: dict[str, list[str]] = {}
 
     def schema(self, message: JSON) -> Iterator[JSON]:
         """The SCHEMA messages that one SCHEMA message becomes."""
         stream, schema = message["stream"], message["schema"]
+        if schema.get(KEYS_OF) in self._mapper.stream_maps:
+            yield from self._keys_schema(message, schema[KEYS_OF])
+            return
         self._mapper.register_raw_stream_schema(stream, schema, message.get("key_properties"))
         annotations = {name: schema[name] for name in STREAM_ANNOTATIONS if name in schema}
         for each in self._mapper.stream_maps[stream]:
@@ -42,6 +51,9 @@ class StreamMapping:
 
     def records(self, lines: RecordLines) -> Iterator[RecordLines]:
         """The RECORD lines that a group of them becomes."""
+        if lines.stream in self._keys:
+            yield from (replace(lines, stream=stream) for stream in self._keys[lines.stream])
+            return
         mapped: dict[str, list[bytes]] = {}
         for line in lines.data.splitlines():
             message = from_json(line)
@@ -52,6 +64,27 @@ class StreamMapping:
                     mapped.setdefault(each.stream_alias, []).append(text.encode() + b"\n")
         for stream, each_lines in mapped.items():
             yield RecordLines(stream, b"".join(each_lines), len(each_lines), lines.first_line)
+
+    def _keys_schema(self, message: JSON, keys_of: str) -> Iterator[JSON]:
+        """The present keys of a stream go as they are to each stream that it is mapped to.
+
+        Raises:
+            ConfigurationError: a map changes the keys of the stream's records.
+        """
+        for name, definition in self._mapper.stream_maps_dict.items():
+            told: JSON = definition if isinstance(definition, dict) else {}
+            changed = [key for key in message.get("key_properties") or () if told.get(key, key) != key]
+            if changed and fnmatch(keys_of, told.get("__source__", name)):
+                raise ConfigurationError(
+                    f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the keys that the tap "
+                    "sends for detect_deletes would fit no row; leave the key as it is, or take detect_deletes out of "
+                    "the tap's config"
+                )
+        maps = [each for each in self._mapper.stream_maps[keys_of] if not isinstance(each, RemoveRecordTransform)]
+        self._keys[message["stream"]] = [keys_stream(each.stream_alias) for each in maps]
+        for each in maps:
+            schema = {**message["schema"], KEYS_OF: each.stream_alias}
+            yield {**message, "stream": keys_stream(each.stream_alias), "schema": schema}
 
     def activations(self, message: JSON) -> Iterator[JSON]:
         """The ACTIVATE_VERSION messages that one becomes."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.run_log import ABORTED, LAKE_FOLDER, decode, encode, read_entry, runs_folder
+from target_spark_lake.settings import DELTA, PARQUET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,7 @@ class TableRecord:
         claimed_by: Run that claimed the table; None in a claim that was given back.
         key_properties: Primary key of its rows as the last run knew it; empty where there is none.
         cursor: Columns by which the newest row of a key is told; empty where the last received is.
+        format: `parquet` or `delta`.
     """
 
     pipeline: str
@@ -42,6 +44,7 @@ class TableRecord:
     claimed_by: str | None = None
     key_properties: tuple[str, ...] = ()
     cursor: tuple[str, ...] = ()
+    format: str = PARQUET
 
     def is_claim(self) -> bool:
         """Whether no commit has written it yet."""
@@ -68,6 +71,7 @@ class TableRecord:
                 # Tables of the first version do not say.
                 key_properties=tuple(body.get("key_properties", ())),
                 cursor=tuple(body.get("cursor", ())),
+                format=body.get("format", PARQUET),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
@@ -126,6 +130,10 @@ def claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run
         if standing is not None and not _is_free(storage, standing):
             check_owner(standing, record.pipeline, record.stream, table)
             if not standing.is_claim():
+                if standing.format == DELTA != record.format:
+                    raise ConfigurationError(
+                        f"stream {record.stream}: table {table} is kept as delta; set format: delta"
+                    )
                 return replace(record, claimed_by=standing.claimed_by)
             if (standing.claimed_by or "") > run_id:
                 raise LockedError(f"table {table} was claimed by the later run {standing.claimed_by}; run again")

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from target_spark_lake.changes import StagedFile, TableChange
+    from target_spark_lake.present_keys import PresentKeys
     from target_spark_lake.sink import StreamSchema
     from target_spark_lake.table_record import TableRecord
 
@@ -27,6 +28,7 @@ class StreamLoad:
         activated: The greatest version that the run activated; None where it activated none.
         is_uniform: Whether the staged files surely have those columns.
         sends_all: Whether the run sent the stream whole, so that a row that it did not send is no more.
+        present: The keys that the source still has; None where the run does not say.
     """
 
     schema: StreamSchema
@@ -37,6 +39,7 @@ class StreamLoad:
     activated: int | None
     is_uniform: bool
     sends_all: bool
+    present: PresentKeys | None = None
 
     @property
     def rows(self) -> int:

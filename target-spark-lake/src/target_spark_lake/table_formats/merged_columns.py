@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def columns_after(load: StreamLoad, rules: MergeRules) -> dict[str, str]:
     """The table's columns: where the user wants no metadata, a mark and a version have one once there is any."""
-    marked = not rules.hard_delete and (rules.deletes or rules.activated is not None)
+    may_mark = rules.deletes or rules.activated is not None or load.present is not None
+    marked = may_mark and not rules.hard_delete
     needed = {DELETED_AT: marked, TABLE_VERSION: rules.versions}
     return {**load.columns, **{name: METADATA_COLUMNS[name] for name in needed if needed[name]}}
 

@@ -26,7 +26,13 @@ class ParquetTables:
     """The table format `parquet`."""
 
     def __init__(
-        self, run: PipelineRun, settings: TargetSettings, session: Callable[[], SparkSession], scratch: Path
+        self,
+        run: PipelineRun,
+        settings: TargetSettings,
+        session: Callable[[], SparkSession],
+        scratch: Path,
+        *,
+        may_lack: bool = False,
     ) -> None:
         """Starts nothing.
 
@@ -35,7 +41,9 @@ class ParquetTables:
             settings: The target's.
             session: Gives the Spark session; asked only where rows must be merged.
             scratch: A folder of this machine that is removed after the run.
+            may_lack: Whether every reader takes a column that a file lacks for NULL.
         """
+        self._may_lack = may_lack
         self._run = run
         self._session = session
         self._scratch = scratch
@@ -50,7 +58,8 @@ class ParquetTables:
         """
         if not load.columns:
             return (TableChange(load.schema.stream, load.table),)
-        uniform = UniformTables(self._run, self._scratch / "rewritten", self._writer.codec)
+        rewritten = self._scratch / "rewritten"
+        uniform = UniformTables(self._run, rewritten, self._writer.codec, may_lack=self._may_lack)
         load = uniform.staged(load)
         return tuple(uniform.change(change, load) for change in self._by_method(load))
 

@@ -6,13 +6,21 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from target_spark_lake.contest import DELETE, DROP, LAST_VALUES, Verdicts, contest
 from target_spark_lake.lake_type import Struct, columns_from_text
 from target_spark_lake.merge import judged, last_values, staying
-from target_spark_lake.record_metadata import CONTROL_COLUMNS
+from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT
 from target_spark_lake.settings import APPEND_DEDUP
 from target_spark_lake.table_formats.merged_columns import columns_after, has_all, merging_columns
-from target_spark_lake.table_formats.placed_files import PlacedFile, PlacedRows, brought_files, table_files
+from target_spark_lake.table_formats.placed_files import (
+    PlacedFile,
+    PlacedRows,
+    brought_files,
+    living_rows,
+    table_files,
+)
 from target_spark_lake.table_formats.survey import Survey, staged_statistics, survey
 from target_spark_lake.table_index import TableIndex
 
@@ -113,14 +121,36 @@ class _Merge:
 
     def changes(self) -> tuple[TableChange, ...]:
         rules = self._found.rules
-        decisive = Struct.of({name: self._types.types[name] for name in rules.columns})
+        decisive = self._columns_of(rules.columns)
         of_table = self._rows.read(self._candidates, decisive) if self._candidates else None
-        verdicts = contest(self._rows.read(self._brought, decisive), of_table, rules)
+        verdicts = contest(self._rows.read(self._brought, decisive), of_table, rules, self._present())
         try:
+            self._refuse_too_many(verdicts.gone)
             final = self._final(verdicts)
         finally:
             verdicts.rows.unpersist()
         return (final, self._history()) if self._load.schema.load_method == APPEND_DEDUP else (final,)
+
+    def _present(self) -> DataFrame | None:
+        present = self._load.present
+        if present is None:
+            return None
+        files = brought_files(present.files, present.columns)
+        return self._rows.read(files, self._columns_of(self._found.rules.keys))
+
+    def _columns_of(self, names: Iterable[str]) -> Struct:
+        return Struct.of({name: self._types.types[name] for name in names})
+
+    def _refuse_too_many(self, gone: int) -> None:
+        """Before anything is written: whether the source lacks more rows than the user allows."""
+        if self._load.present is None or not gone:
+            return
+        living, unknown = living_rows(self._candidates, self._found.table)
+        if unknown:
+            rows = self._rows.read(unknown, self._columns_of([DELETED_AT]))
+            living += rows.where(F.col(DELETED_AT).isNull()).count()
+        self._load.present.refuse_too_many(self._stream, gone, living)
+        logger.info("stream %s: %d of the table's %d rows are gone from the source", self._stream, gone, living)
 
     def _final(self, verdicts: Verdicts) -> TableChange:
         """The table: staged files as they are, where that is possible, and the files that are written anew."""

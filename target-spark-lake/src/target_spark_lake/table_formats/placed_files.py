@@ -7,11 +7,12 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql import functions as F
 
 from target_spark_lake.contest import PLACE, ROW_BITS, column
 from target_spark_lake.lake_type import Struct
 from target_spark_lake.merge import read_rows
+from target_spark_lake.record_metadata import DELETED_AT
 from target_spark_lake.spark_columns import fitted_columns, spark_columns
 from target_spark_lake.spark_files import SparkFiles
 
@@ -70,6 +71,13 @@ def table_files(paths: Sequence[str], index: TableIndex, columns: Struct) -> lis
     ]
 
 
+def living_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, list[PlacedFile]]:
+    """How many rows of the table's files are not marked as deleted, and the files of which only a look can tell."""
+    nulls = {file: index.files[file.path].columns[DELETED_AT].nulls for file in files}
+    unknown = [file for file, number in nulls.items() if number is None]
+    return sum(number or 0 for number in nulls.values()), unknown
+
+
 class PlacedRows:
     """Reads rows with their places."""
 
@@ -91,8 +99,9 @@ class PlacedRows:
             for kind in dict.fromkeys((file.columns, file.positioned) for file in files)
         ]
         if not frames:
-            schema = StructType([*spark_columns(columns).fields, StructField(PLACE, LongType())])
-            return self._session.createDataFrame([], schema)
+            # Not of an empty list, for which Spark would start Python workers.
+            nothing = fitted_columns({}, Struct(()), columns)
+            return self._session.range(0).select(*nothing, F.col("id").alias(PLACE))
         return reduce(DataFrame.unionByName, frames)
 
     def _read(self, files: Sequence[PlacedFile], stored: Struct, positioned: bool, columns: Struct) -> DataFrame:

@@ -65,7 +65,7 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
     with ExitStack() as opened:
         sources = [opened.enter_context(open_parquet(storage, path)) for path in staged]
         keys = staged_keys(sources, schema.key_properties, load.rows)
-    takes_all = rules.whole or rules.stale
+    takes_all = rules.whole or rules.stale or load.present is not None
     candidates = [
         path
         for path, each in table.files.items()

@@ -24,14 +24,16 @@ logger = logging.getLogger("target-spark-lake")
 class UniformTables:
     """Brings files to the columns that their table has after the run."""
 
-    def __init__(self, run: PipelineRun, scratch: Path, codec: str) -> None:
+    def __init__(self, run: PipelineRun, scratch: Path, codec: str, *, may_lack: bool) -> None:
         """Writes nothing yet.
 
         Args:
             run: The open run.
             scratch: A folder of this machine that is removed after the run.
             codec: Of Parquet.
+            may_lack: Whether every reader takes a column that a file lacks for NULL.
         """
+        self._may_lack = may_lack
         self._run = run
         self._scratch = scratch
         self._codec = codec
@@ -58,6 +60,8 @@ class UniformTables:
         stream, table, record = change.stream, change.table, change.record
         before = load.record if table == load.table else self._run.table_record(stream, table)
         if record is None or before is None or before.columns == record.columns:
+            return change
+        if self._may_lack and all(record.columns.get(name, kind) == kind for name, kind in before.columns.items()):
             return change
         stay = sorted(set(self._run.table_files(table)) - set(change.retire), key=file_age)
         if stay:

@@ -1,0 +1,159 @@
+"""One commit to a Delta table as the journal keeps it, and the log entry that it becomes.
+
+The entry is written by this program, with the same create-if-absent that decides a run: new columns and files become
+visible at once, and a redo finds the very transaction that it would write.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid5
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from target_spark_lake.delta_snapshot import DeltaSnapshot, LoggedFile
+
+LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
+ENGINE = "target-spark-lake"
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A file that the table gets.
+
+    Attributes:
+        path: As the log spells it, relative to the table.
+        size: Bytes.
+        statistics: Its `stats`, JSON text; empty where nothing is told.
+    """
+
+    path: str
+    size: int
+    statistics: str = ""
+
+
+@dataclass(frozen=True)
+class DeltaCommit:
+    """What a run makes of a Delta table.
+
+    Attributes:
+        table: Folder of the table, relative to the bucket.
+        run_id: The run.
+        application: Whose transaction it is: the pipeline's.
+        transaction: Its number, greater than those of all earlier runs.
+        time: When the run committed, in milliseconds since 1970.
+        seen: The version that it was planned on; None where there was no table.
+        schema: The new `schemaString`; None where it stays.
+        features: Table features that its columns need.
+        add: New files.
+        remove: Paths of files that go, relative to the table.
+    """
+
+    table: str
+    run_id: str
+    application: str
+    transaction: int
+    time: int
+    seen: int | None
+    schema: str | None
+    features: tuple[str, ...]
+    add: tuple[AddedFile, ...]
+    remove: tuple[str, ...]
+
+    def to_body(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+    @staticmethod
+    def from_body(body: Mapping[str, Any]) -> DeltaCommit:
+        """Reads `to_body` back.
+
+        Raises:
+            TypeError: it is damaged.
+        """
+        lists = {
+            "features": tuple(body["features"]),
+            "add": tuple(AddedFile(**file) for file in body["add"]),
+            "remove": tuple(body["remove"]),
+        }
+        return DeltaCommit(**{**body, **lists})
+
+
+def log_entry(
+    commit: DeltaCommit, current: DeltaSnapshot | None, remove: Iterable[LoggedFile], again: Iterable[LoggedFile]
+) -> bytes:
+    """The entry that makes the next version.
+
+    Args:
+        commit: What the run wants.
+        current: The table as it is; None for a new one.
+        remove: Files that go.
+        again: Files that come back.
+    """
+    actions = [_commit_info(commit), {"txn": _transaction(commit)}]
+    protocol = _protocol(frozenset(commit.features), current)
+    if protocol is not None:
+        actions.append({"protocol": protocol})
+    if commit.schema is not None:
+        actions.append({"metaData": _metadata(commit, current)})
+    actions += [{"remove": _remove(file, commit.time)} for file in remove]
+    added = (*commit.add, *(AddedFile(file.spelling, file.size) for file in again))
+    actions += [{"add": _add(file, commit.time)} for file in added]
+    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+
+
+def _commit_info(commit: DeltaCommit) -> dict[str, Any]:
+    mode = "Overwrite" if commit.remove else "Append"
+    return {
+        "commitInfo": {
+            "timestamp": commit.time,
+            "operation": "WRITE",
+            "operationParameters": {"mode": mode, "partitionBy": "[]"},
+            "engineInfo": ENGINE,
+            "userMetadata": commit.run_id,
+        }
+    }
+
+
+def _transaction(commit: DeltaCommit) -> dict[str, Any]:
+    return {"appId": commit.application, "version": commit.transaction, "lastUpdated": commit.time}
+
+
+def _protocol(needed: frozenset[str], current: DeltaSnapshot | None) -> dict[str, Any] | None:
+    """The protocol, where the table has none yet, or not one with all that its columns need."""
+    if current is not None and needed <= current.reader_features:
+        return None
+    if not needed:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    readers = needed | (current.reader_features if current else frozenset())
+    writers = readers | (current.writer_features if current else frozenset()) | {*LEGACY_WRITER_FEATURES}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted(readers),
+        "writerFeatures": sorted(writers),
+    }
+
+
+def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None) -> dict[str, Any]:
+    own_id = str(uuid5(NAMESPACE_URL, f"{commit.run_id}/{commit.table}"))
+    new = {"id": own_id, "configuration": {}, "createdTime": commit.time}
+    return {
+        **(current.details if current else new),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": commit.schema,
+        "partitionColumns": [],
+    }
+
+
+def _remove(file: LoggedFile, time: int) -> dict[str, Any]:
+    about = {"extendedFileMetadata": True, "partitionValues": {}, "size": file.size}
+    return {"path": file.spelling, "deletionTimestamp": time, "dataChange": True, **about}
+
+
+def _add(file: AddedFile, time: int) -> dict[str, Any]:
+    about = {"partitionValues": {}, "size": file.size, "modificationTime": time, "dataChange": True}
+    return {"path": file.path, **about, **({"stats": file.statistics} if file.statistics else {})}

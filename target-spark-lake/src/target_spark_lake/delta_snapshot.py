@@ -1,0 +1,199 @@
+"""A Delta table as its log tells it now, read by delta-rs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from singer_spark.errors import StorageError
+from singer_spark.files import FileInfo
+from target_spark_lake.delta_schema import TIMESTAMP_NTZ
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalake import DeltaTable
+
+    from singer_spark.storage import Storage
+
+LOG_FOLDER = "_delta_log"
+# What S3A is told, as delta-rs spells it.
+_OPTIONS = {
+    "access.key": "aws_access_key_id",
+    "secret.key": "aws_secret_access_key",
+    "session.token": "aws_session_token",
+    "endpoint": "aws_endpoint_url",
+    "endpoint.region": "aws_region",
+}
+_READER_FEATURES = frozenset({TIMESTAMP_NTZ})
+_WRITER_FEATURES = frozenset({TIMESTAMP_NTZ, "appendOnly", "invariants"})
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file as the log tells it: its path in the log's own spelling, its size in bytes."""
+
+    spelling: str
+    size: int
+
+
+@dataclass(frozen=True)
+class DeltaSnapshot:
+    """One version of a table.
+
+    Attributes:
+        version: Its number.
+        files: Its files by their paths relative to the table.
+        schema: The columns (`schemaString`).
+        details: Members of `metaData` that are kept as they are: id, name, description, configuration, createdTime.
+        reader: The protocol's version for readers.
+        writer: The protocol's version for writers.
+        reader_features: Table features for readers; empty below version 3.
+        writer_features: Table features for writers; empty below version 7.
+        transaction: The last one of the application that was asked for; None where there is none.
+    """
+
+    version: int
+    files: Mapping[str, LoggedFile]
+    schema: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    reader: int = 1
+    writer: int = 2
+    reader_features: frozenset[str] = frozenset()
+    writer_features: frozenset[str] = frozenset()
+    transaction: int | None = None
+
+    def data_files(self, table: str) -> tuple[FileInfo, ...]:
+        """The files with their paths relative to the bucket."""
+        return tuple(FileInfo(f"{table}/{path}", file.size) for path, file in self.files.items())
+
+
+def log_file(table: str, version: int) -> str:
+    """The object that makes a version, relative to the bucket."""
+    return f"{table}/{LOG_FOLDER}/{version:020d}.json"
+
+
+def log_spelling(table: str, path: str) -> str:
+    """How the log spells a file of the table, from its path relative to the bucket."""
+    return quote(path[len(table) + 1 :])
+
+
+def read_snapshot(
+    storage: Storage, table: str, application: str = "", version: int | None = None
+) -> DeltaSnapshot | None:
+    """The table as it is now, None where there is no log.
+
+    Args:
+        storage: The bucket.
+        table: Folder of the table.
+        application: Whose last transaction is asked for.
+        version: An earlier version.
+
+    Raises:
+        StorageError: the log can't be read, or the table needs what this program does not know.
+    """
+    found = open_table(storage, table, version)
+    if found is None:
+        return None
+    protocol, metadata, actions = found.protocol(), found.metadata(), found.get_add_actions()
+    paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
+    snapshot = DeltaSnapshot(
+        found.version(),
+        {unquote(path): LoggedFile(path, size) for path, size in zip(paths, sizes, strict=True)},
+        found.schema().to_json(),
+        {
+            "id": str(metadata.id),
+            **{name: text for name, text in (("name", metadata.name), ("description", metadata.description)) if text},
+            "configuration": dict(metadata.configuration),
+            "createdTime": metadata.created_time,
+        },
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        frozenset(protocol.reader_features or ()),
+        frozenset(protocol.writer_features or ()),
+        found.transaction_version(application) if application else None,
+    )
+    _check_known(snapshot, table, metadata.partition_columns)
+    return snapshot
+
+
+def open_table(storage: Storage, table: str, version: int | None = None) -> DeltaTable | None:
+    """The table for delta-rs, None where there is no log.
+
+    Raises:
+        StorageError: the log can't be read.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        return DeltaTable(_url(storage, table), version=version, storage_options=_options(storage))
+    except TableNotFoundError as error:
+        if not storage.list(f"{table}/{LOG_FOLDER}"):
+            return None
+        raise StorageError(f"the log of Delta table {table} can't be read: {plain(error)}") from error
+    except (DeltaError, OSError, ValueError) as error:
+        raise StorageError(f"the log of Delta table {table} can't be read: {plain(error)}; run again") from error
+
+
+def plain(error: BaseException) -> str:
+    """What delta-rs says, as one line."""
+    return " ".join(_COLOURS.sub("", str(error)).split())
+
+
+def _url(storage: Storage, table: str) -> str:
+    if storage.local:
+        return str(PurePosixPath(storage.url, table))
+    protocol, _, place = storage.url.partition("://")
+    return f"{protocol}://{quote(f'{place}/{table}')}"
+
+
+def _options(storage: Storage) -> dict[str, str]:
+    told = {name.removeprefix("fs.s3a."): value for name, value in storage.hadoop_conf().items()}
+    options = {name: told[own] for own, name in _OPTIONS.items() if own in told}
+    if told.get("path.style.access") == "true":
+        options["aws_virtual_hosted_style_request"] = "false"
+    if told.get("connection.ssl.enabled") == "false":
+        options["aws_allow_http"] = "true"
+    if "Anonymous" in told.get("aws.credentials.provider", ""):
+        options["aws_skip_signature"] = "true"
+    return options
+
+
+def _check_known(snapshot: DeltaSnapshot, table: str, partition_columns: list[str]) -> None:
+    """Refuses what someone else made of the table, where writing on would be wrong."""
+    unknown = {*(snapshot.reader_features - _READER_FEATURES), *(snapshot.writer_features - _WRITER_FEATURES)}
+    if snapshot.reader not in (1, 3) or snapshot.writer not in (1, 2, 7):
+        unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
+    if partition_columns:
+        unknown.add("partition columns")
+    if any("://" in path or path.startswith("/") for path in snapshot.files):
+        unknown.add("files outside of its folder")
+    if unknown:
+        raise StorageError(
+            f"Delta table {table} was given what this program can't keep: {', '.join(sorted(unknown))}; take it back "
+            "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table (stream_options, path)"
+        )
+
+
+class Snapshots:
+    """The tables as a run first saw them: what it plans, it plans on one version of each."""
+
+    def __init__(self, storage: Storage) -> None:
+        """Reads nothing yet."""
+        self._storage = storage
+        self._seen: dict[str, DeltaSnapshot | None] = {}
+
+    def of(self, table: str) -> DeltaSnapshot | None:
+        """A table, None where it has no log.
+
+        Raises:
+            StorageError: as `read_snapshot`.
+        """
+        if table not in self._seen:
+            self._seen[table] = read_snapshot(self._storage, table)
+        return self._seen[table]

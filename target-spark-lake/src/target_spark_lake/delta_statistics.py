@@ -1,0 +1,59 @@
+"""What a Delta log says of a file, so that readers can skip it: rows, NULLs, the least and the greatest values."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from target_spark_lake.delta_schema import scalar_columns
+from target_spark_lake.exact_json import to_json
+
+if TYPE_CHECKING:
+    from target_spark_lake.file_statistics import Bound, FileStatistics
+    from target_spark_lake.lake_type import Scalar, Struct
+
+# As many as other writers of Delta describe.
+MOST_COLUMNS = 32
+_BOUNDED = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
+    **{"string": str, "decimal": Decimal, "date": date, "timestamp": datetime, "timestamp_ntz": datetime},
+}
+
+
+def described_columns(columns: Struct) -> dict[str, Scalar]:
+    """The columns of a table that its log describes."""
+    return dict(list(scalar_columns(columns).items())[:MOST_COLUMNS])
+
+
+def statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str:
+    """The `stats` of a file.
+
+    Args:
+        known: What its footer tells.
+        described: Of these columns.
+    """
+    nulls: dict[str, int] = {}
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    for name, kind in described.items():
+        found = known.columns.get(name)
+        if found is None:
+            continue
+        if found.nulls is not None:
+            nulls[name] = found.nulls
+        bounded = kind.name in _BOUNDED and isinstance(found.low, _BOUNDED[kind.name])
+        if bounded and found.low is not None and found.high is not None:
+            low[name], high[name] = _value(found.low), _value(found.high)
+    return to_json({"numRecords": known.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _value(bound: Bound) -> Any:
+    """A value as the log spells it; moments exact to the microsecond."""
+    if isinstance(bound, datetime):
+        text = bound.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return f"{text}Z" if bound.tzinfo is not None else text
+    if isinstance(bound, date):
+        return bound.isoformat()
+    # A Decimal's own text may have an exponent, which not every reader takes.
+    return Decimal(f"{bound:f}") if isinstance(bound, Decimal) else bound

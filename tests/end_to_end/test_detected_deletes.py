@@ -1,0 +1,74 @@
+"""Rows that are deleted in a real database, through the real pipe: the table follows, or the run changes nothing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from end_to_end.live_pipe import TAP, LivePipe, Victim
+from end_to_end.pipe import Pipe
+from end_to_end.relay import Moment
+
+CREATE = """
+create table orders (region text, id bigint, note text, updated_at timestamp not null, primary key (region, id));
+insert into orders select 'r' || n % 3, n, 'order ' || n, timestamp '2025-01-01' + n * interval '1 second'
+  from generate_series(1, 3000) n;
+create index on orders (updated_at);
+"""
+COLUMNS = "region, id, note"
+
+
+@pytest.fixture
+def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(postgresql.new_database().dsn, autocommit=True) as connection:
+        connection.execute(CREATE)
+        yield connection
+
+
+@pytest.fixture
+def pipe(connection: psycopg.Connection[Any], tmp_path: Any) -> Pipe:
+    facts = connection.info
+    tap = {
+        "jdbc_url": f"jdbc:postgresql://{facts.host}:{facts.port}/{facts.dbname}",
+        "user": facts.user,
+        "password": facts.password,
+        "incremental_tables": ["public.orders:updated_at:timestamp!upsert"],
+        "stream_options": {"public-orders": {"detect_deletes": True}},
+        "slice_rows": 500,
+    }
+    return Pipe(tmp_path, tap, {"hard_delete": True})
+
+
+def source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    return connection.execute(f'select {COLUMNS} from orders order by region collate "C", id').fetchall()
+
+
+def test_the_table_follows_deletes_also_where_the_tap_died_among_its_keys(
+    connection: psycopg.Connection[Any], pipe: Pipe
+) -> None:
+    first = pipe.run().succeeded()
+    assert "Done! 3000 records in 1 stream(s)" in first.target_errors
+    assert pipe.rows("public-orders", COLUMNS) == source(connection)
+    connection.execute("delete from orders where id % 50 = 7")
+    connection.execute("update orders set note = 'changed', updated_at = '2025-02-01' where id % 100 = 3")
+    connection.execute("insert into orders values ('r9', 1, 'new', '2025-02-02')")
+    # 31 records, and then keys.
+    with LivePipe(pipe, "--state", str(pipe.state_path), moment=Moment(records=1000), victims=(Victim(TAP),)) as live:
+        ended = live.wait()
+    assert ended.codes == (-signal.SIGKILL, 1), ended.outcome
+    assert len(pipe.rows("public-orders", COLUMNS)) == 3000
+    rest = pipe.run().succeeded()
+    assert "2941 keys sent" in rest.tap_errors
+    assert pipe.rows("public-orders", COLUMNS) == source(connection)
+    assert [path.name for path in (pipe.bucket / "raw").iterdir()] == ["public-orders"]
+    assert list(pipe.state["bookmarks"]) == ["public-orders"]
+    before = pipe.state
+    connection.execute("delete from orders where region = 'r1'")
+    refused = pipe.run()
+    assert refused.target_code == 1
+    assert "of the table's 2941 rows gone from the source" in refused.target_errors.strip().splitlines()[-1]
+    assert (pipe.state, len(pipe.rows("public-orders"))) == (before, 2941)
