@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,9 @@ def command(arguments: Sequence[str]) -> int:
         case "view":
             sql = snapshot_view(storage, layout, settings, chosen.stream, chosen.engine)
             print(json.dumps({"sql": sql}) if chosen.json else sql)
+        case "compact":
+            report = _compacted(storage, layout, store, settings, chosen.stream)
+            _show(report, _compaction_table, as_json=chosen.json)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
@@ -66,6 +70,18 @@ def command(arguments: Sequence[str]) -> int:
                 report["can_continue"] = done.checkpoint.run_id
             _show(report, _recovery_text, as_json=chosen.json)
     return 0
+
+
+def _compacted(
+    storage: Storage, layout: Layout, store: BucketState, settings: TargetSettings, stream: str | None
+) -> JSON:
+    # Here: it loads Arrow, for which the other commands need not wait.
+    from target_spark_lake.compaction import compact
+    from target_spark_lake.pipeline_run import open_run
+
+    run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
+    tables = [asdict(each) for each in compact(run, settings, stream)]
+    return {"pipeline": layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,6 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     view = add(commands, "view", "SQL for the latest row of each key of a table that keeps every version")
     view.add_argument("stream", help="name of the stream")
     view.add_argument("--engine", choices=ENGINES, required=True, help="whose SQL")
+    compaction = add(commands, "compact", "fewer, larger files; no row and no state changes, readers are undisturbed")
+    compaction.add_argument("--stream", help="the tables of this stream alone")
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
@@ -169,6 +187,22 @@ def _bookmark_cells(bookmark: Any) -> tuple[object, object]:
     if isinstance(bookmark, dict) and "replication_key_value" in bookmark:
         return bookmark.get("replication_key"), bookmark["replication_key_value"]
     return None, json.dumps(bookmark)
+
+
+def _compaction_table(report: JSON) -> RenderableType:
+    from rich.text import Text
+
+    if not report["tables"]:
+        return Text("Nothing to do: no small files lie side by side.")
+    rows = [
+        (
+            each["table"],
+            f"{each['retired']} → {each['published']}",
+            f"{each['retired_bytes']:,} → {each['published_bytes']:,}",
+        )
+        for each in report["tables"]
+    ]
+    return _table(rows, "table", "files", "bytes")
 
 
 def _recovery_text(report: JSON) -> RenderableType:
