@@ -61,8 +61,9 @@ def planned_joins(table: str, record: TableRecord, files: Iterable[FileInfo], fi
 
     for file in sorted(files, key=lambda each: file_age(each.path)):
         partition = file.path[len(table) + 1 :].rpartition("/")[0]
-        for other in [each for each in waiting if each != partition and _keys_may_cross(table, record, each)]:
-            end(other)
+        for other in [each for each in waiting if each != partition]:
+            if _may_share_keys(table, record, partition, other):
+                end(other)
         if 2 * file.size < file_bytes:
             waiting.setdefault(partition, []).append(file)
         else:
@@ -72,18 +73,19 @@ def planned_joins(table: str, record: TableRecord, files: Iterable[FileInfo], fi
     return [join for join in found if len(join.place) <= LONGEST_PLACE]
 
 
-def _keys_may_cross(table: str, record: TableRecord, partition: str) -> bool:
-    """Whether two rows of a key may lie in different folders, so that the order between these counts, too."""
-    keys = set(record.key_properties)
+def _may_share_keys(table: str, record: TableRecord, one: str, other: str) -> bool:
+    """Whether two rows of a key may lie in these two folders, so that the order between their files counts, too."""
+    keys, columns = set(record.key_properties), _partition_columns(one)
     has_versions = record.load_method not in MERGING_LOAD_METHODS or _is_history(table, record)
-    return has_versions and bool(keys) and not partition_columns(partition) <= keys
+    differ_in_key = columns == _partition_columns(other) and columns <= keys
+    return has_versions and bool(keys) and not differ_in_key
 
 
 def _is_history(table: str, record: TableRecord) -> bool:
     return table.rpartition("/")[2] != folder_name(record.stream)
 
 
-def partition_columns(partition: str) -> set[str]:
+def _partition_columns(partition: str) -> set[str]:
     """The columns whose values hive folders say."""
     return {unquote(folder.partition("=")[0]) for folder in partition.split("/")} - {""}
 
