@@ -19,7 +19,7 @@ from faults.faulty import DIE_BEFORE, Died, Faulty
 from faults.resuming_lake import ResumingLake
 from faults.small_lake import LAYOUT as NUMBERS
 from faults.small_lake import NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
-from singer_spark.errors import ConfigurationError, LockedError
+from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.files import FileInfo
 from singer_spark.run_log import run_ids
 from singer_spark.storage import Storage
@@ -231,6 +231,26 @@ def test_the_order_of_names_stays_the_order_of_age_whatever_is_joined_and_how_of
                 content[FileInfo(path, 2)] = part
         found = [n for file in sorted(content, key=lambda each: file_age(each.path)) for n in content[file]]
         assert found == list(range(len(sizes)))
+
+
+def test_files_that_lack_columns_get_them_and_one_that_has_unknown_ones_is_refused(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    columns = {"id": "bigint", "point": "struct<x:bigint,y:bigint>"}
+    older = pa.table({"id": pa.array([1], pa.int32())})
+    inner = pa.table({"id": [2], "point": [{"x": 1}]})
+    tables.publish(known(columns=columns), older, inner)
+    tables.compact()
+    (file,) = tables.files()
+    assert pq.ParquetFile(file).read().to_pylist() == [
+        {"id": 1, "point": None},
+        {"id": 2, "point": {"x": 1, "y": None}},
+    ]
+    tables.publish(known(columns=columns), pa.table({"id": [3], "point": [{"x": 1, "z": 2}]}))
+    before = tables.files()
+    with pytest.raises(StorageError, match=r"holds point\.z, which its table does not have"):
+        tables.compact()
+    assert tables.files() == before
+    assert tables.storage.list(".dataspoc/staging") == []
 
 
 def test_only_tables_of_the_pipeline_are_touched(tmp_path: Path) -> None:

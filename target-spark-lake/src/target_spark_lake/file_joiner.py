@@ -14,10 +14,11 @@ import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.shortage import shortage
-from target_spark_lake.arrow_columns import fitted
+from target_spark_lake.arrow_columns import columns_of_arrow, fitted
 from target_spark_lake.arrow_staging import ROW_GROUP_BYTES
 from target_spark_lake.changes import StagedFile
 from target_spark_lake.lake_parquet import parquet_writer
+from target_spark_lake.lake_type import Array, Struct
 from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.staging_place import StagingPlace
 from target_spark_lake.table_rewriter import columns_inside
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from singer_spark.storage import Storage
     from target_spark_lake.compaction_plan import Join
-    from target_spark_lake.lake_type import Struct
+    from target_spark_lake.lake_type import LakeType
 
 BATCH_ROWS = 8192
 
@@ -71,7 +72,7 @@ class FileJoiner:
             with output:
                 for file in join.files:
                     what = file.path
-                    for batch in self._batches(file.path):
+                    for batch in self._batches(file.path, columns):
                         output.add(fitted(batch, columns))
         except SingerSparkError:
             raise
@@ -81,9 +82,10 @@ class FileJoiner:
             raise shortage(error, f"the joined files in {self.folder}") or told from error
         return tuple(output.files)
 
-    def _batches(self, path: str) -> Iterator[pa.RecordBatch]:
+    def _batches(self, path: str, columns: Struct) -> Iterator[pa.RecordBatch]:
         with open_parquet(self.storage, path) as file:
             source = pyarrow.parquet.ParquetFile(file)
+            _refuse_to_drop(path, columns_of_arrow(source.schema_arrow), columns)
             metadata = source.metadata
             size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
             a_row = max(1, size // max(1, metadata.num_rows))
@@ -93,6 +95,28 @@ class FileJoiner:
     def group_bytes(self) -> int:
         """Of Arrow's memory, in one row group."""
         return min(ROW_GROUP_BYTES, self.file_bytes)
+
+
+def _refuse_to_drop(path: str, found: Struct | None, columns: Struct) -> None:
+    """A file that somebody else put into the folder may hold what the table does not know."""
+    unknown = ["a type that no column has"] if found is None else list(_unknown(found, columns, ""))
+    if unknown:
+        raise StorageError(
+            f"file {path} holds {', '.join(unknown)}, which its table does not have; take it out of the table's folder"
+        )
+
+
+def _unknown(found: LakeType, known: LakeType, name: str) -> Iterator[str]:
+    """Names of the members, at any depth, that only the file has."""
+    if isinstance(found, Array) and isinstance(known, Array):
+        yield from _unknown(found.element, known.element, name)
+    elif isinstance(found, Struct) and isinstance(known, Struct):
+        for each in found:
+            inner = f"{name}.{each.name}".lstrip(".")
+            if each.name in known.types:
+                yield from _unknown(each.type, known.types[each.name], inner)
+            else:
+                yield inner
 
 
 class _Output:
