@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,9 @@ def command(arguments: Sequence[str]) -> int:
             ttl = settings.lock_ttl_seconds
             converted = convert_to_delta(storage, layout, chosen.stream, lock_ttl_seconds=ttl)
             _show({"pipeline": pipeline, "converted": converted}, _conversion_text, as_json=chosen.json)
+        case "compact":
+            report = _compacted(storage, layout, store, settings, chosen.stream)
+            _show(report, _compaction_table, as_json=chosen.json)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
@@ -71,6 +75,18 @@ def command(arguments: Sequence[str]) -> int:
                 report["can_continue"] = done.checkpoint.run_id
             _show(report, _recovery_text, as_json=chosen.json)
     return 0
+
+
+def _compacted(
+    storage: Storage, layout: Layout, store: BucketState, settings: TargetSettings, stream: str | None
+) -> JSON:
+    # Here: it loads Arrow, for which the other commands need not wait.
+    from target_spark_lake.compaction import compact
+    from target_spark_lake.pipeline_run import open_run
+
+    run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
+    tables = [asdict(each) for each in compact(run, settings, stream)]
+    return {"pipeline": layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,6 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     convert = add(commands, "convert", "make tables of plain Parquet Delta tables, where they lie")
     convert.add_argument("--stream", help="only this stream's tables")
     convert.add_argument("--format", choices=[DELTA], required=True, help="what they become")
+    compaction = add(commands, "compact", "fewer, larger files; no row and no state changes, readers are undisturbed")
+    compaction.add_argument("--stream", help="the tables of this stream alone")
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
@@ -188,6 +206,22 @@ def _conversion_text(report: JSON) -> RenderableType:
     if not report["converted"]:
         return Text("All of these tables are Delta tables already.")
     return Text(f"Now Delta tables: {', '.join(report['converted'])}. Set `format: delta` in the target's config.")
+
+
+def _compaction_table(report: JSON) -> RenderableType:
+    from rich.text import Text
+
+    if not report["tables"]:
+        return Text("Nothing to do: no small files lie side by side.")
+    rows = [
+        (
+            each["table"],
+            f"{each['retired']} → {each['published']}",
+            f"{each['retired_bytes']:,} → {each['published_bytes']:,}",
+        )
+        for each in report["tables"]
+    ]
+    return _table(rows, "table", "files", "bytes")
 
 
 def _recovery_text(report: JSON) -> RenderableType:

@@ -23,6 +23,8 @@ class StagedFile:
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
         positioned: Its rows do not lie in their order, and say their position (`record_metadata.POSITION`), which no
             reader may see.
+        place: What its final name begins with, where its rows are as old as those of a file that it replaces
+            (`layout.file_place`); empty where they are the run's own.
     """
 
     path: str
@@ -30,6 +32,7 @@ class StagedFile:
     bytes: int
     partition: str = ""
     positioned: bool = False
+    place: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from singer_spark.checkpoint import checkpoint_path
 from singer_spark.errors import ConfigurationError
 from singer_spark.run_log import LAKE_FOLDER, folder_name, runs_folder
 from singer_spark.state_store import state_path
+from target_spark_lake.settings import CODECS
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 
@@ -80,10 +81,19 @@ class Layout:
         """File of a run's quarantined records of one stream."""
         return f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}/{run_id}/{folder_name(stream)}.jsonl"
 
-    def final_file(self, table: str, partition: str, run_id: str, number: int, extension: str) -> str:
-        """Name of a published file: the run's id makes it one that is never used twice."""
+    def final_file(self, table: str, partition: str, run_id: str, number: int, extension: str, place: str = "") -> str:
+        """Name of a published file: the run's id makes it one that is never used twice.
+
+        Args:
+            table: Folder of the table.
+            partition: Hive folders below it, or empty.
+            run_id: The run that publishes it.
+            number: Its number in the run.
+            extension: `zstd.parquet`.
+            place: `file_place` of an older file, in whose place it sorts; empty for the run's own.
+        """
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
-        return f"{folder}/{run_id}-{number:05d}.{extension}"
+        return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}.{extension}"
 
 
 def is_data_file(table: str, path: str) -> bool:
@@ -95,6 +105,21 @@ def is_data_file(table: str, path: str) -> bool:
 def file_age(path: str) -> str:
     """What files of a table are sorted by, the oldest rows first: ids of runs sort as the runs did, then the number."""
     return path.rpartition("/")[2]
+
+
+def file_place(path: str) -> str:
+    """The part of a file's name that tells its age: all but codec and `.parquet`.
+
+    A name that goes on after it with `.` and more sorts where this file does, among all others of the table.
+    """
+    stem = file_age(path).removesuffix(".parquet")
+    place, _, codec = stem.rpartition(".")
+    return place if place and codec in CODECS else stem
+
+
+def written_by(path: str) -> str:
+    """What begins with the id of the run that wrote the file, whatever the age of its rows."""
+    return file_place(path).rpartition(".")[2]
 
 
 def _check_root(path: str) -> None:

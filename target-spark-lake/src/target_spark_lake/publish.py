@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from singer_spark.errors import LockedError, StorageError
 from target_spark_lake.delta_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.journal import Plan, mark_published
+from target_spark_lake.layout import written_by
 from target_spark_lake.table_record import write_record
 
 if TYPE_CHECKING:
@@ -90,17 +91,12 @@ def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
     """
     if storage.local:  # a rename is over with its process
         return
-    newest = sorted(entry.body.get("retire", ()), key=_file_name)[-RETIRED_LOOKED_AT:]
+    newest = sorted(entry.body.get("retire", ()), key=written_by)[-RETIRED_LOOKED_AT:]
     sizes = _each(storage, storage.size, newest)
     for path, size in zip(newest, sizes, strict=True):
         if size is not None:
             logger.warning("%s came back after run %s had retired it: removed again.", path, entry.run_id)
             storage.delete(path)
-
-
-def _file_name(path: str) -> str:
-    """Begins with the id of the run that wrote the file."""
-    return path.rpartition("/")[2]
 
 
 def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:

@@ -81,7 +81,12 @@ PROPERTIES: dict[str, JSON] = {
         additionalProperties={"type": "object", "properties": _STREAM_OPTIONS, "additionalProperties": False},
     ),
     "compression": _setting("string", "Parquet codec.", "zstd", enum=list(CODECS)),
-    "target_file_mb": _setting("integer", "File size aimed at, in megabytes.", 128, minimum=1),
+    "target_file_mb": _setting(
+        "integer",
+        "File size aimed at, in megabytes, by merges and `spark-lake compact`; a batch of records is not split.",
+        128,
+        minimum=1,
+    ),
     "add_record_metadata": _setting("boolean", "Adds the SDK's `_sdc_*` columns.", True),
     "validate_records": _setting(
         "boolean",

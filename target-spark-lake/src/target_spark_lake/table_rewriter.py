@@ -84,7 +84,7 @@ class TableRewriter:
 
     def _one(self, old: StagedFile, name: str) -> StagedFile | None:
         """Writes a file anew; None where it has the table's columns already."""
-        columns, path = _inside(self.columns, old), old.path
+        columns, path = columns_inside(self.columns, old), old.path
         try:
             with open_parquet(self.storage, path) as file:
                 source = pyarrow.parquet.ParquetFile(file)
@@ -125,7 +125,7 @@ def _batch(file: StagedFile) -> str:
     return file.path.rsplit("/", 2)[0]
 
 
-def _inside(columns: Struct, file: StagedFile) -> Struct:
+def columns_inside(columns: Struct, file: StagedFile) -> Struct:
     """The columns that a file holds: not those whose value its hive folders say, and perhaps its rows' positions."""
     said = {unquote(folder.partition("=")[0]) for folder in file.partition.split("/")}
     position = [Field(POSITION, Scalar("bigint"))] if file.positioned else []

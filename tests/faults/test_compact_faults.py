@@ -1,0 +1,110 @@
+"""A compaction dies, or its storage fails, at any call: no row is lost or stays twice, and no reader misses one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
+from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
+from singer_spark.errors import SingerSparkError
+from singer_spark.storage import Storage
+from target_spark_lake.compaction import CompactedTable, compact
+from target_spark_lake.pipeline_run import open_run
+from target_spark_lake.process import Process
+from target_spark_lake.settings import TargetSettings
+
+RUNS = 3
+BOUND = RUNS * STEP
+
+
+@dataclass(frozen=True)
+class CompactedLake(SmallLake):
+    """`grows` has two files a run."""
+
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    def compact(self, storage: Storage | None = None, process: Process | None = None) -> tuple[CompactedTable, ...]:
+        settings = TargetSettings.from_config({"bucket": self.url, "pipeline": PIPELINE})
+        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        return compact(run, settings)
+
+    def check_readers_see_all_rows(self) -> None:
+        """In the publishing moment a row may stand twice; none is missing, and none is new."""
+        for stream in ("grows", "whole"):
+            assert set(self.rows(stream)) == set(range(BOUND))
+        assert self.published_bound() == BOUND
+
+    def files(self) -> int:
+        return len(self.storage().list(LAYOUT.table("grows")))
+
+
+class Watched(Proxy):
+    """A reader looks before and after each call."""
+
+    def __init__(self, inner: Any, look: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.look = look
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        self.look()
+        result = call()
+        self.look()
+        return result
+
+
+@pytest.fixture(scope="module")
+def dead() -> Process:
+    return dead_process()
+
+
+@pytest.fixture
+def lakes(tmp_path: Path) -> Callable[[object], CompactedLake]:
+    """Gives lakes of the same three runs."""
+    first = CompactedLake(f"{tmp_path}/first")
+    for _ in range(RUNS):
+        first.sync()
+
+    def lake(name: object) -> CompactedLake:
+        shutil.copytree(first.url, tmp_path / f"{name}")
+        return CompactedLake(f"{tmp_path}/{name}")
+
+    return lake
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
+    lakes: Callable[[object], CompactedLake], dead: Process, fault: str
+) -> None:
+    counting: list[Counting] = []
+    probe = lakes("probe")
+    (done,) = probe.compact(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    assert (done.retired, done.published, probe.files()) == (2 * RUNS, 1, 1)
+    probe.check_exact(BOUND)
+    calls = counting[0].calls
+    assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
+    for nth in range(1, len(calls) + 1):
+        lake = lakes(nth)
+        broken = lake.faulty_files(lambda files, nth=nth: Faulty(files, nth, fault))
+        with suppress(SingerSparkError, Died):
+            lake.compact(broken, dead)
+        lake.check_readers_see_all_rows()
+        lake.compact()
+        lake.check_exact(BOUND)
+        assert lake.files() == 1
+    lake.check_exact(lake.sync())
+
+
+def test_a_reader_before_and_after_every_call_of_a_compaction_finds_all_rows(
+    lakes: Callable[[object], CompactedLake],
+) -> None:
+    lake = lakes("watched")
+    lake.compact(lake.faulty_files(lambda files: Watched(files, lake.check_readers_see_all_rows)))
+    assert lake.files() == 1
+    lake.check_exact(BOUND)
