@@ -52,6 +52,7 @@ def planned_joins(table: str, record: TableRecord, files: Iterable[FileInfo], fi
         file_bytes: The size aimed at; a file of half of it is large.
     """
     found: list[Join] = []
+    keys = _keys_of_versions(table, record)
     waiting: dict[str, list[FileInfo]] = {}
 
     def end(partition: str) -> None:
@@ -61,8 +62,8 @@ def planned_joins(table: str, record: TableRecord, files: Iterable[FileInfo], fi
 
     for file in sorted(files, key=lambda each: file_age(each.path)):
         partition = file.path[len(table) + 1 :].rpartition("/")[0]
-        for other in [each for each in waiting if each != partition]:
-            if _may_share_keys(table, record, partition, other):
+        for other in list(waiting) if keys else ():
+            if _may_share_keys(keys, partition, other):
                 end(other)
         if 2 * file.size < file_bytes:
             waiting.setdefault(partition, []).append(file)
@@ -73,12 +74,16 @@ def planned_joins(table: str, record: TableRecord, files: Iterable[FileInfo], fi
     return [join for join in found if len(join.place) <= LONGEST_PLACE]
 
 
-def _may_share_keys(table: str, record: TableRecord, one: str, other: str) -> bool:
-    """Whether two rows of a key may lie in these two folders, so that the order between their files counts, too."""
-    keys, columns = set(record.key_properties), _partition_columns(one)
+def _keys_of_versions(table: str, record: TableRecord) -> set[str]:
+    """The key's columns, where the table may hold several rows of a key; empty where their order never counts."""
     has_versions = record.load_method not in MERGING_LOAD_METHODS or _is_history(table, record)
-    differ_in_key = columns == _partition_columns(other) and columns <= keys
-    return has_versions and bool(keys) and not differ_in_key
+    return set(record.key_properties) if has_versions else set()
+
+
+def _may_share_keys(keys: set[str], one: str, other: str) -> bool:
+    """Whether two rows of a key may lie in these two folders, so that the order between their files counts, too."""
+    columns = _partition_columns(one)
+    return one != other and not (columns == _partition_columns(other) and columns <= keys)
 
 
 def _is_history(table: str, record: TableRecord) -> bool:
