@@ -44,7 +44,6 @@ def test_every_bad_setting_is_named_at_once() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        {"format": "delta"},
         {"state_backend": {"uri": "sqlite:///x.db"}},
         {"stream_options": {"a": {"partition_by": ["day"]}}},
     ],
