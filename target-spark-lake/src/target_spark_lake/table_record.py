@@ -33,6 +33,7 @@ class TableRecord:
         claimed_by: Run that claimed the table; None in a claim that was given back.
         key_properties: Primary key of its rows as the last run knew it; empty where there is none.
         cursor: Columns by which the newest row of a key is told; empty where the last received is.
+        partition_by: The hive folders that its files lie in, as the setting says them.
     """
 
     pipeline: str
@@ -42,6 +43,7 @@ class TableRecord:
     claimed_by: str | None = None
     key_properties: tuple[str, ...] = ()
     cursor: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
 
     def is_claim(self) -> bool:
         """Whether no commit has written it yet."""
@@ -68,6 +70,7 @@ class TableRecord:
                 # Tables of the first version do not say.
                 key_properties=tuple(body.get("key_properties", ())),
                 cursor=tuple(body.get("cursor", ())),
+                partition_by=tuple(body.get("partition_by", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
