@@ -17,6 +17,8 @@ from singer_spark.errors import ConfigurationError, RecordError
 from target_spark_lake.lake_type import LakeType, Struct
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+# Stands for a value that no folder can say, until the run fails for it.
+UNHOLDABLE = "__SPARK_LAKE_UNHOLDABLE__"
 # What Hive and Spark escape in the names of folders.
 ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
 # File systems take no longer name.
@@ -63,7 +65,9 @@ class Part:
 
     def is_unholdable(self, value: str) -> bool:
         """Whether a folder can't say this value: readers would find NULL, or no file system takes the name."""
-        return value in ("", NULL_VALUE) or "\0" in value or len(self.folder(value).encode()) > LONGEST_FOLDER
+        return (
+            value in ("", NULL_VALUE, UNHOLDABLE) or "\0" in value or len(self.folder(value).encode()) > LONGEST_FOLDER
+        )
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,20 @@ class Partitioning:
             f"read as NULL, a name has {LONGEST_FOLDER} bytes at most); take {name} out of partition_by in "
             "stream_options, or mend the value at the source"
         )
+
+    def check_written(self, folders: Iterable[str]) -> None:
+        """Judges the folders that were written.
+
+        Raises:
+            RecordError: one stands for a value that no folder can say.
+            ConfigurationError: they are too many.
+        """
+        found = set(folders)
+        for part in self.parts:
+            lost = part.folder(UNHOLDABLE)
+            if any(lost in each.split("/") for each in found):
+                raise self.unholdable(part.column)
+        self.refuse_many(len(found))
 
     def refuse_many(self, folders: int) -> None:
         """Refuses to write so many files at once.

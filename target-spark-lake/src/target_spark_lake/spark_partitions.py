@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from target_spark_lake.partitioning import ESCAPED, LONGEST_FOLDER, NULL_VALUE, Part, Partitioning, escaped
+from target_spark_lake.partitioning import ESCAPED, LONGEST_FOLDER, NULL_VALUE, UNHOLDABLE, Part, Partitioning, escaped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,34 +23,25 @@ def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partition
         rows: The rows; those of a partitioned table have all of its columns.
         url: A folder that is not there yet.
         codec: Of Parquet.
-        partitioning: Of the table; None where it has no hive folders.
+        partitioning: Of the table; None where it has no hive folders. Whoever lists what was written asks it to check
+            the folders: a value that can't be the name of one is written as `UNHOLDABLE`.
         files: About how many files are wanted; 0: as many as there are tasks.
-
-    Raises:
-        RecordError: a value can't be the name of a folder; files are written nevertheless.
     """
     if partitioning is None:
         whole = rows.coalesce(files) if files else rows
         whole.write.option("compression", codec).parquet(url)
         return
-    from pyspark.sql import Observation
-
-    counted, names = Observation(), [part.name for part in partitioning.parts]
-    texts = {part.name: _text(part) for part in partitioning.parts}
-    unholdable = {name: _is_unholdable(part, texts[name]) for name, part in zip(names, partitioning.parts, strict=True)}
-    counts = [F.count_if(each).alias(f"level{number}") for number, each in enumerate(unholdable.values())]
-    judged = rows.observe(counted, *counts)
-    # A value that fails the run anyhow must not fail it in the middle of Spark.
-    safe = {name: F.when(~unholdable[name], text) for name, text in texts.items()}
-    told = judged.withColumns(safe)
+    told = rows.withColumns({part.name: _folder_text(part) for part in partitioning.parts})
+    names = [part.name for part in partitioning.parts]
     if files:
         # All rows of a folder in one task, which writes them into one file.
-        told = told.repartition(files, *(_quoted(name) for name in names))
+        told = told.repartition(files, *map(_quoted, names))
     told.write.option("compression", codec).partitionBy(*names).parquet(url)
-    found = counted.get
-    for number, part in enumerate(partitioning.parts):
-        if found[f"level{number}"]:
-            raise partitioning.unholdable(part.column)
+
+
+def _folder_text(part: Part) -> Column:
+    text = _text(part)
+    return F.when(_is_unholdable(part, text), F.lit(UNHOLDABLE)).otherwise(text)
 
 
 def _text(part: Part) -> Column:
@@ -62,7 +53,10 @@ def _text(part: Part) -> Column:
 def _is_unholdable(part: Part, text: Column) -> Column:
     room = LONGEST_FOLDER - len(f"{escaped(part.name)}=".encode())
     long = F.octet_length(F.regexp_replace(text, F.lit(ESCAPED), F.lit("%00"))) > room
-    return F.coalesce(reduce(or_, (text == "", text == NULL_VALUE, F.contains(text, F.lit("\0")), long)), F.lit(False))
+    return F.coalesce(
+        reduce(or_, (text == "", text == NULL_VALUE, text == UNHOLDABLE, F.contains(text, F.lit("\0")), long)),
+        F.lit(False),
+    )
 
 
 def _quoted(name: str) -> Column:

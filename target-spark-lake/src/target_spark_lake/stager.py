@@ -157,7 +157,7 @@ def _staged_files(storage: Storage, job: BatchJob) -> tuple[StagedFile, ...]:
     found = [file for file in storage.list(job.folder) if file.path.endswith(".parquet")]
     partitioning = job.plan.partitioning
     if partitioning is not None:
-        partitioning.refuse_many(len({folders_of(file.path) for file in found}))
+        partitioning.check_written(folders_of(file.path) for file in found)
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         counted = list(pool.map(lambda file: parquet_rows(storage, file.path), found))
     files = tuple(

@@ -108,9 +108,6 @@ def stage_lines(session: SparkSession, source: str, destination: str, plan: Batc
         source: URL of the file with the RECORD lines.
         destination: URL of a folder that is not there yet.
         plan: How lines become rows.
-
-    Raises:
-        RecordError: a value can't be the name of a hive folder.
     """
     from pyspark.sql import Observation
 

@@ -70,7 +70,7 @@ class ParquetWriter:
         found = [file for file in storage.list(folder) if file.path.endswith(".parquet")]
         folders = [folders_of(file.path) if partitioning else "" for file in found]
         if partitioning is not None:
-            partitioning.refuse_many(len(set(folders)))
+            partitioning.check_written(folders)
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
             counted = pool.map(lambda file: parquet_rows(storage, file.path), found)
             staged = [
