@@ -45,7 +45,7 @@ def test_every_bad_setting_is_named_at_once() -> None:
     "config",
     [
         {"state_backend": {"uri": "sqlite:///x.db"}},
-        {"stream_options": {"a": {"partition_by": ["day"]}}},
+        {"format": "delta", "stream_options": {"a": {"partition_by": ["day"]}}},
     ],
 )
 def test_what_no_code_stands_behind_yet_is_refused_and_not_ignored(config: dict) -> None:

@@ -6,14 +6,17 @@ jsonschema's: nested values, bytes, texts in an unusual form, and every batch th
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
+import pyarrow.parquet
 
 from target_spark_lake.arrow_columns import arrow_schema, fitted
+from target_spark_lake.arrow_partitions import FolderWriter
 from target_spark_lake.bulk_check import BLOCK_BYTES
 from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 INSTANT = pa.timestamp("us", tz="UTC")
 ROW_GROUP_BYTES = 1 << 26
+# So many rows are sorted into hive folders at once: the more, the fewer files.
+FOLDERS_BYTES = 1 << 27
 # What is text in a line and something else in the lake; every other column is read as what it is.
 _LAKE_TYPES = {"date": pa.date32(), "timestamp_ntz": pa.timestamp("us"), "timestamp": INSTANT}
 
@@ -38,12 +43,14 @@ def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, chec
     Args:
         lines: File of RECORD lines.
         rows: How many they are.
-        destination: The Parquet file; its folder need not be there.
+        destination: The Parquet file, or where the plan has hive folders, a folder for these; it need not be there.
         plan: The columns, metadata and codec.
         check: What Arrow is asked about the lines.
 
     Raises:
         OSError: the file can't be written.
+        RecordError: a value can't be the name of a hive folder.
+        ConfigurationError: the hive folders are too many.
     """
     whole = False
     try:
@@ -53,31 +60,45 @@ def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, chec
     finally:
         # Also of a disk that is full: the report of the failed run needs some room.
         if not whole:
-            destination.unlink(missing_ok=True)
+            _remove(destination)
     return whole
 
 
 def _write(lines: Path, destination: Path, plan: BatchPlan, check: BulkCheck) -> int:
     """Gives the number of rows written; -1 where one may be wrong."""
     found, staged = arrow_schema(plan.found), plan.staged
+    enough = ROW_GROUP_BYTES if plan.partitioning is None else FOLDERS_BYTES
     options = pa.json.ParseOptions(explicit_schema=check.message(), unexpected_field_behavior="ignore")
     waiting: list[pa.RecordBatch] = []
     written = 0
     with (
         pa.json.open_json(lines, pa.json.ReadOptions(block_size=BLOCK_BYTES), options) as reader,
-        parquet_writer(destination, staged, plan.codec) as writer,
+        _writer(destination, plan) as writer,
     ):
         for block in reader:
             if not check.is_right(block.column("record")):
                 return -1
             waiting.append(fitted(pa.RecordBatch.from_arrays(_columns(block, plan), schema=found), staged))
             written += block.num_rows
-            if sum(each.nbytes for each in waiting) >= ROW_GROUP_BYTES:
+            if sum(each.nbytes for each in waiting) >= enough:
                 writer.write_table(pa.Table.from_batches(waiting))
                 waiting.clear()
         if waiting:
             writer.write_table(pa.Table.from_batches(waiting))
     return written
+
+
+def _writer(destination: Path, plan: BatchPlan) -> pyarrow.parquet.ParquetWriter | FolderWriter:
+    if plan.partitioning is None:
+        return parquet_writer(destination, plan.staged, plan.codec)
+    return FolderWriter(destination, plan.staged, plan.codec, plan.partitioning)
+
+
+def _remove(destination: Path) -> None:
+    if destination.is_dir():
+        shutil.rmtree(destination, ignore_errors=True)
+    else:
+        destination.unlink(missing_ok=True)
 
 
 def _columns(block: pa.RecordBatch, plan: BatchPlan) -> list[pa.Array]:

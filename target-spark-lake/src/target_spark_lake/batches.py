@@ -12,6 +12,7 @@ from singer_spark.schema_mapping import stream_spark_schema
 from target_spark_lake.evolution import EVOLVE, EvolutionRules
 from target_spark_lake.format_check import check_format
 from target_spark_lake.lake_type import columns_from_text, columns_of_spark, columns_to_text
+from target_spark_lake.partitioning import check_unchanged
 from target_spark_lake.quarantine import Quarantine
 from target_spark_lake.record_check import check_of
 from target_spark_lake.record_metadata import CONTROL_COLUMNS
@@ -135,7 +136,7 @@ class Batches:
 
         Raises:
             SchemaError: they don't go together.
-            ConfigurationError: the table is another pipeline's, or kept in another format.
+            ConfigurationError: the table is another pipeline's, or kept in another format or other hive folders.
         """
         schema = sink.schema
         sink.columns = stream_spark_schema(schema.schema, schema.stream)
@@ -147,6 +148,7 @@ class Batches:
             if sink.adopted is not None:
                 sink.add_columns(sink.adopted.columns)
         sink.add_columns(self._incoming(sink.columns, sink))
+        self._check_folders(sink)
         sink.check = check_of(schema.schema, schema.key_properties)
         validate = self._settings.validate_records
         sink.validator = RecordValidator(
@@ -157,6 +159,13 @@ class Batches:
             validate=validate,
             keys_have_values=schema.merges,
         )
+
+    def _check_folders(self, sink: StreamSink) -> None:
+        schema, record = sink.schema, sink.record
+        if record is not None and not record.is_claim() and schema.load_method != OVERWRITE:
+            check_unchanged(schema.stream, sink.table, record.partition_by, schema.partition_by)
+        if schema.partitioning is not None:
+            schema.partitioning.check(columns_from_text(sink.all_columns))
 
     def _incoming(self, columns: StructType, sink: StreamSink) -> dict[str, str]:
         """The columns of the rows to come; what merges decide by is the table's only where it has it already."""
@@ -220,7 +229,10 @@ class Batches:
             started = int(self._run.started_at.timestamp() * 1000)
             times = BatchTimes(batch.received, batch.batched or batch.received, started)
         table = columns_from_text(sink.all_columns)
-        plan = BatchPlan(sink.columns, sink.check, times, self._settings.compression, sink.schema.merges, table)
+        merging, codec = sink.schema.merges, self._settings.compression
+        # A merge looks for the newest of a key's rows wherever they belong, and only then puts it into its folder.
+        folders = None if merging else sink.schema.partitioning
+        plan = BatchPlan(sink.columns, sink.check, times, codec, merging, table, folders)
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
         job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine)
         sink.staging.append(self._pool.submit(job))

@@ -27,7 +27,12 @@ BROADCAST_VERDICTS = 2_000_000
 
 
 def read_rows(
-    session: SparkSession, files: Mapping[str, int], columns: StructType, *, positioned: bool = False
+    session: SparkSession,
+    files: Mapping[str, int],
+    columns: StructType,
+    said: Mapping[str, pa.Array],
+    *,
+    positioned: bool = False,
 ) -> DataFrame:
     """Reads rows with their places.
 
@@ -35,6 +40,7 @@ def read_rows(
         session: A running session.
         files: URLs with the place of their first row.
         columns: Those to read; NULL where a file lacks one.
+        said: Further columns, with the one value that each of the files has.
         positioned: The rows say their positions, for they do not lie in their order.
     """
     own = StructField(POSITION, LongType())
@@ -45,13 +51,13 @@ def read_rows(
     starts = {_plain(unquote(url)): url for url in rows.inputFiles()}
     spelled = [_plain(starts[_plain(url)]) for url in files]
     # An Arrow table needs no job of its own to be sent.
-    first = session.createDataFrame(pa.table({FILE: spelled, PLACE: list(files.values())}))
+    first = session.createDataFrame(pa.table({FILE: spelled, PLACE: list(files.values()), **said}))
     lost = F.raise_error(F.concat(F.lit("no place is known for "), FILE)).cast("bigint")
     return (
         rows.select(*map(column, columns.names), position.alias(POSITION), F.col("_metadata.file_path").alias(FILE))
         .join(F.broadcast(first), FILE, "left")
         .withColumn(PLACE, F.coalesce(PLACE, lost) + F.col(POSITION))
-        .select(*map(column, columns.names), PLACE)
+        .select(*map(column, [*columns.names, *said]), PLACE)
     )
 
 
@@ -97,12 +103,6 @@ def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> D
             for name in deleted.columns
         )
     )
-
-
-def write_rows(rows: DataFrame, columns: Sequence[str], url: str, codec: str, files: int) -> None:
-    """Writes these columns of the rows as Parquet, into not more than so many files."""
-    kept = rows.select(*map(column, columns)).coalesce(files)
-    kept.write.option("compression", codec).parquet(url)
 
 
 def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:

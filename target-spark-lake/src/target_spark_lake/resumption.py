@@ -30,7 +30,7 @@ _SETTINGS_OF_ROWS = (
     "schema_evolution",
     "validate_records",
 )
-_OPTIONS_OF_ROWS = ("columns", "key_properties", "load_method")
+_OPTIONS_OF_ROWS = ("columns", "key_properties", "load_method", "partition_by")
 
 
 def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> dict[str, str]:

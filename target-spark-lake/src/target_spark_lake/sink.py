@@ -11,6 +11,7 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from target_spark_lake.declared_columns import read_as_declared
 from target_spark_lake.evolution import EvolutionRules, evolve
 from target_spark_lake.lake_type import columns_from_text, columns_to_text
+from target_spark_lake.partitioning import Partitioning
 from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.settings import (
     APPEND_ONLY,
@@ -50,6 +51,7 @@ class StreamSchema:
         cursor: Columns that tell the newest of a key's rows, the first one first; empty: the last received is.
         hard_delete: Whether deleted rows are removed; else they are marked.
         bookmark_properties: As the tap says them.
+        partition_by: As the setting says it.
     """
 
     stream: str
@@ -60,6 +62,12 @@ class StreamSchema:
     cursor: tuple[str, ...] = ()
     hard_delete: bool = False
     bookmark_properties: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """The hive folders of its table; None where it has none."""
+        return Partitioning.of(self.stream, self.partition_by)
 
     @property
     def merges(self) -> bool:
@@ -99,6 +107,7 @@ class StreamSchema:
             _cursor(stream, options, bookmarks, schema["properties"]),
             settings.hard_delete if options.hard_delete is None else options.hard_delete,
             bookmarks,
+            options.partition_by,
         )
 
     def check_follows(self, earlier: StreamSchema) -> None:

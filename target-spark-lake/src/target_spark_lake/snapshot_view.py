@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.partitioning import NULL_VALUE, Partitioning, escaped
 from target_spark_lake.record_metadata import DELETED_AT
 from target_spark_lake.settings import DELTA, PARQUET
 from target_spark_lake.table_record import check_owner, read_record
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Quoter = Callable[[str], str]
 DUCKDB, SPARK = "duckdb", "spark"
 ENGINES = (DUCKDB, SPARK)
+# Where DuckDB has another name for a type that folders say.
+_DUCKDB_TYPES = {"string": "VARCHAR"}
 
 
 def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, stream: str, engine: str) -> str:
@@ -61,7 +64,18 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
             "--engine spark, or load_method upsert"
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
-    return SnapshotView(url, record.columns, keys, cursor, hides, record.format).sql(engine)
+    folders = Partitioning.of(stream, record.partition_by)
+    if folders and not cursor and not {part.column for part in folders.parts} <= set(keys):
+        raise ConfigurationError(
+            f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the rows of a key may "
+            "lie in several folders, whose files don't tell which was received last; give it a cursor in stream_options"
+        )
+    return SnapshotView(url, record.columns, keys, cursor, hides, record.format, folders).sql(engine)
+
+
+def _decoded(text: str) -> str:
+    """SQL of Spark for a text without its percent signs; a plus sign stays one."""
+    return f"url_decode(replace({text}, '+', '%2B'))"
 
 
 @dataclass(frozen=True)
@@ -75,6 +89,7 @@ class SnapshotView:
         cursor: Columns that tell the newest row, the first one first.
         without_deleted: Whether keys whose latest row is marked as deleted are left out.
         format: `parquet` or `delta`.
+        folders: The table's hive folders, which say some of the columns; None where it has none.
     """
 
     url: str
@@ -83,6 +98,7 @@ class SnapshotView:
     cursor: Sequence[str]
     without_deleted: bool
     format: str = PARQUET
+    folders: Partitioning | None = None
 
     def sql(self, engine: str) -> str:
         """One SELECT."""
@@ -94,7 +110,11 @@ class SnapshotView:
             return f'"{escaped}"'
 
         files = f"{self.url}/**/*.parquet".replace("'", "''")
-        source = f"read_parquet('{files}', union_by_name = true, filename = '_spark_lake_file', file_row_number = true)"
+        options = "union_by_name = true, filename = '_spark_lake_file', file_row_number = true"
+        if said := self._said():
+            types = ", ".join(f"{quoted(name)}: {_DUCKDB_TYPES.get(kind, kind)}" for name, kind in said.items())
+            options += f", hive_partitioning = true, hive_types = {{{types}}}"
+        source = f"read_parquet('{files}', {options})"
         received = ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"]
         return self._select(quoted, source, received)
 
@@ -106,7 +126,26 @@ class SnapshotView:
         plain = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
         source = f"delta.{quoted(self.url)}" if self.format == DELTA else plain
         received = ["_metadata.file_name DESC", "_metadata.row_index DESC"]
-        return self._select(quoted, source, received)
+        if not (said := self._said()):
+            return self._select(quoted, source, received)
+        # Spark would guess what folders say, and read 007 as 7.
+        source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"
+        path = _decoded("_metadata.file_path")
+        texts = {
+            name: _decoded(f"substring_index(substring_index({path}, '/{escaped(name)}=', -1), '/', 1)")
+            for name in said
+        }
+        values = [
+            f"CAST(nullif({texts[name]}, '{NULL_VALUE}') AS {kind}) AS {quoted(name)}" for name, kind in said.items()
+        ]
+        place = "_metadata.file_name AS _spark_lake_file, _metadata.row_index AS _spark_lake_row"
+        told = f"(SELECT *, {', '.join(values)}, {place} FROM {source}) AS told"
+        return self._select(quoted, told, ["_spark_lake_file DESC", "_spark_lake_row DESC"])
+
+    def _said(self) -> Mapping[str, str]:
+        """The columns that folders say, with Spark's names of their types."""
+        names = self.folders.columns if self.folders else frozenset()
+        return {name: kind for name, kind in self.columns.items() if name in names}
 
     def _select(self, quoted: Quoter, source: str, received: Sequence[str]) -> str:
         columns = ", ".join(map(quoted, self.columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,10 @@ from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from target_spark_lake.changes import StagedBatch, StagedFile
 from target_spark_lake.parquet_files import parquet_rows
+from target_spark_lake.partitioning import folders_of
 from target_spark_lake.quarantine import RejectedRecords
 from target_spark_lake.staging_place import StagingPlace
+from target_spark_lake.table_index import FOOTERS_AT_ONCE
 from target_spark_lake.validation import InvalidRecordError
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 # Arrow writes the rows in their order; a batch of Spark's has several files, and its suspects in one of their own.
 PLAIN_FILE = "plain.parquet"
+PLAIN_FOLDER = "plain"
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: Batc
     Raises:
         RecordError: a record is invalid, or one too many.
         ProtocolError: a line is malformed.
+        ConfigurationError: the rows have too many hive folders.
         StorageError: the files can't be written, or do not hold all the rows.
     """
     rejected = job.rejected()
@@ -96,7 +101,7 @@ def _stage_plain(storage: Storage, job: BatchJob) -> StagingPlace | None:
     if job.plan.check is None or job.plan.check.bulk is None:
         return None
     place = StagingPlace.of_python(storage, job.folder, _local_folder(job))
-    path = place.path(PLAIN_FILE)
+    path = place.path(PLAIN_FILE if job.plan.partitioning is None else PLAIN_FOLDER)
     return place if stage_plain(job.batch.path, job.batch.rows, path, job.plan, job.plan.check.bulk) else None
 
 
@@ -184,9 +189,14 @@ def _rewrite(job: BatchJob, line: bytes, position: int, rejected: RejectedRecord
 
 def _staged_files(storage: Storage, job: BatchJob, expected: int) -> tuple[StagedFile, ...]:
     found = [file for file in storage.list(job.folder) if file.path.endswith(".parquet")]
+    partitioning = job.plan.partitioning
+    if partitioning is not None:
+        partitioning.check_written(folders_of(file.path) for file in found)
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        counted = list(pool.map(lambda file: parquet_rows(storage, file.path), found))
     files = tuple(
-        StagedFile(file.path, parquet_rows(storage, file.path), file.size, positioned=_is_positioned(job, file.path))
-        for file in found
+        StagedFile(file.path, rows, file.size, "" if partitioning is None else folders_of(file.path), positioned=each)
+        for file, rows, each in zip(found, counted, (_is_positioned(job, file.path) for file in found), strict=True)
     )
     rows = sum(file.rows for file in files)
     if rows != expected:

@@ -22,11 +22,13 @@ from target_spark_lake.record_metadata import (
     metadata_columns,
 )
 from target_spark_lake.spark_columns import fitted_columns
+from target_spark_lake.spark_partitions import write_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from target_spark_lake.limits import Limit
+    from target_spark_lake.partitioning import Partitioning
     from target_spark_lake.record_check import RecordCheck
 
 _METADATA_TYPES: dict[str, DataType] = {"bigint": LongType(), "timestamp": TimestampType()}
@@ -58,6 +60,7 @@ class BatchPlan:
         codec: Of Parquet.
         merging: The rows are for a merge: what it decides by is staged with them.
         table: The columns that the rows are staged under; None: as they come.
+        partitioning: The table's hive folders, in which the rows are staged; None where they are staged in none.
     """
 
     columns: StructType
@@ -66,6 +69,7 @@ class BatchPlan:
     codec: str
     merging: bool = False
     table: Struct | None = None
+    partitioning: Partitioning | None = None
 
     @property
     def metadata(self) -> tuple[str, ...]:
@@ -112,7 +116,7 @@ def stage_lines(session: SparkSession, source: str, destination: str, plan: Batc
         counted, F.count(F.lit(1)).alias("lines"), F.count_if("suspect").alias("suspects")
     )
     rows = judged.where(~F.col("suspect")).select("row.*")
-    rows.write.option("compression", plan.codec).parquet(destination)
+    write_parquet(rows, destination, plan.codec, plan.partitioning)
     return BatchCount(counted.get["lines"], counted.get["suspects"])
 
 

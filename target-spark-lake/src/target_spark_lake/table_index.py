@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from singer_spark.errors import DamagedError, StorageError
 from singer_spark.run_log import decode, encode
 from target_spark_lake.file_statistics import ColumnRange, FileStatistics, statistics_of
 from target_spark_lake.parquet_files import open_parquet
+from target_spark_lake.partitioning import folders_of, said_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -94,7 +95,7 @@ def current_index(storage: Storage, known: TableIndex, files: Sequence[FileInfo]
 
 
 def footer_statistics(storage: Storage, path: str, size: int, columns: Iterable[str]) -> FileStatistics:
-    """What the footer of a file tells.
+    """What the footer of a file tells; of columns that its hive folders say, only whether they are NULL.
 
     Raises:
         StorageError: it is no Parquet file.
@@ -104,9 +105,12 @@ def footer_statistics(storage: Storage, path: str, size: int, columns: Iterable[
 
     with open_parquet(storage, path) as file:
         try:
-            return statistics_of(pa.parquet.read_metadata(file), size, columns)
+            found = statistics_of(pa.parquet.read_metadata(file), size, columns)
         except pa.ArrowInvalid as error:
             raise StorageError(f"{path} is no Parquet file ({error}); take it out of the table's folder") from error
+    said = {name: text for name, text in said_by(folders_of(path)).items() if name in found.columns}
+    ranges = {name: ColumnRange(nulls=found.rows if text is None else 0) for name, text in said.items()}
+    return replace(found, columns={**found.columns, **ranges})
 
 
 def _to_json(known: FileStatistics) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class TableRecord:
         key_properties: Primary key of its rows as the last run knew it; empty where there is none.
         cursor: Columns by which the newest row of a key is told; empty where the last received is.
         format: `parquet` or `delta`.
+        partition_by: The hive folders that its files lie in, as the setting says them.
     """
 
     pipeline: str
@@ -45,6 +46,7 @@ class TableRecord:
     key_properties: tuple[str, ...] = ()
     cursor: tuple[str, ...] = ()
     format: str = PARQUET
+    partition_by: tuple[str, ...] = ()
 
     def is_claim(self) -> bool:
         """Whether no commit has written it yet."""
@@ -72,6 +74,7 @@ class TableRecord:
                 key_properties=tuple(body.get("key_properties", ())),
                 cursor=tuple(body.get("cursor", ())),
                 format=body.get("format", PARQUET),
+                partition_by=tuple(body.get("partition_by", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error

@@ -68,7 +68,7 @@ class ParquetTables:
         if schema.merges:
             return self._merged(load)
         if schema.load_method == OVERWRITE:
-            staged = load.staged or (self._writer.nothing(schema.stream, load.columns),)
+            staged = load.staged or (self._writer.nothing(schema, load.columns),)
             return (self._writer.change(load, table, staged, self._run.table_files(table), load.columns),)
         return (self._writer.change(load, table, load.staged, (), load.columns),)
 

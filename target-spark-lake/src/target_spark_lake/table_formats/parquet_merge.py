@@ -76,7 +76,7 @@ def _change(
     gone = set(retire)
     known = {path: each for path, each in found.table.files.items() if path not in gone}
     if not staged and not known:
-        staged = [writer.nothing(load.schema.stream, columns)]
+        staged = [writer.nothing(load.schema, columns)]
     made = [file for file in staged if file.path not in found.run]
     learned = {**found.run, **staged_statistics(run.storage, made, [*found.rules.keys, *CONTROL_COLUMNS])}
     index = TableIndex({**known, **{file.path: learned[file.path] for file in staged}})
@@ -85,12 +85,13 @@ def _change(
 
 
 def _must_be_mixed(load: StreamLoad, file: StagedFile, columns: Iterable[str]) -> bool:
-    """Whether a staged file can't be the table's: it is the history's, or has columns that readers must not see."""
-    return load.schema.load_method == APPEND_DEDUP or _hides_columns(file, columns)
+    """Whether a staged file can't be the table's: it is the history's, or no reader may find it as it is."""
+    return load.schema.load_method == APPEND_DEDUP or _is_for_us_alone(load, file, columns)
 
 
-def _hides_columns(file: StagedFile, columns: Iterable[str]) -> bool:
-    return file.positioned or not has_all(columns)
+def _is_for_us_alone(load: StreamLoad, file: StagedFile, columns: Iterable[str]) -> bool:
+    """Whether a staged file has columns that readers must not see, or lies in no hive folders and should."""
+    return file.positioned or not has_all(columns) or bool(load.schema.partition_by)
 
 
 class _Merge:
@@ -180,16 +181,16 @@ class _Merge:
         """Beside the table: every version that came, as it came."""
         table = f"{self._load.table}{HISTORY}"
         before = self._run.table_record(self._stream, table)
-        hiding = [file for file in self._brought if _hides_columns(self._staged[file.path], self._columns)]
+        own = [file for file in self._brought if _is_for_us_alone(self._load, self._staged[file.path], self._columns)]
         written: list[StagedFile] = []
-        if hiding:
-            written = self._write(self._rows.read(hiding, self._types), "history", hiding)
+        if own:
+            written = self._write(self._rows.read(own, self._types), "history", own)
         columns = {**(before.columns if before else {}), **self._columns}
-        change = self._writer.change(self._load, table, [*self._others(hiding), *written], (), columns)
+        change = self._writer.change(self._load, table, [*self._others(own), *written], (), columns)
         return replace(change, records=0)
 
     def _write(self, rows: DataFrame, name: str, read: Iterable[PlacedFile]) -> list[StagedFile]:
-        return self._writer.rows(rows, tuple(self._columns), self._stream, name, sum(file.bytes for file in read))
+        return self._writer.rows(rows, tuple(self._columns), self._load.schema, name, sum(file.bytes for file in read))
 
     def _others(self, placed: Iterable[PlacedFile]) -> list[StagedFile]:
         """The staged files but these, to be published as they are."""

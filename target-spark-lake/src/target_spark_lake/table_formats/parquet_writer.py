@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from target_spark_lake.changes import StagedFile, TableChange
+from target_spark_lake.contest import column
 from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.lake_type import columns_from_text
-from target_spark_lake.merge import write_rows
 from target_spark_lake.parquet_files import parquet_rows
+from target_spark_lake.partitioning import folders_of
+from target_spark_lake.spark_partitions import write_parquet
 from target_spark_lake.staging_place import StagingPlace
+from target_spark_lake.table_index import FOOTERS_AT_ONCE
 from target_spark_lake.table_record import TableRecord
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.sink import StreamSchema
     from target_spark_lake.table_formats import StreamLoad
 
 MEGABYTE = 1 << 20
@@ -41,32 +46,49 @@ class ParquetWriter:
         self._file_bytes = settings.target_file_mb * MEGABYTE
         self._scratch = scratch
 
-    def rows(self, rows: DataFrame, columns: Sequence[str], stream: str, name: str, size: int) -> list[StagedFile]:
+    def rows(
+        self, rows: DataFrame, columns: Sequence[str], schema: StreamSchema, name: str, size: int
+    ) -> list[StagedFile]:
         """Stages rows.
 
         Args:
             rows: The rows.
             columns: Those of their columns that are written.
-            stream: The stream that they are of.
+            schema: The stream that they are of.
             name: Of the folder, not used before for this stream.
             size: About how many bytes they will have.
+
+        Raises:
+            RecordError: a value can't be the name of a hive folder.
+            ConfigurationError: the hive folders are too many.
         """
-        storage, folder = self._run.storage, f"{self._run.staging_path(stream)}/{name}"
+        storage, folder = self._run.storage, f"{self._run.staging_path(schema.stream)}/{name}"
         place = StagingPlace.of(rows.sparkSession, storage, folder, self._scratch / f"{name}.staged")
-        write_rows(rows, columns, place.url("rows"), self.codec, max(1, -(-size // self._file_bytes)))
+        files, partitioning = max(1, -(-size // self._file_bytes)), schema.partitioning
+        write_parquet(rows.select(*map(column, columns)), place.url("rows"), self.codec, partitioning, files)
         place.bring()
         found = [file for file in storage.list(folder) if file.path.endswith(".parquet")]
-        staged = [StagedFile(file.path, parquet_rows(storage, file.path), file.size) for file in found]
+        folders = [folders_of(file.path) if partitioning else "" for file in found]
+        if partitioning is not None:
+            partitioning.check_written(folders)
+        with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+            counted = pool.map(lambda file: parquet_rows(storage, file.path), found)
+            staged = [
+                StagedFile(file.path, count, file.size, each)
+                for file, count, each in zip(found, counted, folders, strict=True)
+            ]
         return [file for file in staged if file.rows]
 
-    def nothing(self, stream: str, columns: Mapping[str, str]) -> StagedFile:
+    def nothing(self, schema: StreamSchema, columns: Mapping[str, str]) -> StagedFile:
         """Stages a file without rows: a table that is empty still has its columns."""
-        local = self._scratch / "empty.parquet"
-        with parquet_writer(local, columns_from_text(columns), self.codec):
+        local, partitioning = self._scratch / "empty.parquet", schema.partitioning
+        inside = columns_from_text(columns)
+        # Readers take the columns that folders say from the folders: it lies in some, even without a row.
+        with parquet_writer(local, partitioning.inside(inside) if partitioning else inside, self.codec):
             pass
-        path = f"{self._run.staging_path(stream)}/empty.parquet"
+        path = f"{self._run.staging_path(schema.stream)}/empty.parquet"
         self._run.storage.replace(path, local.read_bytes())
-        return StagedFile(path, 0, local.stat().st_size)
+        return StagedFile(path, 0, local.stat().st_size, partitioning.nowhere if partitioning else "")
 
     def change(
         self,
@@ -93,5 +115,6 @@ class ParquetWriter:
             schema.load_method,
             key_properties=schema.key_properties,
             cursor=schema.cursor,
+            partition_by=schema.partition_by,
         )
         return TableChange(schema.stream, table, tuple(staged), tuple(retire), record, f"{self.codec}.parquet")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from target_spark_lake.arrow_columns import arrow_type
 from target_spark_lake.contest import PLACE, ROW_BITS, column
-from target_spark_lake.lake_type import Struct
+from target_spark_lake.lake_type import Field, Struct
 from target_spark_lake.merge import read_rows
+from target_spark_lake.partitioning import folders_of, said_by, value_of
 from target_spark_lake.record_metadata import DELETED_AT
 from target_spark_lake.spark_columns import fitted_columns, spark_columns
 from target_spark_lake.spark_files import SparkFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -38,6 +41,7 @@ class PlacedFile:
         bytes: Its size.
         positioned: Its rows say their positions.
         columns: Those that it was written under, or more.
+        folders: Its hive folders, which say some of the columns.
     """
 
     number: int
@@ -46,6 +50,17 @@ class PlacedFile:
     bytes: int
     columns: Struct
     positioned: bool = False
+    folders: str = ""
+
+    @cached_property
+    def said(self) -> Mapping[str, str | None]:
+        """The columns that its folders say, with their texts."""
+        return {name: text for name, text in said_by(self.folders).items() if name in self.columns.types}
+
+    @property
+    def kind(self) -> tuple[Struct, bool, frozenset[str]]:
+        """Files of one kind are read together."""
+        return self.columns, self.positioned, frozenset(self.said)
 
 
 def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedFile]:
@@ -66,7 +81,7 @@ def table_files(paths: Sequence[str], index: TableIndex, columns: Struct) -> lis
     first = -len(paths)
     known = index.files
     return [
-        PlacedFile(number, path, known[path].rows, known[path].bytes, columns)
+        PlacedFile(number, path, known[path].rows, known[path].bytes, columns, folders=folders_of(path))
         for number, path in enumerate(paths, start=first)
     ]
 
@@ -76,6 +91,10 @@ def living_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, li
     nulls = {file: index.files[file.path].columns[DELETED_AT].nulls for file in files}
     unknown = [file for file, number in nulls.items() if number is None]
     return sum(number or 0 for number in nulls.values()), unknown
+
+
+def _values(files: Sequence[PlacedFile], said: Field) -> pa.Array:
+    return pa.array([value_of(file.said[said.name], said.type) for file in files], arrow_type(said.type))
 
 
 class PlacedRows:
@@ -95,8 +114,8 @@ class PlacedRows:
     def read(self, files: Sequence[PlacedFile], columns: Struct) -> DataFrame:
         """These columns of the rows, widened where a file is older, and `PLACE`; nothing else of the files is read."""
         frames = [
-            self._read([file for file in files if (file.columns, file.positioned) == kind], *kind, columns)
-            for kind in dict.fromkeys((file.columns, file.positioned) for file in files)
+            self._read([file for file in files if file.kind == kind], columns)
+            for kind in dict.fromkeys(file.kind for file in files)
         ]
         if not frames:
             # Not of an empty list, for which Spark would start Python workers.
@@ -104,10 +123,13 @@ class PlacedRows:
             return self._session.range(0).select(*nothing, F.col("id").alias(PLACE))
         return reduce(DataFrame.unionByName, frames)
 
-    def _read(self, files: Sequence[PlacedFile], stored: Struct, positioned: bool, columns: Struct) -> DataFrame:
+    def _read(self, files: Sequence[PlacedFile], columns: Struct) -> DataFrame:
+        first = files[0]
         urls = self._files.urls([file.path for file in files])
         places = {url: file.number << ROW_BITS for url, file in zip(urls, files, strict=True)}
-        asked = Struct(tuple(each for each in stored if each.name in columns.types))
-        rows = read_rows(self._session, places, spark_columns(asked), positioned=positioned)
+        asked = Struct(tuple(each for each in first.columns if each.name in columns.types))
+        inside = Struct(tuple(each for each in asked if each.name not in first.said))
+        said = {each.name: _values(files, each) for each in asked if each.name in first.said}
+        rows = read_rows(self._session, places, spark_columns(inside), said, positioned=first.positioned)
         found = {each.name: column(each.name) for each in asked}
         return rows.select(*fitted_columns(found, asked, columns), PLACE)
