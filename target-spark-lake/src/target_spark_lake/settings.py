@@ -158,8 +158,6 @@ PROPERTIES: dict[str, JSON] = {
 
 CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required": ["bucket"]}
 
-# Known to the contract, but no code stands behind them yet: refused, never silently ignored.
-
 
 @dataclass(frozen=True)
 class StreamOptions:
