@@ -371,16 +371,3 @@ def test_the_last_received_row_wins_in_the_view_and_in_an_upsert_after_a_compact
     Tables(lake.folder).compact(target_file_mb=8)
     lake.load(message, record("s", id=5, note="h", ballast=""), load_method="upsert")
     assert lake.rows("s", "id, note") == [*LATEST, (5, "h")]
-
-
-def test_a_delta_table_is_left_to_its_own_tools(tmp_path: Path, capsys: Any) -> None:
-    lake = Lake(tmp_path / "lake")
-    for number in range(3):
-        lake.load(schema("s", {"id": {"type": "integer"}}), record("s", id=number), format="delta")
-    before = lake.files()
-    config = tmp_path / "target.json"
-    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", "format": "delta"}))
-    assert command(["compact", "--config", str(config)]) == 0
-    with pytest.raises(ConfigurationError, match="raw/s is a Delta table"):
-        command(["compact", "--config", str(config), "--stream", "s"])
-    assert lake.files() == before

@@ -24,7 +24,12 @@ _ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-_LAKE = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
+# Some types come in several spellings from other programs.
+_LAKE = {
+    **{arrow: Scalar(name) for name, arrow in _ARROW.items()},
+    **dict.fromkeys((pa.large_string(), pa.string_view()), Scalar("string")),
+    **dict.fromkeys((pa.large_binary(), pa.binary_view()), Scalar("binary")),
+}
 # Arrow's own text of these is the one that comes in JSON; of the others Python makes it, value by value.
 _TEXT_BY_ARROW = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
 # A decimal with more digits behind the point may get an exponent from Arrow.
@@ -56,7 +61,7 @@ def columns_of_arrow(schema: pa.Schema) -> Struct | None:
 def _lake_type(arrow: pa.DataType) -> LakeType:
     if pa.types.is_struct(arrow):
         return Struct(tuple(Field(each.name, _lake_type(each.type)) for each in arrow))
-    if pa.types.is_list(arrow):
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         return Array(_lake_type(arrow.value_type))
     if pa.types.is_decimal128(arrow):
         return Scalar("decimal", arrow.precision, arrow.scale)
@@ -89,7 +94,7 @@ def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
         return _fit_struct(values, kind)
     if isinstance(kind, Array):
         return _fit_list(values, kind)
-    if kind.name == "string":
+    if kind.name == "string" and _LAKE.get(values.type) != kind:
         return _texts(values)
     # The user asked for the double that is nearest to a large integer.
     return pc.cast(values, target, safe=not pa.types.is_floating(target))

@@ -68,6 +68,7 @@ class DeltaChange:
         features: Table features that its columns need.
         statistics: What the log says of each new file, by its path.
         adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
+        data_change: False where rows only lie in other files.
     """
 
     seen: int | None
@@ -75,6 +76,7 @@ class DeltaChange:
     features: tuple[str, ...] = ()
     statistics: Mapping[str, str] = field(default_factory=dict)
     adopted: Mapping[str, int] = field(default_factory=dict)
+    data_change: bool = True
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, LockedError
+from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.run_log import LAKE_FOLDER
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
 from target_spark_lake.changes import Commit, TableChange
 from target_spark_lake.compaction_plan import joined_paths, planned_joins
+from target_spark_lake.delta_files import rearrangement
+from target_spark_lake.delta_schema import schema_after
+from target_spark_lake.delta_snapshot import LOG_FOLDER
 from target_spark_lake.file_joiner import FileJoiner
 from target_spark_lake.lake_type import columns_from_text
 from target_spark_lake.settings import DELTA
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from singer_spark.storage import Storage
     from target_spark_lake.compaction_plan import Join
+    from target_spark_lake.lake_type import Struct
     from target_spark_lake.layout import Layout
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
@@ -76,7 +80,7 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
         The tables that changed.
 
     Raises:
-        ConfigurationError: there is no such stream, or its table is of another format.
+        ConfigurationError: there is no such stream, or its table is one of Delta that can't be compacted here.
         LockedError: a run died that can be continued; or another one took the pipeline over.
         StorageError: the storage failed; the text says whether the run is committed.
     """
@@ -126,8 +130,9 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
             f"stream {stream}: pipeline {run.layout.pipeline} has no table of it in {run.storage.url}"
         )
     for table, record in found:
-        if record.format == DELTA:
-            _leave_to_delta(table, record, stream)
+        reason = _not_for_us(run, table, record) if record.format == DELTA else ""
+        if reason:
+            _leave_to_delta(f"stream {record.stream}: Delta table {table} {reason}", stream)
             continue
         joins = planned_joins(table, record, run.data_files(table), settings.target_file_mb * MEGABYTE)
         if joins:
@@ -143,8 +148,22 @@ def _tables(storage: Storage, layout: Layout) -> Iterator[tuple[str, TableRecord
             yield file.path[len(root) + 1 :].removesuffix(".json"), record
 
 
-def _leave_to_delta(table: str, record: TableRecord, stream: str | None) -> None:
-    told = f"stream {record.stream}: {table} is a Delta table, which compact does not touch; use Delta's OPTIMIZE"
+def _not_for_us(run: PipelineRun, table: str, record: TableRecord) -> str:
+    """Why a Delta table can't be compacted here; empty where it can."""
+    if record.partition_by:
+        return "has partition columns"  # looked at first: a snapshot of it may be refused
+    snapshot = run.snapshots.of(table)
+    if snapshot is None:
+        raise StorageError(f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}")
+    if any("=" in path.rpartition("/")[0] for path in snapshot.files):
+        return "has files in hive folders"
+    if schema_after(snapshot.schema, columns_from_text(record.columns)) is not None:
+        return "got other columns by someone else than its last run gave it"
+    return ""
+
+
+def _leave_to_delta(told: str, stream: str | None) -> None:
+    told += ", so compact does not touch it; use Delta's OPTIMIZE"
     if stream is not None:
         raise ConfigurationError(told)
     logger.info("%s", told)
@@ -154,11 +173,21 @@ def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Pa
     stream, table, codec = plan.record.stream, plan.table, settings.compression
     folder = f"{run.staging_path(stream)}/compacted/{table}"
     columns = columns_from_text(plan.record.columns)
-    joiner = FileJoiner(run.storage, columns, folder, scratch, codec, settings.target_file_mb * MEGABYTE)
+    logged = plan.record.format == DELTA  # its log alone says what readers find, whatever else files hold
+    joiner = FileJoiner(run.storage, columns, folder, scratch, codec, settings.target_file_mb * MEGABYTE, logged)
     retire = joined_paths(plan.joins)
     logger.info("stream %s: %d file(s) of %s are joined", stream, len(retire), table)
     staged = [file for number, join in enumerate(plan.joins) for file in joiner.joined(join, f"{number:05d}")]
-    return TableChange(stream, table, tuple(staged), retire, extension=f"{codec}.parquet", records=0)
+    change = TableChange(stream, table, tuple(staged), retire, extension=f"{codec}.parquet", records=0)
+    return _logged(run, change, columns) if logged else change
+
+
+def _logged(run: PipelineRun, change: TableChange, columns: Struct) -> TableChange:
+    # An empty table has its columns in the log, and needs no file for them.
+    staged = tuple(file for file in change.staged if file.rows)
+    before = run.snapshots.of(change.table)
+    assert before is not None
+    return replace(change, staged=staged, delta=rearrangement(run.storage, before, staged, columns))
 
 
 def _told(plan: _Plan, change: TableChange) -> CompactedTable:

@@ -50,6 +50,7 @@ class DeltaCommit:
         features: Table features that its columns need.
         add: New files.
         remove: Paths of files that go, relative to the table.
+        data_change: False where rows only lie in other files; journals of before do not say, and mean True.
     """
 
     table: str
@@ -62,6 +63,7 @@ class DeltaCommit:
     features: tuple[str, ...]
     add: tuple[AddedFile, ...]
     remove: tuple[str, ...]
+    data_change: bool = True
 
     def to_body(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -99,19 +101,22 @@ def log_entry(
         actions.append({"protocol": protocol})
     if commit.schema is not None:
         actions.append({"metaData": _metadata(commit, current)})
-    actions += [{"remove": _remove(file, commit.time)} for file in remove]
+    about = {"dataChange": commit.data_change}
+    actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
     added = (*commit.add, *(AddedFile(file.spelling, file.size) for file in again))
-    actions += [{"add": _add(file, commit.time)} for file in added]
+    actions += [{"add": _add(file, commit.time) | about} for file in added]
     return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
 
 
 def _commit_info(commit: DeltaCommit) -> dict[str, Any]:
     mode = "Overwrite" if commit.remove else "Append"
+    write, optimize = ("WRITE", {"mode": mode, "partitionBy": "[]"}), ("OPTIMIZE", {"predicate": "[]"})
+    operation, parameters = write if commit.data_change else optimize
     return {
         "commitInfo": {
             "timestamp": commit.time,
-            "operation": "WRITE",
-            "operationParameters": {"mode": mode, "partitionBy": "[]"},
+            "operation": operation,
+            "operationParameters": parameters,
             "engineInfo": ENGINE,
             "userMetadata": commit.run_id,
         }
@@ -151,9 +156,9 @@ def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None) -> dict[str, A
 
 def _remove(file: LoggedFile, time: int) -> dict[str, Any]:
     about = {"extendedFileMetadata": True, "partitionValues": {}, "size": file.size}
-    return {"path": file.spelling, "deletionTimestamp": time, "dataChange": True, **about}
+    return {"path": file.spelling, "deletionTimestamp": time, **about}
 
 
 def _add(file: AddedFile, time: int) -> dict[str, Any]:
-    about = {"partitionValues": {}, "size": file.size, "modificationTime": time, "dataChange": True}
+    about = {"partitionValues": {}, "size": file.size, "modificationTime": time}
     return {"path": file.path, **about, **({"stats": file.statistics} if file.statistics else {})}

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from singer_spark.storage import Storage
-    from target_spark_lake.changes import TableChange
+    from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.delta_snapshot import DeltaSnapshot
+    from target_spark_lake.lake_type import Struct
     from target_spark_lake.table_record import TableRecord
 
 
@@ -84,12 +85,35 @@ def delta_change(
     sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
     if before is not None and not (sizes or change.retire or schema):
         return None
+    statistics = _statistics(storage, sizes, columns)
+    features = tuple(sorted(features_of(columns)))
+    return DeltaChange(before.version if before else None, schema, features, statistics, adopted or {})
+
+
+def rearrangement(
+    storage: Storage, before: DeltaSnapshot, staged: Iterable[StagedFile], columns: Struct
+) -> DeltaChange:
+    """What the log gets where rows of the table only lie in other files.
+
+    Args:
+        storage: The bucket.
+        before: The table as it stands.
+        staged: The other files.
+        columns: The table's columns; they stay.
+
+    Raises:
+        StorageError: a file can't be read.
+    """
+    statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns)
+    return DeltaChange(before.version, None, statistics=statistics, data_change=False)
+
+
+def _statistics(storage: Storage, sizes: Mapping[str, int], columns: Struct) -> dict[str, str]:
+    """What the log says of each file."""
     described = described_columns(columns)
 
     def told(path: str) -> str:
         return statistics_text(footer_statistics(storage, path, sizes[path], described), described)
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        statistics = dict(zip(sizes, pool.map(told, sizes), strict=True))
-    features = tuple(sorted(features_of(columns)))
-    return DeltaChange(before.version if before else None, schema, features, statistics, adopted or {})
+        return dict(zip(sizes, pool.map(told, sizes), strict=True))

@@ -45,6 +45,7 @@ class FileJoiner:
         scratch: A free folder of this machine, for a file on its way to a bucket.
         codec: Of Parquet.
         file_bytes: The size aimed at.
+        may_drop: Whether columns that only a file has are left out; else the file is refused.
     """
 
     storage: Storage
@@ -53,6 +54,7 @@ class FileJoiner:
     scratch: Path
     codec: str
     file_bytes: int
+    may_drop: bool = False
 
     def joined(self, join: Join, name: str) -> tuple[StagedFile, ...]:
         """Stages the new files; all but the last one have at least half of the size aimed at.
@@ -84,8 +86,10 @@ class FileJoiner:
 
     def _batches(self, path: str, columns: Struct) -> Iterator[pa.RecordBatch]:
         with open_parquet(self.storage, path) as file:
-            source = pyarrow.parquet.ParquetFile(file)
-            _refuse_to_drop(path, columns_of_arrow(source.schema_arrow), columns)
+            # Spark's old type of times holds nanoseconds, of which Arrow by itself takes those of 1677 to 2262 only.
+            source = pyarrow.parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+            if not self.may_drop:
+                _refuse_to_drop(path, columns_of_arrow(source.schema_arrow), columns)
             metadata = source.metadata
             size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
             a_row = max(1, size // max(1, metadata.num_rows))

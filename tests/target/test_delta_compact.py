@@ -1,0 +1,180 @@
+"""`spark-lake compact` on Delta tables: one version that changes no row, over the files that the log names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+
+from servers.s3 import S3
+from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.storage import Storage
+from target.delta_lake import DeltaLake
+from target.loading import record, schema
+from target_spark_lake import admin
+from target_spark_lake.delta_snapshot import log_file
+from target_spark_lake.layout import Layout
+from target_spark_lake.table_record import read_record, write_record
+
+INT = {"type": ["integer", "null"]}
+TEXT = {"type": ["string", "null"]}
+ITEM = {"id": INT, "name": TEXT}
+NAIVE = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
+
+
+class CompactedLake(DeltaLake):
+    """With the answers of the command."""
+
+    def compact(self, *words: str, **settings: Any) -> list[dict[str, Any]]:
+        config = self.folder.parent / "target.json"
+        config.write_text(json.dumps({"bucket": str(self.folder), "pipeline": "test", "format": "delta", **settings}))
+        assert admin.command(["compact", "--json", "--config", str(config), *words]) == 0
+        return json.loads(self.capsys.readouterr().out)["tables"]
+
+    def entry(self, number: int, stream: str = "s") -> Iterator[tuple[str, dict[str, Any]]]:
+        for line in (self.folder / log_file(f"raw/{stream}", number)).read_text().splitlines():
+            yield from json.loads(line).items()
+
+    def present(self, stream: str = "s") -> list[Path]:
+        """The files of the last version."""
+        return [Path(path) for path in self.table(stream).file_uris()]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, capsys: Any) -> CompactedLake:
+    lake = CompactedLake(tmp_path / "lake")
+    lake.capsys = capsys
+    return lake
+
+
+def items(method: str = "append-only", properties: dict | None = None) -> dict:
+    return schema("s", properties or ITEM, ("id",), **{"x-load-method": method})
+
+
+def item(id: int, name: str) -> dict:
+    return record("s", id=id, name=name)
+
+
+def polars_rows(lake: CompactedLake, **options: Any) -> list[tuple]:
+    return sorted(polars.scan_delta(str(lake.folder / "raw/s"), **options).select("id", "name").collect().rows())
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_delta_table_is_compacted_in_one_version_that_changes_no_row(lake: CompactedLake) -> None:
+    lake.load(items("overwrite"), item(0, "replaced"))
+    lake.load(items("overwrite"), item(0, "a"))
+    for id in range(1, 4):
+        lake.load(items(), item(id, "a"), item(id, "b"))
+    before, files = polars_rows(lake), {path: path.read_bytes() for path in (lake.folder / "raw").rglob("*.parquet")}
+    (done,) = lake.compact("--stream", "s")
+    assert (done["retired"], done["published"]) == (4, 1)
+    assert lake.rows("s", "id, name") == polars_rows(lake) == before
+    (joined,) = lake.present()
+    assert joined not in files
+    assert pq.ParquetFile(joined).read()["id"].to_pylist() == [0, 1, 1, 2, 2, 3, 3]
+    table = lake.table("s")
+    assert table.version() == 5
+    assert table.history(1)[0]["operation"] == "OPTIMIZE"
+    actions = list(lake.entry(5))
+    assert sorted(kind for kind, _ in actions) == ["add", "commitInfo", *["remove"] * 4, "txn"]
+    assert not any(action["dataChange"] for kind, action in actions if kind in ("add", "remove"))
+    (told,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (told["num_records"], told["min.id"], told["max.id"], told["null_count.name"]) == (7, 0, 3, 0)
+    # What was there stays for readers of older versions, until VACUUM.
+    assert all(path.read_bytes() == data for path, data in files.items())
+    assert polars_rows(lake, version=4) == before
+    assert polars_rows(lake, version=0) == [(0, "replaced")]
+    assert lake.compact() == []
+    assert lake.table("s").version() == 5
+    lake.load(items(), item(9, "c"))
+    assert lake.rows("s", "id, name") == [*before, (9, "c")]
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert polars_rows(lake) == [*before, (9, "c")]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_files_of_a_delta_table_that_lack_columns_or_are_of_other_programs_are_joined(lake: CompactedLake) -> None:
+    lake.load(items(properties={**ITEM, "more": {"type": "object", "properties": {"x": INT}}}), item(1, "a"))
+    wider = {**ITEM, "more": {"type": "object", "properties": {"x": INT, "y": TEXT}}, "moment": NAIVE}
+    lake.load(items(properties=wider), record("s", id=2, more={"y": "y"}, moment="0001-01-01T00:00:00"))
+    write_deltalake(lake.table("s"), pa.table({"id": [3], "name": ["b"], "more": [{"x": 1, "y": "z"}]}), mode="append")
+    columns = "id, name, more.x, more.y, moment::varchar, _sdc_batched_at"
+    rows = lake.rows("s", columns)
+    (done,) = lake.compact()
+    assert (done["retired"], done["published"]) == (3, 1)
+    assert lake.rows("s", columns) == rows
+    (joined,) = lake.present()
+    assert pq.read_schema(joined).names == [each.name for each in lake.table("s").schema().fields]
+
+
+def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(spark: Any, lake: CompactedLake) -> None:
+    for id, name in ((1, "z"), (2, "z"), (1, "b"), (2, "a")):
+        lake.load(items(), item(id, name))
+    assert lake.compact()
+    lake.load(items("upsert"), item(3, "c"))
+    assert lake.rows("s", "id, name") == [(1, "b"), (2, "a"), (3, "c")]
+    lake.load(items("upsert"), item(2, "d"))
+    assert lake.compact()
+    assert lake.rows("s", "id, name") == [(1, "b"), (2, "d"), (3, "c")]
+    lake.load(items("upsert"), item(1, "e"))
+    assert lake.rows("s", "id, name") == [(1, "e"), (2, "d"), (3, "c")]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(lake: CompactedLake) -> None:
+    for id in range(2):
+        lake.load(items(), item(id, "a"))
+    lake.table("s").alter.add_columns([Field("theirs", "long")])
+    log = lake.folder / "raw/s/_delta_log"
+
+    def check_left(reason: str) -> None:
+        before = lake.files()
+        assert lake.compact() == []
+        with pytest.raises(ConfigurationError, match=rf"Delta table raw/s {reason}, .*; use Delta's OPTIMIZE"):
+            lake.compact("--stream", "s")
+        assert lake.files() == before
+
+    check_left("got other columns by someone else")
+    storage, path = Storage(str(lake.folder)), Layout("test").table_record("raw/s")
+    known = read_record(storage, path)
+    assert known is not None
+    assert write_record(storage, path, replace(known, partition_by=("name",)), storage.read(path))
+    check_left("has partition columns")
+    assert write_record(storage, path, known, storage.read(path))
+    log.rename(lake.folder / "kept")
+    with pytest.raises(StorageError, match="the log of Delta table raw/s is gone"):
+        lake.compact()
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_table_that_rows_may_only_be_added_to_can_be_compacted(lake: CompactedLake) -> None:
+    lake.load(items(), item(1, "a"))
+    lake.table("s").alter.set_table_properties({"delta.appendOnly": "true"})
+    lake.load(items(), item(2, "a"))
+    assert len(lake.compact()) == 1
+    assert lake.rows("s", "id") == [(1,), (2,)]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_delta_tables_on_s3_are_compacted(s3: S3, tmp_path: Path, lake: CompactedLake) -> None:
+    bucket = s3.new_bucket()
+    settings = {"bucket": bucket, "storage_options": s3.storage_options}
+    for id in range(3):
+        lake.load(items(), item(id, "a"), **settings)
+    (done,) = lake.compact(**settings)
+    assert (done["retired"], done["published"]) == (3, 1)
+    options = {
+        **{"aws_endpoint_url": s3.endpoint, "aws_access_key_id": s3.key, "aws_secret_access_key": s3.secret},
+        **{"aws_region": "us-east-1", "aws_allow_http": "true"},
+    }
+    table = DeltaTable(f"{bucket}/raw/s", storage_options=options)
+    assert (table.version(), len(table.file_uris())) == (3, 1)
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
