@@ -24,12 +24,9 @@ _ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-# Some types come in several spellings from other programs.
-_LAKE = {
-    **{arrow: Scalar(name) for name, arrow in _ARROW.items()},
-    **dict.fromkeys((pa.large_string(), pa.string_view()), Scalar("string")),
-    **dict.fromkeys((pa.large_binary(), pa.binary_view()), Scalar("binary")),
-}
+# As other programs may have written a string.
+_OTHER_TEXTS = (pa.large_string(), pa.string_view())
+_LAKE = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
 # Arrow's own text of these is the one that comes in JSON; of the others Python makes it, value by value.
 _TEXT_BY_ARROW = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
 # A decimal with more digits behind the point may get an exponent from Arrow.
@@ -61,7 +58,7 @@ def columns_of_arrow(schema: pa.Schema) -> Struct | None:
 def _lake_type(arrow: pa.DataType) -> LakeType:
     if pa.types.is_struct(arrow):
         return Struct(tuple(Field(each.name, _lake_type(each.type)) for each in arrow))
-    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+    if pa.types.is_list(arrow):
         return Array(_lake_type(arrow.value_type))
     if pa.types.is_decimal128(arrow):
         return Scalar("decimal", arrow.precision, arrow.scale)
@@ -94,7 +91,7 @@ def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
         return _fit_struct(values, kind)
     if isinstance(kind, Array):
         return _fit_list(values, kind)
-    if kind.name == "string" and _LAKE.get(values.type) != kind:
+    if kind.name == "string" and values.type not in _OTHER_TEXTS:
         return _texts(values)
     # The user asked for the double that is nearest to a large integer.
     return pc.cast(values, target, safe=not pa.types.is_floating(target))
