@@ -43,7 +43,7 @@ def plan_delta(
             delta.features,
             tuple(AddedFile(log_spelling(change.table, path), *about) for path, about in added.items()),
             tuple(path[len(change.table) + 1 :] for path in change.retire),
-            delta.data_change,
+            data_change=delta.data_change,
         )
 
     return tuple(plan(change, change.delta) for change in changes if change.delta is not None)
