@@ -186,6 +186,18 @@ def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(lake: Co
 
 
 @pytest.mark.usefixtures("without_jvm")
+def test_what_a_file_of_a_delta_table_holds_beside_its_columns_is_no_hindrance(lake: CompactedLake) -> None:
+    lake.load(items(), item(1, "a"))
+    theirs = pa.table({"id": [2], "name": ["b"], "theirs": [2]})
+    write_deltalake(lake.table("s"), theirs, mode="append", schema_mode="merge")
+    lake.load(items(), item(3, "c"))  # from here on the table has its stream's columns again
+    rows = lake.rows("s")
+    assert len(lake.compact()) == 1
+    assert lake.rows("s") == rows
+    assert len(lake.present()) == 1
+
+
+@pytest.mark.usefixtures("without_jvm")
 def test_a_table_that_rows_may_only_be_added_to_can_be_compacted(lake: CompactedLake) -> None:
     lake.load(items(), item(1, "a"))
     lake.table("s").alter.set_table_properties({"delta.appendOnly": "true"})
