@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from target_spark_lake.intake import RecordLines
-from target_spark_lake.spool import SpooledBatch
+from target_spark_lake.spool import SpooledBatch, batch_bytes
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -36,3 +36,10 @@ def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(tmp_path: Path, ste
     if kept:
         assert batch.line_number(b'{"n": 0}\n') == 1
     batch.remove()
+
+
+def test_batches_grow_with_their_stream_but_not_beyond_the_file_size_aimed_at() -> None:
+    mb = 1 << 20
+    assert [batch_bytes(before * mb, 128) // mb for before in (0, 90, 300, 10_000)] == [32, 32, 100, 256]
+    assert [batch_bytes(before * mb, 16) // mb for before in (0, 300, 10_000)] == [32, 64, 64]
+    assert batch_bytes(0, 1) == 4 * mb

@@ -324,3 +324,11 @@ def test_a_lake_on_s3_is_loaded_appended_and_overwritten(spark, s3, capsys) -> N
     assert json.loads(files.cat(f"{bucket}/.dataspoc/state/test/state.json")) == {"n": 2}
     assert not [path for path in files.find(bucket) if "/staging/" in path]
     assert s3.storage_options["secret"] not in capsys.readouterr().err
+
+
+def test_a_small_target_file_mb_makes_several_files_of_an_append(lake: Lake) -> None:
+    text = "x" * 1_000
+    rows = [record("s", id=number, text=f"{number}{text}") for number in range(6_000)]
+    lake.load(schema("s", {"id": {"type": "integer"}, "text": {"type": "string"}}), *rows, target_file_mb=1)
+    assert len([path for path in lake.files() if path.startswith("raw/s/")]) == 2
+    assert lake.rows("s", "count(*), count(DISTINCT id)") == [(6_000, 6_000)]

@@ -128,7 +128,7 @@ class Batches:
             self._open[lines.stream] = sink
             self._count += 1
         sink.batch.write(lines)
-        if sink.batch.size >= batch_bytes(sink.size) * self._stretch:
+        if sink.batch.size >= self._limit(sink) * self._stretch:
             self._close(sink)
 
     def prepare(self, sink: StreamSink) -> None:
@@ -179,8 +179,11 @@ class Batches:
     def are_full(self) -> bool:
         """Whether one of them is worth staging, or was closed since `close_all`, so that the others should be too."""
         return self.closed_between or any(
-            sink.batch is not None and sink.batch.size >= batch_bytes(sink.size) for sink in self._open.values()
+            sink.batch is not None and sink.batch.size >= self._limit(sink) for sink in self._open.values()
         )
+
+    def _limit(self, sink: StreamSink) -> int:
+        return batch_bytes(sink.size, self._settings.target_file_mb)
 
     def mark(self) -> None:
         """Notes where all of them stand, for `cut_back`."""

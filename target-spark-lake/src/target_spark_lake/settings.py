@@ -85,7 +85,7 @@ PROPERTIES: dict[str, JSON] = {
     "compression": _setting("string", "Parquet codec.", "zstd", enum=list(CODECS)),
     "target_file_mb": _setting(
         "integer",
-        "File size aimed at, in megabytes, by merges and `spark-lake compact`; a batch of records is not split.",
+        "File size aimed at, in megabytes, by batches of records, merges and `spark-lake compact`.",
         128,
         minimum=1,
     ),

@@ -16,11 +16,20 @@ FIRST_BATCH_BYTES = 32 * MEGABYTE
 LARGEST_BATCH_BYTES = 256 * MEGABYTE
 # A batch is this part of what the stream had before: the first one is soon at work, later ones make large files.
 GROWTH = 3
+# Lines are at least so many times as large as the Parquet file that they become, but for texts that don't compress.
+LINES_TO_FILE = 4
+DEFAULT_TARGET_FILE_MB = 128
 
 
-def batch_bytes(before: int) -> int:
-    """Size at which a stream's batch is closed, given the bytes that came before it."""
-    return min(LARGEST_BATCH_BYTES, max(FIRST_BATCH_BYTES, before // GROWTH))
+def batch_bytes(before: int, target_file_mb: int = DEFAULT_TARGET_FILE_MB) -> int:
+    """Size at which a stream's batch is closed.
+
+    Args:
+        before: Bytes that came before it.
+        target_file_mb: Megabytes aimed at for the file that the batch becomes.
+    """
+    largest = min(LARGEST_BATCH_BYTES, target_file_mb * MEGABYTE * LINES_TO_FILE)
+    return min(largest, max(FIRST_BATCH_BYTES, before // GROWTH))
 
 
 @dataclass
