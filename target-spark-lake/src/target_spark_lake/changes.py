@@ -68,6 +68,8 @@ class DeltaChange:
         features: Table features that its columns need.
         statistics: What the log says of each new file, by its path.
         adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
+        partitioned: The table's partition columns after it, which the hive folders of its new files say.
+        partitioned_before: Those of the version that it was planned on; of a new table none.
     """
 
     seen: int | None
@@ -75,6 +77,8 @@ class DeltaChange:
     features: tuple[str, ...] = ()
     statistics: Mapping[str, str] = field(default_factory=dict)
     adopted: Mapping[str, int] = field(default_factory=dict)
+    partitioned: tuple[str, ...] = ()
+    partitioned_before: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
