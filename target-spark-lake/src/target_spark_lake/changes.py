@@ -69,6 +69,8 @@ class DeltaChange:
         statistics: What the log says of each new file, by its path.
         adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
         data_change: False where rows only lie in other files.
+        partitioned: The table's partition columns after it, which the hive folders of its new files say.
+        partitioned_before: Those of the version that it was planned on; of a new table none.
     """
 
     seen: int | None
@@ -77,6 +79,8 @@ class DeltaChange:
     statistics: Mapping[str, str] = field(default_factory=dict)
     adopted: Mapping[str, int] = field(default_factory=dict)
     data_change: bool = True
+    partitioned: tuple[str, ...] = ()
+    partitioned_before: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ visible at once, and a redo finds the very transaction that it would write.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -28,11 +28,13 @@ class AddedFile:
         path: As the log spells it, relative to the table.
         size: Bytes.
         statistics: Its `stats`, JSON text; empty where nothing is told.
+        partition: Its `partitionValues`: each partition column's value as text, None for NULL.
     """
 
     path: str
     size: int
     statistics: str = ""
+    partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class DeltaCommit:
         add: New files.
         remove: Paths of files that go, relative to the table.
         data_change: False where rows only lie in other files; journals of before do not say, and mean True.
+        partitioned: The table's partition columns after it.
+        partitioned_before: Those of the version that it was planned on; of a new table none.
     """
 
     table: str
@@ -64,6 +68,8 @@ class DeltaCommit:
     add: tuple[AddedFile, ...]
     remove: tuple[str, ...]
     data_change: bool = True
+    partitioned: tuple[str, ...] = ()
+    partitioned_before: tuple[str, ...] = ()
 
     def to_body(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -80,6 +86,9 @@ class DeltaCommit:
             "features": tuple(body["features"]),
             "add": tuple(AddedFile(**file) for file in body["add"]),
             "remove": tuple(body["remove"]),
+            # Journals from before Delta tables had partitions do not say.
+            "partitioned": tuple(body.get("partitioned", ())),
+            "partitioned_before": tuple(body.get("partitioned_before", ())),
         }
         return DeltaCommit(**{**body, **lists})
 
@@ -103,14 +112,15 @@ def log_entry(
         actions.append({"metaData": _metadata(commit, current)})
     about = {"dataChange": commit.data_change}
     actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
-    added = (*commit.add, *(AddedFile(file.spelling, file.size) for file in again))
+    added = (*commit.add, *(AddedFile(file.spelling, file.size, partition=file.partition) for file in again))
     actions += [{"add": _add(file, commit.time) | about} for file in added]
     return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
 
 
 def _commit_info(commit: DeltaCommit) -> dict[str, Any]:
     mode = "Overwrite" if commit.remove else "Append"
-    write, optimize = ("WRITE", {"mode": mode, "partitionBy": "[]"}), ("OPTIMIZE", {"predicate": "[]"})
+    write = ("WRITE", {"mode": mode, "partitionBy": json.dumps(commit.partitioned)})
+    optimize = ("OPTIMIZE", {"predicate": "[]"})
     operation, parameters = write if commit.data_change else optimize
     return {
         "commitInfo": {
@@ -150,15 +160,15 @@ def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None) -> dict[str, A
         **(current.details if current else new),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": commit.schema,
-        "partitionColumns": [],
+        "partitionColumns": list(commit.partitioned),
     }
 
 
 def _remove(file: LoggedFile, time: int) -> dict[str, Any]:
-    about = {"extendedFileMetadata": True, "partitionValues": {}, "size": file.size}
+    about = {"extendedFileMetadata": True, "partitionValues": dict(file.partition), "size": file.size}
     return {"path": file.spelling, "deletionTimestamp": time, **about}
 
 
 def _add(file: AddedFile, time: int) -> dict[str, Any]:
-    about = {"partitionValues": {}, "size": file.size, "modificationTime": time}
+    about = {"partitionValues": dict(file.partition), "size": file.size, "modificationTime": time}
     return {"path": file.path, **about, **({"stats": file.statistics} if file.statistics else {})}

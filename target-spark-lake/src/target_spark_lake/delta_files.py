@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from singer_spark.errors import ConfigurationError, SchemaError
 from target_spark_lake.changes import DeltaChange
 from target_spark_lake.delta_schema import check_names, columns_that_differ, features_of, schema_after
 from target_spark_lake.delta_statistics import described_columns, statistics_text
-from target_spark_lake.lake_type import columns_from_text
+from target_spark_lake.lake_type import Struct, columns_from_text
 from target_spark_lake.parquet_files import open_parquet
+from target_spark_lake.partitioning import LONGEST_FOLDER, Partitioning, check_unchanged, folders_of, said_by
 from target_spark_lake.table_index import FOOTERS_AT_ONCE, footer_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from singer_spark.storage import Storage
     from target_spark_lake.changes import StagedFile, TableChange
@@ -28,17 +30,21 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
 
     Raises:
         SchemaError: a file has a column with another type than the table.
-        ConfigurationError: the table has hive folders.
+        ConfigurationError: a file lies in hive folders that Delta's partitions can't be.
         StorageError: a file can't be read.
     """
     import pyarrow.parquet
     from deltalake import Schema
 
     wanted = schema_after(None, columns_from_text(record.columns)) or ""
+    partitioned = partition_columns(record)
 
     def check(path: str) -> None:
-        if "/" in path[len(table) + 1 :]:
-            raise ConfigurationError(f"stream {record.stream}: {path} lies in a hive folder, which can't be converted")
+        if tuple(said_by(folders_of(path[len(table) + 1 :]))) != partitioned:
+            raise ConfigurationError(
+                f"stream {record.stream}: {path} lies in other hive folders than partition_by says, which can't be "
+                "converted; move it away, or load the stream anew with load_method overwrite"
+            )
         with open_parquet(storage, path) as file:
             found = Schema.from_arrow(pyarrow.parquet.read_schema(file)).to_json()
         other = columns_that_differ(wanted, found)
@@ -50,6 +56,37 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         list(pool.map(check, files))
+
+
+def readable_folders(folders: str) -> str:
+    """Hive folders under names that say the same, and that every reader of Delta opens.
+
+    On an object store Polars takes the URLs that delta-rs gives for names: so these have nothing that URLs escape, but
+    where a name would become longer than file systems take.
+    """
+    return "/".join(map(_readable, folders.split("/")))
+
+
+def _readable(folder: str) -> str:
+    name = "=".join(quote(unquote(each), safe="") for each in folder.split("=", 1))
+    return name if len(name) <= LONGEST_FOLDER else folder
+
+
+def partition_columns(record: TableRecord) -> tuple[str, ...]:
+    """The partition columns of a table as Delta has them, the outer one first.
+
+    Raises:
+        ConfigurationError: some of its folders are of times, which are no columns.
+    """
+    partitioning = Partitioning.of(record.stream, record.partition_by)
+    parts = partitioning.parts if partitioning else ()
+    problem = next(filter(None, (part.delta_problem for part in parts)), None)
+    if problem is not None:
+        raise ConfigurationError(
+            f"stream {record.stream}: partition_by {', '.join(record.partition_by)}: {problem}; leave the table as "
+            "parquet, or load the stream anew with load_method overwrite"
+        )
+    return tuple(part.column for part in parts)
 
 
 def delta_change(
@@ -65,29 +102,38 @@ def delta_change(
 
     Raises:
         SchemaError: Delta takes no column of such a name.
-        ConfigurationError: the table's owner forbade that its rows change, or the files lie in hive folders.
+        ConfigurationError: the table's owner forbade that its rows change, or partitioned it, or it has folders of
+            times.
         StorageError: a file can't be read.
     """
     assert change.record is not None
     columns = columns_from_text(change.record.columns)
     check_names(change.stream, columns)
+    partitioned, partitioned_before = partition_columns(change.record), before.partitioned if before else ()
     schema = schema_after(before.schema if before else None, columns)
     if change.retire and before is not None and before.details["configuration"].get("delta.appendOnly") == "true":
         raise ConfigurationError(
             f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so its rows can't be "
             "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream append-only"
         )
-    if any(file.partition for file in change.published):
-        raise ConfigurationError(
-            f"stream {change.stream}: partition_by goes with format parquet alone; leave it out, Delta's readers skip "
-            "files by what the log says of them"
-        )
+    if before is not None and partitioned != partitioned_before:
+        _check_repartitioned(before, change)
+        schema = schema or before.schema
     sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
     if before is not None and not (sizes or change.retire or schema):
         return None
-    statistics = _statistics(storage, sizes, columns)
+    statistics = _statistics(storage, sizes, columns, partitioned)
     features = tuple(sorted(features_of(columns)))
-    return DeltaChange(before.version if before else None, schema, features, statistics, adopted or {})
+    seen = before.version if before else None
+    return DeltaChange(
+        seen,
+        schema,
+        features,
+        statistics,
+        adopted or {},
+        partitioned=partitioned,
+        partitioned_before=partitioned_before,
+    )
 
 
 def rearrangement(
@@ -97,7 +143,7 @@ def rearrangement(
 
     Args:
         storage: The bucket.
-        before: The table as it stands.
+        before: The table as it stands; without partition columns.
         staged: The other files.
         columns: The table's columns; they stay.
 
@@ -108,12 +154,20 @@ def rearrangement(
     return DeltaChange(before.version, None, statistics=statistics, data_change=False)
 
 
-def _statistics(storage: Storage, sizes: Mapping[str, int], columns: Struct) -> dict[str, str]:
-    """What the log says of each file."""
-    described = described_columns(columns)
+def _statistics(
+    storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Collection[str] = ()
+) -> dict[str, str]:
+    """What the log says of each file; of partition columns it says more elsewhere."""
+    described = described_columns(Struct(tuple(each for each in columns if each.name not in partitioned)))
 
     def told(path: str) -> str:
         return statistics_text(footer_statistics(storage, path, sizes[path], described), described)
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         return dict(zip(sizes, pool.map(told, sizes), strict=True))
+
+
+def _check_repartitioned(before: DeltaSnapshot, change: TableChange) -> None:
+    """Only where no file stays can a table get other partitions: files tell nothing of the new ones."""
+    if len(change.retire) < len(before.files) and change.record is not None:
+        check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)

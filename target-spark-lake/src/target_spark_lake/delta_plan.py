@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from target_spark_lake.delta_commit import AddedFile, DeltaCommit
 from target_spark_lake.delta_snapshot import log_spelling
 from target_spark_lake.lock import RUN_ID_TIME
+from target_spark_lake.partitioning import folders_of, said_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from target_spark_lake.changes import DeltaChange, PublishedFile, TableChange
 
@@ -41,12 +42,22 @@ def plan_delta(
             delta.seen,
             delta.schema,
             delta.features,
-            tuple(AddedFile(log_spelling(change.table, path), *about) for path, about in added.items()),
+            tuple(
+                AddedFile(log_spelling(change.table, path), *about, _partition(change.table, path))
+                for path, about in added.items()
+            ),
             tuple(path[len(change.table) + 1 :] for path in change.retire),
             data_change=delta.data_change,
+            partitioned=delta.partitioned,
+            partitioned_before=delta.partitioned_before,
         )
 
     return tuple(plan(change, change.delta) for change in changes if change.delta is not None)
+
+
+def _partition(table: str, path: str) -> Mapping[str, str | None]:
+    """The partition values of a file, which are what its hive folders say, in the same spelling."""
+    return said_by(folders_of(path[len(table) + 1 :]))
 
 
 def transaction_number(run_id: str) -> int:

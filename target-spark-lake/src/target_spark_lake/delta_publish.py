@@ -31,8 +31,8 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
         The version; None where it was one already.
 
     Raises:
-        StorageError: the storage failed, or someone else changed rows that the commit replaces; the text says the way
-            out, and the next start does it again.
+        StorageError: the storage failed, or someone else changed rows that the commit replaces, or partitions; the text
+            says the way out, and the next start does it again.
     """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application)
@@ -45,6 +45,8 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
         again: list[LoggedFile] = []
         if current is not None and len(remove) < len(commit.remove):
             remove, again = _as_it_was(storage, commit, current)
+        if current is not None:
+            _check_partitions(commit, current, files_stay=len(remove) < len(current.files) or bool(again))
         version = 0 if current is None else current.version + 1
         if storage.create(log_file(commit.table, version), log_entry(commit, current, remove, again)):
             return version
@@ -61,6 +63,25 @@ def _other_table(commit: DeltaCommit) -> str:
     return f"the log of Delta table {commit.table} is gone: restore {LOG_FOLDER}, then `spark-lake recover`"
 
 
+def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay: bool) -> None:
+    """Refuses an entry after which some files would not say the table's partitions.
+
+    Raises:
+        StorageError: someone else changed the partitions, or added files while the commit changes them.
+    """
+    changes = commit.partitioned != commit.partitioned_before
+    if files_stay and (changes or current.partitioned != commit.partitioned):
+        raise StorageError(_way_out(commit, "whose partitions differ from those that its files have"))
+
+
+def _way_out(commit: DeltaCommit, where: str) -> str:
+    return (
+        f"someone else changed Delta table {commit.table} after version {commit.seen}, {where}: bring that version "
+        f"back (RESTORE TABLE … TO VERSION AS OF {commit.seen}), then `spark-lake recover`, then make the other change "
+        "again"
+    )
+
+
 def _as_it_was(
     storage: Storage, commit: DeltaCommit, current: DeltaSnapshot
 ) -> tuple[list[LoggedFile], list[LoggedFile]]:
@@ -73,11 +94,7 @@ def _as_it_was(
         StorageError: rows were changed, too, or files are gone.
     """
     assert commit.seen is not None
-    way_out = (
-        f"someone else changed Delta table {commit.table} after version {commit.seen}, in files that run "
-        f"{commit.run_id} replaces: bring that version back (RESTORE TABLE … TO VERSION AS OF {commit.seen}), then "
-        "`spark-lake recover`, then make the other change again"
-    )
+    way_out = _way_out(commit, f"in files that run {commit.run_id} replaces")
     if not all(_only_rearranges(storage, commit.table, n) for n in range(commit.seen + 1, current.version + 1)):
         raise StorageError(way_out)
     before = read_snapshot(storage, commit.table, version=commit.seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -11,6 +12,7 @@ from urllib.parse import quote, unquote
 from singer_spark.errors import StorageError
 from singer_spark.files import FileInfo
 from target_spark_lake.delta_schema import TIMESTAMP_NTZ
+from target_spark_lake.partitioning import folders_of, said_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,10 +37,11 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class LoggedFile:
-    """A file as the log tells it: its path in the log's own spelling, its size in bytes."""
+    """A file as the log tells it: its path in the log's own spelling, its size in bytes, its partition values."""
 
     spelling: str
     size: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class DeltaSnapshot:
         reader_features: Table features for readers; empty below version 3.
         writer_features: Table features for writers; empty below version 7.
         transaction: The last one of the application that was asked for; None where there is none.
+        partitioned: The partition columns, in their order.
     """
 
     version: int
@@ -66,6 +70,7 @@ class DeltaSnapshot:
     reader_features: frozenset[str] = frozenset()
     writer_features: frozenset[str] = frozenset()
     transaction: int | None = None
+    partitioned: tuple[str, ...] = ()
 
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
         """The files with their paths relative to the bucket."""
@@ -79,7 +84,8 @@ def log_file(table: str, version: int) -> str:
 
 def log_spelling(table: str, path: str) -> str:
     """How the log spells a file of the table, from its path relative to the bucket."""
-    return quote(path[len(table) + 1 :])
+    # delta-rs does not find the files of a partition again where the log says `%3D`.
+    return quote(path[len(table) + 1 :], safe="/=")
 
 
 def read_snapshot(
@@ -99,11 +105,10 @@ def read_snapshot(
     found = open_table(storage, table, version)
     if found is None:
         return None
-    protocol, metadata, actions = found.protocol(), found.metadata(), found.get_add_actions()
-    paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
+    protocol, metadata = found.protocol(), found.metadata()
     snapshot = DeltaSnapshot(
         found.version(),
-        {unquote(path): LoggedFile(path, size) for path, size in zip(paths, sizes, strict=True)},
+        _files(found, partitioned=bool(metadata.partition_columns)),
         found.schema().to_json(),
         {
             "id": str(metadata.id),
@@ -116,9 +121,34 @@ def read_snapshot(
         frozenset(protocol.reader_features or ()),
         frozenset(protocol.writer_features or ()),
         found.transaction_version(application) if application else None,
+        tuple(metadata.partition_columns),
     )
-    _check_known(snapshot, table, metadata.partition_columns)
+    _check_known(snapshot, table)
     return snapshot
+
+
+def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, LoggedFile]:
+    actions = found.get_add_actions()
+    paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
+    partitions: list[Any] = [{}] * len(paths)
+    if partitioned:
+        partitions = list(actions.column("partition").to_pylist())
+    return {
+        unquote(path): LoggedFile(path, size, {name: _text(value) for name, value in said.items()})
+        for path, size, said in zip(paths, sizes, partitions, strict=True)
+    }
+
+
+def _text(value: Any) -> str | None:
+    """A partition value as the log spells it."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case date():
+            return value.isoformat()
+    return str(value)
 
 
 def open_table(storage: Storage, table: str, version: int | None = None) -> DeltaTable | None:
@@ -178,13 +208,13 @@ def _account_of(profile: str) -> dict[str, str]:
     return {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key, **token}
 
 
-def _check_known(snapshot: DeltaSnapshot, table: str, partition_columns: list[str]) -> None:
+def _check_known(snapshot: DeltaSnapshot, table: str) -> None:
     """Refuses what someone else made of the table, where writing on would be wrong."""
     unknown = {*(snapshot.reader_features - _READER_FEATURES), *(snapshot.writer_features - _WRITER_FEATURES)}
     if snapshot.reader not in (1, 3) or snapshot.writer not in (1, 2, 7):
         unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
-    if partition_columns:
-        unknown.add("partition columns")
+    if any(said_by(folders_of(path)) != file.partition for path, file in snapshot.files.items()):
+        unknown.add("files in folders that don't say their partition values")
     if any("://" in path or path.startswith("/") for path in snapshot.files):
         unknown.add("files outside of its folder")
     if unknown:

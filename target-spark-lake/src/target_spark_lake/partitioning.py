@@ -59,6 +59,11 @@ class Part:
         """What stands before the `=`; readers pass over folders whose names begin with `_`."""
         return f"{self.column}_{self.unit}".lstrip("_.") if self.unit else self.column
 
+    @property
+    def delta_problem(self) -> str | None:
+        """Why Delta can't have such folders; None where it can."""
+        return self.unit and f"Delta has no partitions of times such as {self}, only of columns (a date, a text)"
+
     def folder(self, value: str | None) -> str:
         """The name of a value's folder."""
         return f"{escaped(self.name)}={NULL_VALUE if value is None else escaped(value)}"
@@ -231,9 +236,12 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
         )
 
 
-def setting_problems(options: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the setting on its own."""
+def setting_problems(options: Mapping[str, Any], *, delta: bool) -> list[str]:
+    """What is wrong with the setting on its own; `delta` is whether the tables are Delta's."""
     texts = options.get("partition_by")
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         return []
-    return ["partition_by: a column has no name"] if any(not each.strip() for each in texts) else []
+    if any(not each.strip() for each in texts):
+        return ["partition_by: a column has no name"]
+    problems = [part.delta_problem for part in map(Part.of, texts) if delta]
+    return [f"partition_by: {problem}; name plain columns" for problem in problems if problem]

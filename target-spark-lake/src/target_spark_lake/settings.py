@@ -276,7 +276,6 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
         if not isinstance(each, Mapping):
             continue
         problems += [f"stream_options.{stream}.columns.{problem}" for problem in type_problems(each.get("columns"))]
-        problems += [f"stream_options.{stream}.{problem}" for problem in setting_problems(each)]
-        if each.get("partition_by") and given.get("format") == DELTA:
-            problems.append(f"stream_options.{stream}.partition_by: is not available yet with format delta")
+        folders = setting_problems(each, delta=given.get("format") == DELTA)
+        problems += [f"stream_options.{stream}.{problem}" for problem in folders]
     return problems

@@ -126,7 +126,7 @@ class SnapshotView:
         plain = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
         source = f"delta.{quoted(self.url)}" if self.format == DELTA else plain
         received = ["_metadata.file_name DESC", "_metadata.row_index DESC"]
-        if not (said := self._said()):
+        if self.format == DELTA or not (said := self._said()):
             return self._select(quoted, source, received)
         # Spark would guess what folders say, and read 007 as 7.
         source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"

@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
-from target_spark_lake.delta_files import delta_change
+from target_spark_lake.delta_files import delta_change, readable_folders
 from target_spark_lake.delta_snapshot import LOG_FOLDER
 from target_spark_lake.format_check import check_format
 from target_spark_lake.settings import DELTA
 from target_spark_lake.table_formats.parquet import ParquetTables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from target_spark_lake.changes import TableChange
+    from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
     from target_spark_lake.table_formats import StreamLoad
@@ -55,7 +55,8 @@ class DeltaTables:
         if change.record is None:
             return change
         # An empty table has its columns in the log, and needs no file for them.
-        whole = replace(change, staged=tuple(file for file in change.staged if file.rows))
+        staged = _placed(file for file in change.staged if file.rows)
+        whole = replace(change, staged=staged, rewritten=_placed(change.rewritten))
         before = self._run.snapshots.of(change.table)
         if before is None:
             self._check_new(change)
@@ -71,3 +72,7 @@ class DeltaTables:
                 f"stream {change.stream}: the log of Delta table {change.table} is gone: restore {LOG_FOLDER}; or, to "
                 f"load it anew, remove its folder and its record {self._run.layout.table_record(change.table)}"
             )
+
+
+def _placed(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
+    return tuple(replace(file, partition=readable_folders(file.partition)) for file in files)
