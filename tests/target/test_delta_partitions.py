@@ -216,7 +216,7 @@ def test_a_delta_table_that_others_partitioned_anew_is_not_written_as_it_was(lak
 
 
 def _commit(number: int, after: tuple[str, ...], before: tuple[str, ...], remove: tuple[str, ...]) -> DeltaCommit:
-    return DeltaCommit("raw/s", "run", "someone", number, 0, 0, None, (), (), remove, after, before)
+    return DeltaCommit("raw/s", "run", "someone", number, 0, 0, None, (), (), remove, True, after, before)
 
 
 def test_a_journal_keeps_the_partitions_of_a_commit_and_one_from_before_has_none() -> None:

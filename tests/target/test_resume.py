@@ -333,7 +333,7 @@ def test_a_batch_that_outgrew_its_size_behind_a_state_is_not_salvaged(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, batch_size: int, kept: int | None
 ) -> None:
     """It may hold rows of both sides of the last STATE, so only an older cut counts."""
-    monkeypatch.setattr("target_spark_lake.batches.batch_bytes", lambda before: batch_size)
+    monkeypatch.setattr("target_spark_lake.batches.batch_bytes", lambda before, target_file_mb: batch_size)
     lines = [*lake.announced(increment())[:5], *(record("grows", id=n, name="x" * 99) for n in range(9, 99))]
     with pytest.raises(ProtocolError, match="the tap died"):
         lake.load(*lines)
@@ -361,7 +361,7 @@ def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(lake: Lake
 
     monkeypatch.setattr(Checkpointing, "_write", checked)
     for size in (1, 100, 333, 1000):
-        monkeypatch.setattr("target_spark_lake.batches.batch_bytes", lambda before, size=size: size)
+        monkeypatch.setattr("target_spark_lake.batches.batch_bytes", lambda before, target_file_mb, size=size: size)
         body = [GROWS, WHOLE]
         for n in range(60):
             body += [record("whole" if n % 7 < 3 else "grows", id=n)]

@@ -248,7 +248,7 @@ def test_many_interleaved_streams_arrive_each_in_its_table(lake: Lake) -> None:
 
 
 def test_several_batches_of_one_stream_arrive_whole(lake: Lake, monkeypatch) -> None:
-    monkeypatch.setattr("target_spark_lake.batches.batch_bytes", lambda before: 1000)
+    monkeypatch.setattr("target_spark_lake.batches.batch_bytes", lambda before, target_file_mb: 1000)
     lake.load(schema("s", ID), *(b for n in range(40) for b in (record("s", id=n), state(n=n))))
     assert lake.rows("s", "id") == [(n,) for n in range(40)]
     assert lake.state() == {"n": 39}
