@@ -37,10 +37,23 @@ INSTANTS = [
     "2025-03-09 05:30:00",
     "2038-01-19 03:14:07.999999",
 ]
-TEXTS = ["", "日本語 😀", "quotes \"'`\\", "back\\\\slash\\' OR 1=1 -- ", "line\nfeed\ttab\r", "null", "ß ẞ Ä", "\u2028"]
+TEXTS = [
+    "",
+    "日本語 😀",
+    "quotes \"'`\\",
+    "back\\\\slash\\' OR 1=1 -- ",
+    "line\nfeed\ttab\r",
+    "null",
+    "ß ẞ Ä",
+    "\u2028",
+]
 DOUBLES = [1.7976931348623157e308, -2.2250738585072014e-308, 5e-324, 0.1, 123456789.12345679, -0.0, 9007199254740993.0]
 FLOATS = [3.4028234663852886e38, 1.401298464324817e-45, 1.1, 16777215.0, -123456.789, -0.0]
-SHAPES = ["POINT(0.1 0.30000000000000004)", "LINESTRING(-1e-300 1.7976931348623157e308,0 0)", "SRID=4326;POINT(8.5 47.1)"]
+SHAPES = [
+    "POINT(0.1 0.30000000000000004)",
+    "LINESTRING(-1e-300 1.7976931348623157e308,0 0)",
+    "SRID=4326;POINT(8.5 47.1)",
+]
 BYTES = [b"", b"\x00\xff\x10\\'\"", bytes(range(256)) * 20]
 
 # Type, values, and what pymysql's value is in the lake.
@@ -85,7 +98,10 @@ VALUES: dict[str, tuple[list[Any], Callable[[Any], Any]]] = {
     "longtext": (["a" * 70_000], str),
     "enum('b','it''s','a\\','😀')": (["b", "it's", "a\\", "😀"], str),
     "set('x','y z')": (["", "x", "x,y z"], str),
-    "json": (['{"b": 1, "a":  1.10, "b": null, "é": "\\u00e9\\n😀"}', "null", "[123456789012345678901234567890.10]"], str),
+    "json": (
+        ['{"b": 1, "a":  1.10, "b": null, "é": "\\u00e9\\n😀"}', "null", "[12345678901234567890.10]"],
+        str,
+    ),
     "uuid": (["550e8400-e29b-41d4-a716-446655440000"], str),
     "inet4": (["255.0.0.1"], str),
     "inet6": (["::1", "2001:db8::ff00:42:8329"], str),
@@ -211,7 +227,10 @@ def test_the_page_of_types_says_what_becomes_of_each(lake: Pipe, database: Maria
     stored = {name: kind for name, kind, *_ in found}
     dialect = known_dialects()["mariadb"]
     listed = {
-        native_type: (str(dialect.column("v", _catalog_type(native_type), nullable=True).sql_type), stored[column(n)])
+        re.sub(r"^(enum|set)\(.*", r"\1(…)", native_type): (
+            str(dialect.column("v", _catalog_type(native_type), nullable=True).sql_type),
+            stored[column(n)],
+        )
         for n, native_type in enumerate(VALUES)
     }
     assert {native_type: (sql_type, kind) for native_type, sql_type, kind in rows} == listed
