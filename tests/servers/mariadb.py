@@ -29,13 +29,15 @@ USER = "root"
 START_SECONDS = 60
 # Debian keeps the server where only root's search path leads.
 SEARCH_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+LOG_SIZE = "8M"
 SETTINGS = {
     "bind-address": "127.0.0.1",
     "skip-name-resolve": "1",
     "innodb-buffer-pool-size": "128M",
     "innodb-flush-log-at-trx-commit": "0",
     "innodb-flush-method": "nosync",
-    "innodb-log-file-size": "32M",
+    "sync-frm": "0",
+    "innodb-log-file-size": LOG_SIZE,
     # The rows must not depend on the zone, the modes or the encoding that the server was given.
     "default-time-zone": "-03:30",
     "sql-mode": "ANSI_QUOTES,PIPES_AS_CONCAT,PAD_CHAR_TO_FULL_LENGTH,NO_UNSIGNED_SUBTRACTION",
@@ -109,7 +111,8 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
     data, log, socket, start = folder / "data", folder / "log", folder / "socket", folder / "start.sql"
     common = [f"--datadir={data}", f"--tmpdir={folder}", *([f"--user={account.pw_name}"] if account else [])]
     if not (data / "mysql").exists():
-        quick = ["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-flush-method=nosync"]
+        quick = ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        quick += ["--innodb-flush-method=nosync", f"--innodb-log-file-size={LOG_SIZE}"]
         done = subprocess.run(
             [_program("mariadb-install-db"), "--no-defaults", *common, *quick],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/", check=False,

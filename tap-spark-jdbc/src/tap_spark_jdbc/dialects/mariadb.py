@@ -54,14 +54,18 @@ _RULES = (
 )
 
 # DISTINCT has the list of tables made once, with an index: the catalog itself would be walked for each column.
+# As bytes, for the catalog's own collation takes `a`, `A` and `ä` for one name.
 _COLUMNS = """
 SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
   CASE t.TABLE_TYPE WHEN 'VIEW' THEN 'view' ELSE 'table' END AS table_kind, t.TABLE_ROWS AS row_estimate,
   c.COLUMN_NAME AS column_name, c.ORDINAL_POSITION AS position, c.COLUMN_TYPE AS native_type,
   CASE c.IS_NULLABLE WHEN 'NO' THEN '0' ELSE '1' END AS nullable
 FROM information_schema.COLUMNS c
-JOIN (SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, TABLE_ROWS FROM information_schema.TABLES) t
-  ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
+JOIN (
+  SELECT DISTINCT CAST(TABLE_SCHEMA AS BINARY) AS schema_bytes, CAST(TABLE_NAME AS BINARY) AS name_bytes,
+    TABLE_TYPE, TABLE_ROWS
+  FROM information_schema.TABLES
+) t ON t.schema_bytes = CAST(c.TABLE_SCHEMA AS BINARY) AND t.name_bytes = CAST(c.TABLE_NAME AS BINARY)
 WHERE t.TABLE_TYPE <> 'SEQUENCE'
 """
 
@@ -119,6 +123,8 @@ MARIADB = Dialect(
         "sessionVariables": _SESSION,
         "connectTimeout": "30000",
         "tcpKeepAlive": "true",
+        # Else Spark does not know the type of a key.
+        "uuidAsString": "true",
         # A server could ask for any file of this machine.
         "allowLocalInfile": "false",
     },
