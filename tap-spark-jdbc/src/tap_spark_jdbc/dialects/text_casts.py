@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _SPARK_NAMES = {"INTEGER": "INT", "REAL": "FLOAT", "DOUBLE PRECISION": "DOUBLE", "TIMESTAMP": "TIMESTAMP_NTZ"}
-# No reader of a lake knows a year 0, which Spark would take.
 _DAY = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?)?"
 _ZONE = r"( ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?))?"
