@@ -12,7 +12,6 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects import known_dialects
-from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.drivers import CACHE, PINNED_SHA256, cached_jars, local_jars
 
 
