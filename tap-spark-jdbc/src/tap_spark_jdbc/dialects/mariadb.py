@@ -38,12 +38,13 @@ _RULES = (
     # The session's zone is UTC.
     TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True),
     TypeRule(r"time(\(\d\))?", "TIME", _TEXT),
-    TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})"),
+    # A driver says CHAR of these three as they stand, and Spark would fill their values up with spaces.
+    TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT),
+    # The two sort by their members' numbers but compare by their names: no order for a key.
+    TypeRule(r"enum\(.*", "ENUM", _TEXT),
+    TypeRule(r"set\(.*", "SET", _TEXT),
     TypeRule(r"varchar\((?P<p>\d+)\).*", "VARCHAR({p})"),
     TypeRule("(?:tiny|medium|long)?text.*", "TEXT"),
-    # These sort by their members' numbers but compare by their names: no order for a key.
-    TypeRule(r"enum\(.*", "ENUM"),
-    TypeRule(r"set\(.*", "SET"),
     TypeRule(r"(?:var)?binary\(\d+\).*|.*blob.*", "VARBINARY", read_as="BINARY", text="HEX({c})"),
     TypeRule("json", "JSON", _TEXT),
     TypeRule("uuid", "UUID", _TEXT),
