@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from servers import mariadb as mariadb_server
 from servers.child import started
+from servers.mariadb import MariaDB
 from servers.postgresql import PostgreSQL
 from servers.s3 import MODULES, S3, chosen_server, described
 
@@ -43,6 +45,16 @@ def postgresql() -> Iterator[PostgreSQL]:
     """A real PostgreSQL: `new_database()` gives an empty one with its `dsn`, `jdbc_url`, `user` and `password`."""
     with started("servers.postgresql") as facts:
         yield PostgreSQL(**facts)
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDB]:
+    """A real MariaDB, used as `postgresql` is; where it is not installed its tests are skipped, in CI they fail."""
+    lacking = mariadb_server.missing()
+    if lacking and not os.environ.get("CI"):
+        pytest.skip(lacking)
+    with started("servers.mariadb") as facts:
+        yield MariaDB(**facts)
 
 
 @pytest.fixture(scope="session")

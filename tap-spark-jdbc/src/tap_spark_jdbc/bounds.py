@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from singer_spark.bookmark import KeyType
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Point, StreamSql, range_condition
@@ -64,6 +65,14 @@ class ColumnBounds:
     def point_of_bookmark(self, bookmark: Bookmark) -> Point:
         """Where a bookmark stands."""
         return self.point_of(bookmark.value, bookmark.raw)
+
+    def known(self, point: Point, earlier: Point | None) -> Point:
+        """The earlier point where the database takes both for one value (a collation that ignores case does)."""
+        if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
+            return point
+        same = f"{self._name} = {point.literal} AND {self._name} = {earlier.literal}"
+        found = self.connection.rows(f"SELECT 1 {self.sql.source} AND {same} {self.sql.dialect.limited(1)}")
+        return earlier if found else point
 
     def has_nulls(self) -> bool:
         """Whether there is a row whose key is NULL."""

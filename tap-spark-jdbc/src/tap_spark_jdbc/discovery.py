@@ -105,10 +105,10 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
 def _rows(
     connection: JdbcConnection, catalog: CatalogQueries, query: str, columns: Sequence[str], condition: str
 ) -> list[Row]:
-    """All rows in one value: a round trip to the JVM for each would take minutes on a big catalog."""
+    """All rows in a few values: a round trip to the JVM for each row would take minutes on a big catalog."""
     bounded = f"SELECT * FROM ({query}) every {condition}"
-    text = connection.rows(catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded))[0][0]
-    rows: list[Row] = json.loads(text or "[]")
+    texts = connection.rows(catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded))
+    rows: list[Row] = [row for (text,) in texts for row in json.loads(text or "[]")]
     return rows
 
 

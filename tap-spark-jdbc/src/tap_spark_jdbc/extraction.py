@@ -86,6 +86,8 @@ class Extraction:
             _warn_of_the_future(plan, upper)
         seen = kept is not None and kept.boundary is not None and kept.boundary.rows > 0
         at_bookmark = bounds.point_of_bookmark(kept) if seen and kept is not None else None
+        if upper is not None:
+            upper = bounds.known(upper, at_bookmark)
         whole = None if upper is None else Range(lower, upper, closed=True)
         return cls(plan, replace(sql, bookmark=at_bookmark, upper=upper), kept, whole, connection, progress, lag)
 

@@ -64,7 +64,8 @@ class JdbcSource:
             jars = local_jars(settings.driver_jars)
         elif package:
             jars = cached_jars(package, ivy_settings=settings.spark.conf.get("spark.jars.ivySettings"))
-        return cls(settings.jdbc_url, dialect, driver, jars, settings.user, settings.password)
+        url = dialect.driver_url(settings.jdbc_url) if driver == dialect.driver else settings.jdbc_url
+        return cls(url, dialect, driver, jars, settings.user, settings.password)
 
     def connection_properties(self) -> dict[str, str]:
         """The dialect's properties, user and password; what stands in the URL wins over them."""

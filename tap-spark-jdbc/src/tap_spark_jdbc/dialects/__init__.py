@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects.derby import DERBY
 from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule, overridden, text_form
+from tap_spark_jdbc.dialects.mariadb import MARIADB
 from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 from tap_spark_jdbc.dialects.sqlite import SQLITE
 from tap_spark_jdbc.dialects.standard import STANDARD
@@ -19,7 +20,7 @@ __all__ = ["CatalogQueries", "Dialect", "TypeRule", "dialect_of", "known_dialect
 
 def known_dialects() -> Mapping[str, Dialect]:
     """All dialects of known databases by name."""
-    return {dialect.name: dialect for dialect in (POSTGRESQL, SQLITE, DERBY)}
+    return {dialect.name: dialect for dialect in (POSTGRESQL, MARIADB, SQLITE, DERBY)}
 
 
 def dialect_of(jdbc_url: str) -> Dialect:

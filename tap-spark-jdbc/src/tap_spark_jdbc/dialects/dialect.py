@@ -33,6 +33,7 @@ class TypeRule:
         becomes: Spark SQL template over `{c}`.
         cast_text: `select` gives text, or an array of texts, and Spark casts it to `sql_type` under checks.
         typed: See `Reading`.
+        text: SQL template over `{c}` that gives a value's text; None: as the dialect says.
     """
 
     pattern: str
@@ -42,6 +43,7 @@ class TypeRule:
     becomes: str = "{c}"
     cast_text: bool = False
     typed: bool = True
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class CatalogQueries:
             kind is `table` or `view`, nullable `1` or `0`.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
-        as_json: SQL template over `{columns}` and `{query}` that gives all rows as one JSON array of arrays.
+        as_json: SQL template over `{columns}` and `{query}` that gives all rows as one or a few JSON arrays of arrays.
     """
 
     columns: str
@@ -72,7 +74,8 @@ class Dialect:
         driver: The driver's class.
         driver_package: Maven coordinates of its jar; None where Spark ships it or only the user knows it.
         type_rules: The first whose pattern fits the native type counts.
-        literals: SQL template for each key type; `{v}` is the value as a string literal, `{n}` its bare text.
+        literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that without its zone
+            (UTC), `{n}` its bare text.
         page: SQL template with `{limit}` and `{offset}`, to stand behind ORDER BY.
         text_select: SQL template that gives any column's text.
         key_select: SQL template for each key type whose text must be asked for (else the column as it stands).
@@ -86,6 +89,9 @@ class Dialect:
         properties: Connection properties; what stands in the URL wins.
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
+        backslash_string: Template of a string literal with a backslash in it, over the UTF-8 bytes `{hex}`, where
+            a backslash may be an escape.
+        url_form: What the URL must begin with, and the parameter that it must have, for Spark and the driver alike.
     """
 
     name: str
@@ -107,6 +113,18 @@ class Dialect:
     properties: Mapping[str, str] = field(default_factory=dict)
     session_statements: tuple[str, ...] = ()
     text_moments: bool = False
+    backslash_string: str | None = None
+    url_form: tuple[str, str] | None = None
+
+    def driver_url(self, jdbc_url: str) -> str:
+        """The user's URL as Spark and the dialect's driver both take it."""
+        if self.url_form is None:
+            return jdbc_url
+        prefix, parameter = self.url_form
+        known = next(each for each in self.url_prefixes if jdbc_url.startswith(each))
+        address, _, parameters = jdbc_url.partition("?")
+        given = [each for each in parameters.split("&") if each and each.partition("=")[0] != parameter]
+        return f"{prefix}{address.removeprefix(known)}?{'&'.join([*given, parameter])}"
 
     def quote(self, name: str) -> str:
         """An identifier, quoted."""
@@ -124,6 +142,8 @@ class Dialect:
         """A string literal."""
         if "\0" in text:
             raise ConfigurationError(f"the value {text!r} holds a NUL character, which no database takes")
+        if self.backslash_string is not None and "\\" in text:
+            return self.backslash_string.replace("{hex}", text.encode().hex())
         return "'" + text.replace("'", "''") + "'"
 
     def literal(self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None) -> str:
@@ -140,7 +160,9 @@ class Dialect:
         template = self.literals[_literal_type(key)]
         shown = value.text
         if value.key_type.is_moment:
-            shown = shown.replace("T", " ").replace("Z", "+00:00")
+            shown = shown.replace("T", " ")
+            template = template.replace("{w}", self.string(shown.removesuffix("Z")))
+            shown = shown.replace("Z", "+00:00")
         return template.replace("{n}", shown).replace("{v}", self.string(shown))
 
     def key_text(self, key: Key) -> str:
@@ -161,15 +183,18 @@ class Dialect:
         for rule in self.type_rules:
             match = re.fullmatch(rule.pattern, lowered)
             reading = _filled(rule, match.groupdict()) if match else None
-            if reading is not None and (rule.read_as != _DECIMAL or reading.sql_type.is_exact_decimal):
-                return self._column(name, native_type, nullable, reading)
+            if match and reading is not None and (rule.read_as != _DECIMAL or reading.sql_type.is_exact_decimal):
+                return self._column(name, native_type, nullable, reading, _fill(rule.text, match.groupdict()))
         unread = Reading(SqlType("TEXT"), self.text_select, problem=f"no exact reading of type {native_type} is known")
         return self._column(name, native_type, nullable, unread)
 
-    def _column(self, name: str, native_type: str, nullable: bool, reading: Reading) -> Column:
+    def _column(
+        self, name: str, native_type: str, nullable: bool, reading: Reading, as_text: str | None = None
+    ) -> Column:
         text = complaint(name, native_type, reading.sql_type)
         select, as_text = (
-            template.replace("{complaint}", self.string(text)) for template in (reading.select, self.text_select)
+            template.replace("{complaint}", self.string(text))
+            for template in (reading.select, as_text or self.text_select)
         )
         becomes = reading.becomes.replace("{complaint}", spark_string(text))
         return Column(name, native_type, nullable, replace(reading, select=select, becomes=becomes), as_text)
@@ -221,11 +246,13 @@ def _literal_type(key: Key) -> KeyType:
 
 
 def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
-    def fill(template: str) -> str:
-        for name, value in groups.items():
-            template = template.replace("{" + name + "}", value or "0")
-        return template
+    sql_type = SqlType.parse(_fill(rule.sql_type, groups))
+    becomes = text_cast(sql_type) if rule.cast_text else _fill(rule.becomes, groups)
+    return Reading(sql_type, _fill(rule.select, groups), _fill(rule.read_as, groups), becomes, typed=rule.typed)
 
-    sql_type = SqlType.parse(fill(rule.sql_type))
-    becomes = text_cast(sql_type) if rule.cast_text else fill(rule.becomes)
-    return Reading(sql_type, fill(rule.select), fill(rule.read_as), becomes, typed=rule.typed)
+
+def _fill(template: str | None, groups: Mapping[str, str | None]) -> str:
+    filled = template or ""
+    for name, value in groups.items():
+        filled = filled.replace("{" + name + "}", value or "0")
+    return filled

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _SPARK_NAMES = {"INTEGER": "INT", "REAL": "FLOAT", "DOUBLE PRECISION": "DOUBLE", "TIMESTAMP": "TIMESTAMP_NTZ"}
-_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_DAY = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?)?"
 _ZONE = r"( ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?))?"
 _TEXTUAL = ("TEXT", "VARCHAR", "CHAR", "JSON", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL")

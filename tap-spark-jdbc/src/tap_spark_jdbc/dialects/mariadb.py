@@ -1,0 +1,134 @@
+"""MariaDB and MySQL, both by MariaDB's driver.
+
+Dates and times leave as text, which keeps what no lake type holds (zero dates, the 31st of February) to be refused.
+"""
+
+from __future__ import annotations
+
+from singer_spark.bookmark import KeyType
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
+
+_TEXT = "CAST({c} AS CHAR)"
+# As it stands a float is printed with six digits, and a number with a declared scale with that scale.
+_NUMBER = "{c} * 1e0"
+_NUMBER_TEXT = f"CAST({_NUMBER} AS CHAR)"
+_BITS = "LPAD(BIN({c}), {p}, '0')"
+_SHAPE = "CONCAT(CASE ST_SRID({c}) WHEN 0 THEN '' ELSE CONCAT('SRID=', ST_SRID({c}), ';') END, ST_AsText({c}))"
+_DIGITS = r"(\(\d+\))?"
+_UNSIGNED = r" unsigned( zerofill)?"
+_DECIMAL = r"decimal\((?P<p>\d+),(?P<s>\d+)\)( unsigned)?( zerofill)?"
+
+_RULES = (
+    # A BOOLEAN of these databases is a tinyint(1), which holds -128 to 127.
+    TypeRule(f"tinyint{_DIGITS}", "TINYINT", read_as="TINYINT"),
+    TypeRule(f"tinyint{_DIGITS}{_UNSIGNED}|smallint{_DIGITS}", "SMALLINT", read_as="SMALLINT"),
+    TypeRule(f"smallint{_DIGITS}{_UNSIGNED}|(?:mediumint|int){_DIGITS}", "INTEGER", read_as="INT"),
+    TypeRule(f"mediumint{_DIGITS}{_UNSIGNED}", "INTEGER", read_as="INT"),
+    TypeRule(f"int{_DIGITS}{_UNSIGNED}|bigint{_DIGITS}", "BIGINT", read_as="BIGINT"),
+    TypeRule(f"bigint{_DIGITS}{_UNSIGNED}", "DECIMAL(20,0)", read_as="DECIMAL(20,0)"),
+    TypeRule(f"year{_DIGITS}", "SMALLINT", "{c} + 0", "SMALLINT"),
+    TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule(_DECIMAL, "NUMERIC", _TEXT),
+    TypeRule("float.*", "REAL", _NUMBER, "DOUBLE", "CAST({c} AS FLOAT)", text=_NUMBER_TEXT),
+    TypeRule("double.*", "DOUBLE PRECISION", _NUMBER, "DOUBLE", text=_NUMBER_TEXT),
+    TypeRule(r"bit\(1\)", "BOOLEAN", "{c} + 0", "BOOLEAN", text="CAST({c} + 0 AS CHAR)"),
+    TypeRule(r"bit\((?P<p>\d+)\)", "BIT({p})", _BITS, text=_BITS),
+    TypeRule("date", "DATE", _TEXT, cast_text=True),
+    TypeRule(r"datetime(\(\d\))?", "TIMESTAMP", _TEXT, cast_text=True),
+    # The session's zone is UTC.
+    TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True),
+    TypeRule(r"time(\(\d\))?", "TIME", _TEXT),
+    # A driver says CHAR of these three as they stand, and Spark would fill their values up with spaces.
+    TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT),
+    # The two sort by their members' numbers but compare by their names: no order for a key.
+    TypeRule(r"enum\(.*", "ENUM", _TEXT),
+    TypeRule(r"set\(.*", "SET", _TEXT),
+    TypeRule(r"varchar\((?P<p>\d+)\).*", "VARCHAR({p})"),
+    TypeRule("(?:tiny|medium|long)?text.*", "TEXT"),
+    TypeRule(r"(?:var)?binary\(\d+\).*|.*blob.*", "VARBINARY", read_as="BINARY", text="HEX({c})"),
+    TypeRule("json", "JSON", _TEXT),
+    TypeRule("uuid", "UUID", _TEXT),
+    TypeRule("inet[46]", "TEXT", _TEXT),
+    TypeRule(
+        "geometry|(?:multi)?(?:point|linestring|polygon)|geom(?:etry)?collection", "GEOMETRY", _SHAPE, text=_SHAPE
+    ),
+)
+
+# DISTINCT has the list of tables made once, with an index: the catalog itself would be walked for each column.
+# As bytes, for the catalog's own collation takes `a`, `A` and `ä` for one name.
+_COLUMNS = """
+SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
+  CASE t.TABLE_TYPE WHEN 'VIEW' THEN 'view' ELSE 'table' END AS table_kind, t.TABLE_ROWS AS row_estimate,
+  c.COLUMN_NAME AS column_name, c.ORDINAL_POSITION AS position, c.COLUMN_TYPE AS native_type,
+  CASE c.IS_NULLABLE WHEN 'NO' THEN '0' ELSE '1' END AS nullable
+FROM information_schema.COLUMNS c
+JOIN (
+  SELECT DISTINCT CAST(TABLE_SCHEMA AS BINARY) AS schema_bytes, CAST(TABLE_NAME AS BINARY) AS name_bytes,
+    TABLE_TYPE, TABLE_ROWS
+  FROM information_schema.TABLES
+) t ON t.schema_bytes = CAST(c.TABLE_SCHEMA AS BINARY) AND t.name_bytes = CAST(c.TABLE_NAME AS BINARY)
+WHERE t.TABLE_TYPE <> 'SEQUENCE'
+"""
+
+_PRIMARY_KEYS = """
+SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, SEQ_IN_INDEX AS position
+FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY'
+"""
+
+# An index on a part of a text doesn't order the whole of it.
+_INDEXES = """
+SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, 1 AS position
+FROM information_schema.STATISTICS WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL
+"""
+
+# A few hundred values, since one value for a big catalog would be longer than the server lets any value be.
+_AS_JSON = (
+    "SELECT JSON_ARRAYAGG(JSON_ARRAY({columns})) FROM ({query}) q GROUP BY table_schema, LEFT(MD5(table_name), 2)"
+)
+
+_SESSION = "time_zone='+00:00',sql_mode='NO_BACKSLASH_ESCAPES',group_concat_max_len=67108864,net_write_timeout=600"
+
+MARIADB = Dialect(
+    name="mariadb",
+    url_prefixes=("jdbc:mariadb:", "jdbc:mysql:"),
+    # Spark quotes by the URL, and knows MySQL's spelling alone: under the other a quoted column is a string.
+    url_form=("jdbc:mysql:", "permitMysqlScheme"),
+    driver="org.mariadb.jdbc.Driver",
+    driver_package="org.mariadb.jdbc:mariadb-java-client:3.5.6",
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "DATE {v}",
+        KeyType.DATETIME: "TIMESTAMP {v}",
+        KeyType.TIMESTAMP: "TIMESTAMP {w}",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "{v}",
+        KeyType.BINARY: "X{v}",
+    },
+    key_select={
+        KeyType.INTEGER: "{c} + 0",
+        **dict.fromkeys([KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID], _TEXT),
+        KeyType.BINARY: "HEX({c})",
+    },
+    page="LIMIT {limit} OFFSET {offset}",
+    text_select=_TEXT,
+    now="CAST(UTC_TIMESTAMP(6) AS CHAR)",
+    system_schemas=("information_schema", "mysql", "performance_schema", "sys"),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    quote_mark="`",
+    # The driver reads a backslash in a string as an escape, whatever the session says.
+    backslash_string="_utf8mb4 X'{hex}'",
+    properties={
+        # For every connection, also the one by which Spark asks for the columns.
+        "sessionVariables": _SESSION,
+        "connectTimeout": "30000",
+        "tcpKeepAlive": "true",
+        # Else Spark does not know the type of a key.
+        "uuidAsString": "true",
+        # A server could ask for any file of this machine.
+        "allowLocalInfile": "false",
+    },
+    # Again, where the URL has session variables of its own.
+    session_statements=(f"SET {_SESSION}",),
+)
