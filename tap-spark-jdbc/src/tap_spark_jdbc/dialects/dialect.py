@@ -256,7 +256,14 @@ def _literal_type(key: Key) -> KeyType:
 def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
     sql_type = SqlType.parse(_fill(rule.sql_type, groups))
     becomes = text_cast(sql_type) if rule.cast_text else _fill(rule.becomes, groups)
-    return Reading(sql_type, _fill(rule.select, groups), _fill(rule.read_as, groups), becomes, typed=rule.typed, key_literal=rule.key_literal)
+    return Reading(
+        sql_type,
+        _fill(rule.select, groups),
+        _fill(rule.read_as, groups),
+        becomes,
+        typed=rule.typed,
+        key_literal=rule.key_literal,
+    )
 
 
 def _fill(template: str | None, groups: Mapping[str, str | None]) -> str:

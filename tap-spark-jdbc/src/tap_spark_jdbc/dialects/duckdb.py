@@ -89,9 +89,8 @@ DUCKDB = Dialect(
     type_rules=_RULES,
     literals={
         KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
-        # A bare string takes the column's own type, so that none of its digits is lost.
-        **dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.STRING], "{v}"),
+        # A bare string takes the column's own type; a long number would be read as a double, a timestamp lose digits.
+        **dict.fromkeys([KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.STRING], "{v}"),
         KeyType.UUID: "CAST({v} AS UUID)",
         KeyType.BINARY: "from_hex({v})",
     },
