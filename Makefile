@@ -6,7 +6,7 @@ SHELL := /bin/sh
 
 PYTHON := .venv/bin/python
 PACKAGES := shared tap-spark-jdbc target-spark-lake
-DRIVERS := postgresql mariadb sqlite duckdb h2
+DRIVERS := postgresql mariadb sqlite
 # Processes that share the tests, a file each: every one has a Spark session and servers of its own.
 WORKERS ?= 2
 SETTINGS := requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
