@@ -45,7 +45,7 @@ DB2 = Dialect(
         KeyType.TIMESTAMP: "TIMESTAMP({w}, 12)",
         KeyType.STRING: "{v}",
         KeyType.UUID: "{v}",
-        KeyType.BINARY: "HEXTORAW({v})",
+        KeyType.BINARY: "X{v}",
     },
     key_select={KeyType.DATE: _DATE, KeyType.DATETIME: _MOMENT, KeyType.BINARY: "HEX({c})"},
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
