@@ -57,8 +57,8 @@ def url(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
             "r real, l long varchar, b blob, f char(3) for bit data, n numeric(5), x xml)"
         )
         connection.execute(
-            "insert into other (r, l, b, f, n, x) values (3.4028235E38, 'long', cast(X'FF00' as blob), X'010203', -99999, "
-            "xmlparse(document '<a>1</a>' preserve whitespace))"
+            "insert into other (r, l, b, f, n, x) values (3.4028235E38, 'long', cast(X'FF00' as blob), X'010203', "
+            "-99999, xmlparse(document '<a>1</a>' preserve whitespace))"
         )
         connection.execute("insert into other (r) values (null)")
     return url
