@@ -60,7 +60,11 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) ->
     else:
         for schema, table in names:
             patterns = [None if schema is None else connection.search_pattern(schema), connection.search_pattern(table)]
-            rows += connection.metadata("getColumns", None, *patterns, "%")
+            described = connection.metadata("getColumns", None, *patterns, "%")
+            if not described and not re.search("[%_]", f"{schema or ''}{table}"):
+                # HSQLDB takes a name without wildcards as it stands, escapes and all.
+                described = connection.metadata("getColumns", None, schema, table, "%")
+            rows += described
     found: dict[Name, list[Column]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: int(each["ORDINAL_POSITION"] or 0)):
         schema = row["TABLE_SCHEM"] if dialect.has_schemas else None
