@@ -52,6 +52,15 @@ def url(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
         connection.execute("insert into precise values (0, '2025-01-20 15:30:00.123456789')")
         connection.execute("create type price external name 'java.util.Currency' language java")
         connection.execute("create table prices (id int, v price)")
+        connection.execute(
+            "create table other (id int not null generated always as identity, doubled generated always as (id * 2), "
+            "r real, l long varchar, b blob, f char(3) for bit data, n numeric(5), x xml)"
+        )
+        connection.execute(
+            "insert into other (r, l, b, f, n, x) values (3.4028235E38, 'long', cast(X'FF00' as blob), X'010203', "
+            "-99999, xmlparse(document '<a>1</a>' preserve whitespace))"
+        )
+        connection.execute("insert into other (r) values (null)")
     return url
 
 
@@ -77,6 +86,19 @@ def test_values_survive(spark: SparkSession, url: str, native_type: str) -> None
 def test_bytes_survive(spark: SparkSession, url: str) -> None:
     kept, nothing = values_of(spark, url, "varchar(20) for bit data")
     assert (bytes(kept), nothing) == (b"\x00\xff", None)
+
+
+def test_identities_generated_columns_and_rare_types_survive(spark: SparkSession, url: str) -> None:
+    config = {"jdbc_url": url, "tables": ["OTHER"]}
+    table = discovered(spark, config)["APP-OTHER"]
+    assert [str(column.sql_type) for column in table.columns[:2]] == ["INTEGER", "INTEGER"]
+    full, empty = [
+        [bytes(value) if isinstance(value, bytearray) else value for value in row]
+        for row in read(spark, config, table, order="ID")
+    ]
+    largest = 3.4028234663852886e38
+    assert full == [1, 2, largest, "long", b"\xff\x00", b"\x01\x02\x03", Decimal(-99999), "<a>1</a>"]
+    assert empty == [2, 4, *[None] * 6]
 
 
 def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, url: str) -> None:

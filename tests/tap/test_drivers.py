@@ -58,3 +58,37 @@ def test_the_command_names_what_it_knows(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"unknown database 'oracel'; known are {', '.join(known_dialects())}" in done.stderr
     assert done.stdout == ""
+
+
+def test_a_machine_without_network_reads_by_a_jar_of_its_own(sqlite, tmp_path, monkeypatch) -> None:
+    (jar,) = cached_jars(str(known_dialects()["sqlite"].driver_package))
+    # An empty cache, and no repository to fill it from: the port is closed.
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="none"/><resolvers>'
+        '<ibiblio name="none" m2compatible="true" root="http://127.0.0.1:9/"/></resolvers></ivysettings>'
+    )
+    spark = {"master": "local[2]", "conf": {"spark.jars.ivySettings": str(settings)}}
+    tap, _ = sqlite("create table t (id integer primary key); insert into t values (7)", spark=spark)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    refused = tap.run()
+    assert "the driver org.xerial:sqlite-jdbc:" in refused.failed()
+    assert "give its jar in `driver_jars`" in refused.failed()
+    assert refused.output == b""
+
+    tap.config["driver_jars"] = [jar]
+    sent = tap.run().succeeded()
+    assert sent.values("t", "id") == {7: 1}
+    assert not [path for path in CACHE.path.rglob("*.jar")]
+
+
+def test_a_fetched_driver_is_started_from_the_cache_without_ivy(empty_cache: Path, monkeypatch) -> None:
+    folder = empty_cache / "com.acme"
+    folder.mkdir(parents=True)
+    (folder / "jdbc-1.0.jar").write_bytes(b"a driver")
+    (folder / "jdbc-1.0.sha256").write_text(hashlib.sha256(b"a driver").hexdigest())
+    # Nothing could run Ivy.
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert cached_jars("com.acme:jdbc:1.0") == (str(folder / "jdbc-1.0.jar"),)

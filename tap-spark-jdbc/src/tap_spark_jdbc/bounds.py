@@ -71,12 +71,14 @@ class ColumnBounds:
         if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
             return point
         same = f"{self._name} = {point.literal} AND {self._name} = {earlier.literal}"
-        found = self.connection.rows(f"SELECT 1 {self.sql.source} AND {same} {self.sql.dialect.limited(1)}")
+        found = self.connection.rows(
+            f"SELECT 1 {self.sql.source} AND {same} {self.sql.dialect.limited(1, ordered=False)}"
+        )
         return earlier if found else point
 
     def has_nulls(self) -> bool:
         """Whether there is a row whose key is NULL."""
-        page = self.sql.dialect.limited(1)
+        page = self.sql.dialect.limited(1, ordered=False)
         return bool(self.connection.rows(f"SELECT 1 {self.sql.source} AND {self._name} IS NULL {page}"))
 
     @property

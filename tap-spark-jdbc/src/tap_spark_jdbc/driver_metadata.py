@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 Described = dict[str, str | None]
 
-_SIZED = ("CHAR", "VARCHAR", "CHARACTER", "CHARACTER VARYING")
-_SCALED = ("DECIMAL", "NUMERIC", "DEC")
+_SIZED = ("CHAR", "VARCHAR", "CHARACTER", "CHARACTER VARYING", "NCHAR", "NVARCHAR", "VARCHAR2", "NVARCHAR2")
+_SCALED = ("DECIMAL", "NUMERIC", "DEC", "NUMBER")
 _FEW_TABLES = 20
+_UNBOUNDED = 2**30 - 1
 
 
 def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
@@ -58,7 +60,11 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) ->
     else:
         for schema, table in names:
             patterns = [None if schema is None else connection.search_pattern(schema), connection.search_pattern(table)]
-            rows += connection.metadata("getColumns", None, *patterns, "%")
+            described = connection.metadata("getColumns", None, *patterns, "%")
+            if not described and not re.search("[%_]", f"{schema or ''}{table}"):
+                # HSQLDB takes a name without wildcards as it stands, escapes and all.
+                described = connection.metadata("getColumns", None, schema, table, "%")
+            rows += described
     found: dict[Name, list[Column]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: int(each["ORDINAL_POSITION"] or 0)):
         schema = row["TABLE_SCHEM"] if dialect.has_schemas else None
@@ -70,7 +76,10 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) ->
 
 def native_type(row: Described) -> str:
     """The type with its parameters, which `getColumns` tells apart from its name."""
-    name = str(row["TYPE_NAME"])
+    # SQL Server says so of identity columns: `int identity`, `decimal() identity`.
+    name = re.sub(r"(?i)(\(\))? identity$", "", str(row["TYPE_NAME"]))
+    if not 0 < int(row["COLUMN_SIZE"] or 0) < _UNBOUNDED:
+        return name
     if name.upper() in _SCALED:
         return f"{name}({row['COLUMN_SIZE']},{row['DECIMAL_DIGITS'] or 0})"
     return f"{name}({row['COLUMN_SIZE']})" if name.upper() in _SIZED else name

@@ -41,6 +41,8 @@ class Reading:
             or its text.
         problem: Why the column can't be read; None where it can.
         typed: The column's values are all of one type; else only the user can say how they are ordered.
+        key_literal: SQL template of a value that compares with the column as it stands, where the dialect's for the
+            key type does not.
     """
 
     sql_type: SqlType
@@ -49,6 +51,7 @@ class Reading:
     becomes: str = "{c}"
     problem: str | None = None
     typed: bool = True
+    key_literal: str | None = None
 
 
 @dataclass(frozen=True)

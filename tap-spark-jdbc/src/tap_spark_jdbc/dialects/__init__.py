@@ -5,22 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.dialects.db2 import DB2
 from tap_spark_jdbc.dialects.derby import DERBY
 from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule, overridden, text_form
+from tap_spark_jdbc.dialects.duckdb import DUCKDB
+from tap_spark_jdbc.dialects.h2 import H2
 from tap_spark_jdbc.dialects.mariadb import MARIADB
+from tap_spark_jdbc.dialects.oracle import ORACLE
 from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
+from tap_spark_jdbc.dialects.snowflake import SNOWFLAKE
 from tap_spark_jdbc.dialects.sqlite import SQLITE
+from tap_spark_jdbc.dialects.sqlserver import SQLSERVER
 from tap_spark_jdbc.dialects.standard import STANDARD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_KNOWN = (POSTGRESQL, MARIADB, SQLITE, DUCKDB, H2, DERBY, SQLSERVER, ORACLE, DB2, SNOWFLAKE)
 
 __all__ = ["CatalogQueries", "Dialect", "TypeRule", "dialect_of", "known_dialects", "overridden", "text_form"]
 
 
 def known_dialects() -> Mapping[str, Dialect]:
     """All dialects of known databases by name."""
-    return {dialect.name: dialect for dialect in (POSTGRESQL, MARIADB, SQLITE, DERBY)}
+    return {dialect.name: dialect for dialect in _KNOWN}
 
 
 def dialect_of(jdbc_url: str) -> Dialect:

@@ -34,6 +34,7 @@ class TypeRule:
         cast_text: `select` gives text, or an array of texts, and Spark casts it to `sql_type` under checks.
         typed: See `Reading`.
         text: SQL template over `{c}` that gives a value's text; None: as the dialect says.
+        key_literal: See `Reading`.
     """
 
     pattern: str
@@ -44,6 +45,7 @@ class TypeRule:
     cast_text: bool = False
     typed: bool = True
     text: str | None = None
+    key_literal: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Dialect:
         literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that without its zone
             (UTC), `{n}` its bare text.
         page: SQL template with `{limit}` and `{offset}`, to stand behind ORDER BY.
+        unordered_page: The same where no ORDER BY stands before it; None: as `page`.
         text_select: SQL template that gives any column's text.
         key_select: SQL template for each key type whose text must be asked for (else the column as it stands).
         now: SQL expression: the database's clock, in UTC.
@@ -91,6 +94,7 @@ class Dialect:
         text_moments: Dates and times are stored and compared as text.
         backslash_string: Template of a string literal with a backslash in it, over the UTF-8 bytes `{hex}`, where
             a backslash may be an escape.
+        national_strings: A string literal with more than ASCII in it begins with N.
         url_form: What the URL must begin with, and the parameter that it must have, for Spark and the driver alike.
     """
 
@@ -113,7 +117,9 @@ class Dialect:
     properties: Mapping[str, str] = field(default_factory=dict)
     session_statements: tuple[str, ...] = ()
     text_moments: bool = False
+    unordered_page: str | None = None
     backslash_string: str | None = None
+    national_strings: bool = False
     url_form: tuple[str, str] | None = None
 
     def driver_url(self, jdbc_url: str) -> str:
@@ -144,7 +150,8 @@ class Dialect:
             raise ConfigurationError(f"the value {text!r} holds a NUL character, which no database takes")
         if self.backslash_string is not None and "\\" in text:
             return self.backslash_string.replace("{hex}", text.encode().hex())
-        return "'" + text.replace("'", "''") + "'"
+        sign = "N" if self.national_strings and not text.isascii() else ""
+        return f"{sign}'" + text.replace("'", "''") + "'"
 
     def literal(self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None) -> str:
         """A value of a key as an SQL literal that compares as the key's column does.
@@ -157,7 +164,7 @@ class Dialect:
         """
         if key.textual:
             return self.string(raw if raw is not None else text_form(value, like))
-        template = self.literals[_literal_type(key)]
+        template = key.column.reading.key_literal or self.literals[_literal_type(key)]
         shown = value.text
         if value.key_type.is_moment:
             shown = shown.replace("T", " ")
@@ -173,9 +180,10 @@ class Dialect:
         """SQL that reads a column exactly; a value that its type can't hold makes the database raise a clear error."""
         return column.reading.select.replace("{c}", self.quote(column.name))
 
-    def limited(self, limit: int, offset: int = 0) -> str:
-        """The clause behind ORDER BY that gives `limit` rows after the first `offset`."""
-        return self.page.replace("{limit}", str(limit)).replace("{offset}", str(offset))
+    def limited(self, limit: int, offset: int = 0, *, ordered: bool = True) -> str:
+        """The clause, behind ORDER BY if `ordered`, that gives `limit` rows after the first `offset`."""
+        page = self.page if ordered else self.unordered_page or self.page
+        return page.replace("{limit}", str(limit)).replace("{offset}", str(offset))
 
     def column(self, name: str, native_type: str, *, nullable: bool) -> Column:
         """A column of this native type, with the way to read it."""
@@ -248,7 +256,14 @@ def _literal_type(key: Key) -> KeyType:
 def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
     sql_type = SqlType.parse(_fill(rule.sql_type, groups))
     becomes = text_cast(sql_type) if rule.cast_text else _fill(rule.becomes, groups)
-    return Reading(sql_type, _fill(rule.select, groups), _fill(rule.read_as, groups), becomes, typed=rule.typed)
+    return Reading(
+        sql_type,
+        _fill(rule.select, groups),
+        _fill(rule.read_as, groups),
+        becomes,
+        typed=rule.typed,
+        key_literal=rule.key_literal,
+    )
 
 
 def _fill(template: str | None, groups: Mapping[str, str | None]) -> str:

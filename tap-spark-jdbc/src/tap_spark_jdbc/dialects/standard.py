@@ -16,12 +16,15 @@ _RULES = (
     TypeRule("real", "REAL", read_as="FLOAT"),
     TypeRule("double|double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
     TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule(r"(?:decimal|numeric|dec)(?:\(.*\))?", "NUMERIC", _TEXT),
     TypeRule("date", "DATE", "CAST({c} AS VARCHAR(32))", cast_text=True),
     TypeRule(r"time(\(\d\))?", "TIME", "CAST({c} AS VARCHAR(32))"),
+    TypeRule(r"time(\(\d\))? with time zone", "TIME WITH TIME ZONE", "CAST({c} AS VARCHAR(32))"),
     TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP", "CAST({c} AS VARCHAR(40))", cast_text=True),
     TypeRule(
         r"timestamp(\(\d\))? with time zone", "TIMESTAMP WITH TIME ZONE", "CAST({c} AS VARCHAR(40))", cast_text=True
     ),
+    TypeRule("interval .*", "INTERVAL", _TEXT),
     TypeRule(r"(?:character|char)\((?P<p>\d+)\)", "CHAR({p})"),
     TypeRule(r"(?:character varying|varchar)\((?P<p>\d+)\)", "VARCHAR({p})"),
     TypeRule(r"(?:character varying|varchar|clob|character large object|text).*", "TEXT"),

@@ -1,0 +1,56 @@
+"""Db2 for Linux, UNIX and Windows. Dates and times leave as text, exact to the picosecond."""
+
+from __future__ import annotations
+
+from singer_spark.bookmark import KeyType
+from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+
+_TEXT = "CAST({c} AS VARCHAR(32672))"
+_DATE = "VARCHAR_FORMAT({c}, 'YYYY-MM-DD')"
+_MOMENT = "VARCHAR_FORMAT({c}, 'YYYY-MM-DD HH24:MI:SS.FF12')"
+_LENGTH = r"\((?P<p>\d+)\)"
+
+_RULES = (
+    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
+    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
+    TypeRule("integer|int", "INTEGER", read_as="INT"),
+    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
+    TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    # NaN and infinities among them.
+    TypeRule("decfloat.*", "NUMERIC", "CAST({c} AS VARCHAR(64))"),
+    TypeRule("real", "REAL", read_as="FLOAT"),
+    TypeRule("double|float|double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
+    TypeRule("time", "TIME", "CHAR({c}, JIS)", text="CHAR({c}, JIS)"),
+    TypeRule(r"timestamp(?:\(\d+\))?", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
+    TypeRule(r"(?:char\(\d+\)|varchar\(\d+\)|char|varchar|long varchar) .*for bit data", "VARBINARY", read_as="BINARY"),
+    TypeRule(r"(?:char|character|graphic)" + _LENGTH, "CHAR({p})"),
+    TypeRule(r"(?:varchar|character varying|vargraphic)" + _LENGTH, "VARCHAR({p})"),
+    TypeRule("(?:varchar|vargraphic|long varchar|long vargraphic|clob|dbclob|graphic).*", "TEXT"),
+    TypeRule("(?:binary|varbinary|blob).*", "VARBINARY", read_as="BINARY", text="HEX({c})"),
+    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)"),
+)
+
+DB2 = Dialect(
+    name="db2",
+    url_prefixes=("jdbc:db2:",),
+    driver="com.ibm.db2.jcc.DB2Driver",
+    driver_package="com.ibm.db2:jcc:12.1.5.0",
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "DATE({v})",
+        KeyType.DATETIME: "TIMESTAMP({v}, 12)",
+        KeyType.TIMESTAMP: "TIMESTAMP({w}, 12)",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "{v}",
+        KeyType.BINARY: "X{v}",
+    },
+    key_select={KeyType.DATE: _DATE, KeyType.DATETIME: _MOMENT, KeyType.BINARY: "HEX({c})"},
+    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
+    text_select=_TEXT,
+    now="VARCHAR_FORMAT(CURRENT TIMESTAMP - CURRENT TIMEZONE, 'YYYY-MM-DD HH24:MI:SS.FF6')",
+    system_schemas=("SYS*", "NULLID", "SQLJ", "ERRSCHEMA", "DB2GSE"),
+    properties={"clientProgramName": "tap-spark-jdbc", "loginTimeout": "30"},
+)

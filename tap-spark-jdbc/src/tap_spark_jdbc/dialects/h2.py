@@ -1,0 +1,117 @@
+"""H2, embedded or as a server. Dates and times leave as text, which is exact to the nanosecond and in every year."""
+
+from __future__ import annotations
+
+from singer_spark.bookmark import KeyType
+from singer_spark.sql_type import SqlType
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
+from tap_spark_jdbc.dialects.text_casts import json_texts_cast
+
+_TEXT = "CAST({c} AS CHARACTER VARYING)"
+_INSTANT = "CAST({c} AT TIME ZONE 'UTC' AS CHARACTER VARYING)"
+_LENGTH = r"\((?P<p>\d+)\)"
+
+
+def _array(pattern: str, sql_type: str) -> TypeRule:
+    """An array, as the JSON array of its elements' texts; H2's own text of an array does not quote them."""
+    select = "CAST(CAST(CAST({c} AS CHARACTER VARYING ARRAY) AS JSON) AS CHARACTER VARYING)"
+    becomes = json_texts_cast(SqlType.parse(f"{sql_type} ARRAY"))
+    return TypeRule(rf"(?:{pattern}) array(\[\d+\])?", f"{sql_type} ARRAY", select, becomes=becomes, text=select)
+
+
+_RULES = (
+    _array("boolean", "BOOLEAN"),
+    _array("tinyint|smallint", "SMALLINT"),
+    _array("integer", "INTEGER"),
+    _array("bigint", "BIGINT"),
+    _array("double precision", "DOUBLE PRECISION"),
+    _array(r"(?:numeric|decimal|decfloat)(?:\([\d, ]+\))?", "NUMERIC"),
+    _array(r"(?:character varying|character|varchar_ignorecase)(?:\(\d+\))?|character large object", "TEXT"),
+    _array("uuid", "UUID"),
+    _array("date", "DATE"),
+    _array(r"timestamp(?:\(\d\))?", "TIMESTAMP"),
+    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
+    TypeRule("tinyint", "TINYINT", read_as="TINYINT"),
+    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
+    TypeRule("integer", "INTEGER", read_as="INT"),
+    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
+    TypeRule(r"(?:numeric|decimal)\((?P<p>\d+)(?:, (?P<s>\d+))?\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule(r"(?:numeric|decimal|decfloat)(?:\([\d, ]+\))?", "NUMERIC", _TEXT),
+    TypeRule("real", "REAL", read_as="FLOAT"),
+    TypeRule(r"double precision|float(?:\(\d+\))?", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule("date", "DATE", _TEXT, cast_text=True),
+    TypeRule(r"time(?:\(\d\))?", "TIME", _TEXT),
+    TypeRule(r"time(?:\(\d\))? with time zone", "TIME WITH TIME ZONE", _TEXT),
+    TypeRule(r"timestamp(?:\(\d\))?", "TIMESTAMP", _TEXT, cast_text=True),
+    TypeRule(
+        r"timestamp(?:\(\d\))? with time zone", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT
+    ),
+    TypeRule("interval .*", "INTERVAL", _TEXT),
+    TypeRule("character" + _LENGTH, "CHAR({p})"),
+    TypeRule("(?:character varying|varchar_ignorecase)" + _LENGTH, "VARCHAR({p})"),
+    TypeRule("character varying|varchar_ignorecase|character large object.*", "TEXT"),
+    TypeRule("(?:binary varying|binary|binary large object).*", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})"),
+    TypeRule("uuid", "UUID", _TEXT),
+    TypeRule("json.*", "JSON", _TEXT),
+    # Its order is that of its members, which no literal of a text has.
+    TypeRule(r"enum\(.*", "ENUM", _TEXT),
+    TypeRule("geometry.*", "GEOMETRY", _TEXT),
+)
+
+_COLUMNS = """
+SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
+  CASE WHEN t.TABLE_TYPE = 'VIEW' THEN 'view' ELSE 'table' END AS table_kind, t.ROW_COUNT_ESTIMATE AS row_estimate,
+  c.COLUMN_NAME AS column_name, c.ORDINAL_POSITION AS position,
+  DATA_TYPE_SQL(c.TABLE_SCHEMA, c.TABLE_NAME, 'TABLE', c.DTD_IDENTIFIER) AS native_type,
+  CASE c.IS_NULLABLE WHEN 'NO' THEN '0' ELSE '1' END AS nullable
+FROM INFORMATION_SCHEMA.COLUMNS c
+JOIN INFORMATION_SCHEMA.TABLES t ON t.TABLE_SCHEMA = c.TABLE_SCHEMA AND t.TABLE_NAME = c.TABLE_NAME
+WHERE t.TABLE_TYPE IN ('BASE TABLE', 'VIEW')
+"""
+
+_PRIMARY_KEYS = """
+SELECT k.TABLE_SCHEMA AS table_schema, k.TABLE_NAME AS table_name, k.COLUMN_NAME AS column_name,
+  k.ORDINAL_POSITION AS position
+FROM INFORMATION_SCHEMA.KEY_COLUMN_USAGE k
+JOIN INFORMATION_SCHEMA.TABLE_CONSTRAINTS c
+  ON c.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA AND c.CONSTRAINT_NAME = k.CONSTRAINT_NAME
+WHERE c.CONSTRAINT_TYPE = 'PRIMARY KEY'
+"""
+
+_INDEXES = """
+SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, 1 AS position
+FROM INFORMATION_SCHEMA.INDEX_COLUMNS WHERE ORDINAL_POSITION = 1
+"""
+
+_AS_JSON = "SELECT CAST(JSON_ARRAYAGG(JSON_ARRAY({columns} NULL ON NULL)) AS CHARACTER LARGE OBJECT) FROM ({query}) q"
+
+H2 = Dialect(
+    name="h2",
+    url_prefixes=("jdbc:h2:",),
+    driver="org.h2.Driver",
+    driver_package="com.h2database:h2:2.5.252",
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "DATE {v}",
+        KeyType.DATETIME: "TIMESTAMP {v}",
+        KeyType.TIMESTAMP: "TIMESTAMP WITH TIME ZONE {v}",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "CAST({v} AS UUID)",
+        KeyType.BINARY: "X{v}",
+    },
+    key_select={
+        **dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.UUID], _TEXT),
+        KeyType.TIMESTAMP: _INSTANT,
+        KeyType.BINARY: "RAWTOHEX({c})",
+    },
+    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
+    text_select=_TEXT,
+    now="CAST(CURRENT_TIMESTAMP(6) AT TIME ZONE 'UTC' AS CHARACTER VARYING)",
+    system_schemas=("INFORMATION_SCHEMA",),
+    catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    # A file that is not there is an error, not a new database.
+    properties={"IFEXISTS": "TRUE"},
+    session_statements=("SET TIME ZONE 'UTC'",),
+)

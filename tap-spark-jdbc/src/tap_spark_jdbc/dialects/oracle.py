@@ -1,0 +1,82 @@
+"""Oracle 12.2 and newer. Numbers without precision, dates and times leave as text.
+
+Its DATE has a time of day, and its empty string is NULL: it arrives as null.
+"""
+
+from __future__ import annotations
+
+from singer_spark.bookmark import KeyType
+from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+
+# S tells years before Christ apart, which are refused; without it they look like others.
+_DATE = "LTRIM(TO_CHAR({c}, 'SYYYY-MM-DD HH24:MI:SS'))"
+_MOMENT = "LTRIM(TO_CHAR(CAST({c} AS TIMESTAMP(9)), 'SYYYY-MM-DD HH24:MI:SS.FF9'))"
+# The zone stands in the format: NULL || '+00:00' is no NULL here.
+_INSTANT = "LTRIM(TO_CHAR({c} AT TIME ZONE 'UTC', 'SYYYY-MM-DD HH24:MI:SS.FF9\"+00:00\"'))"
+_NUMBER = "TO_CHAR({c}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
+_LENGTH = r"\((?P<p>\d+)\)"
+
+_RULES = (
+    TypeRule(r"number\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})", text=_NUMBER),
+    # Without precision, with a negative scale or one above the precision: exact, as text.
+    TypeRule(r"number(?:\(.*\))?|float", "NUMERIC", _NUMBER, text=_NUMBER),
+    TypeRule("binary_float", "REAL", read_as="FLOAT", text=_NUMBER),
+    TypeRule("binary_double", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER),
+    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
+    # Compared as a DATE, else no index of the column serves.
+    TypeRule("date", "TIMESTAMP", _DATE, cast_text=True, text=_DATE, key_literal="CAST(TIMESTAMP {v} AS DATE)"),
+    TypeRule(r"timestamp(?:\(\d\))?", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
+    TypeRule(
+        r"timestamp(?:\(\d\))? with (?:local )?time zone",
+        "TIMESTAMP WITH TIME ZONE",
+        _INSTANT,
+        cast_text=True,
+        text=_INSTANT,
+    ),
+    TypeRule("interval .*", "INTERVAL", "TO_CHAR({c})"),
+    TypeRule("n?char" + _LENGTH, "CHAR({p})", text="{c}"),
+    TypeRule("n?varchar2?" + _LENGTH, "VARCHAR({p})", text="{c}"),
+    TypeRule("n?clob|long|rowid|urowid", "TEXT", text="{c}"),
+    TypeRule("xmltype|sys.xmltype", "TEXT", "XMLSERIALIZE(CONTENT {c} AS CLOB)", text="{c}"),
+    TypeRule("json", "JSON", "JSON_SERIALIZE({c} RETURNING CLOB)", text="JSON_SERIALIZE({c} RETURNING CLOB)"),
+    TypeRule("raw|long raw|blob", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})"),
+)
+
+ORACLE = Dialect(
+    name="oracle",
+    url_prefixes=("jdbc:oracle:",),
+    driver="oracle.jdbc.OracleDriver",
+    driver_package="com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "DATE {v}",
+        KeyType.DATETIME: "TIMESTAMP {v}",
+        KeyType.TIMESTAMP: "TO_TIMESTAMP_TZ({v}, 'YYYY-MM-DD HH24:MI:SS.FFTZH:TZM')",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "{v}",
+        KeyType.BINARY: "HEXTORAW({v})",
+    },
+    key_select={
+        KeyType.INTEGER: _NUMBER,
+        KeyType.DECIMAL: _NUMBER,
+        KeyType.DATETIME: _MOMENT,
+        KeyType.TIMESTAMP: _INSTANT,
+        KeyType.BINARY: "RAWTOHEX({c})",
+    },
+    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
+    text_select="TO_CHAR({c})",
+    now="TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6')",
+    system_schemas=(
+        *("SYS", "SYSTEM", "SYSBACKUP", "SYSDG", "SYSKM", "SYSRAC", "SYSMAN", "SYS$UMF", "XS$NULL", "AUDSYS", "OUTLN"),
+        *("ANONYMOUS", "APPQOSSYS", "CTXSYS", "DBSFWUSER", "DBSNMP", "DGPDB_INT", "DIP", "DVF", "DVSYS", "EXFSYS"),
+        *("GGSYS", "GSMADMIN_INTERNAL", "GSMCATUSER", "GSMUSER", "LBACSYS", "MDDATA", "MDSYS", "OJVMSYS", "OLAPSYS"),
+        *("ORACLE_OCM", "ORDDATA", "ORDPLUGINS", "ORDSYS", "REMOTE_SCHEDULER_AGENT", "SI_INFORMTN_SCHEMA", "VECSYS"),
+        *("WMSYS", "XDB", "APEX_*", "FLOWS_FILES"),
+    ),
+    # A zone by name would want the server to know the JVM's.
+    properties={"oracle.jdbc.timezoneAsRegion": "false", "oracle.net.CONNECT_TIMEOUT": "30000"},
+    # The driver takes the machine's language, which orders texts otherwise than it compares them.
+    session_statements=("ALTER SESSION SET NLS_COMP = BINARY NLS_SORT = BINARY TIME_ZONE = 'UTC'",),
+)

@@ -1,0 +1,94 @@
+"""Microsoft SQL Server and Azure SQL. Dates and times leave as text in a style that no language setting changes."""
+
+from __future__ import annotations
+
+from singer_spark.bookmark import KeyType
+from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+
+_TEXT = "CAST({c} AS nvarchar(max))"
+_DATE = "CONVERT(char(10), {c}, 23)"
+_MOMENT = "CONVERT(varchar(33), {c}, 121)"
+_INSTANT = "CONVERT(varchar(33), CAST(SWITCHOFFSET({c}, '+00:00') AS datetime2(7)), 121)"
+_UUID = "LOWER(CONVERT(char(36), {c}))"
+# Style 3 has the 17 digits that give the same number again.
+_NUMBER_TEXT = "CONVERT(varchar(64), {c}, 3)"
+_HEX = "CONVERT(varchar(max), CAST({c} AS varbinary(max)), 1)"
+# No column is finer than 100 nanoseconds, and more than seven digits are refused in a literal.
+_WALL_CLOCK = "CONVERT(datetime2(7), LEFT({w}, 27), 121)"
+
+_RULES = (
+    TypeRule("bit", "BOOLEAN", read_as="BOOLEAN"),
+    # 0 to 255.
+    TypeRule("tinyint|smallint", "SMALLINT", read_as="SMALLINT"),
+    TypeRule("int", "INTEGER", read_as="INT"),
+    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
+    TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule("money", "DECIMAL(19,4)", "CAST({c} AS decimal(19,4))", "DECIMAL(19,4)"),
+    TypeRule("smallmoney", "DECIMAL(10,4)", "CAST({c} AS decimal(10,4))", "DECIMAL(10,4)"),
+    TypeRule("real", "REAL", read_as="FLOAT", text=_NUMBER_TEXT),
+    TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER_TEXT),
+    TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
+    TypeRule("time", "TIME", "CAST({c} AS varchar(16))"),
+    TypeRule("datetime2", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
+    # Compared as the type that the column has: its thirds of a hundredth of a second are no datetime2's.
+    TypeRule(
+        "datetime",
+        "TIMESTAMP",
+        _MOMENT,
+        cast_text=True,
+        text=_MOMENT,
+        key_literal="CONVERT(datetime, LEFT({w}, 23), 121)",
+    ),
+    TypeRule(
+        "smalldatetime",
+        "TIMESTAMP",
+        _MOMENT,
+        cast_text=True,
+        text=_MOMENT,
+        key_literal="CONVERT(smalldatetime, LEFT({w}, 23), 121)",
+    ),
+    TypeRule("datetimeoffset", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT),
+    TypeRule(r"n?char\((?P<p>\d+)\)", "CHAR({p})"),
+    TypeRule(r"n?varchar\((?P<p>\d+)\)", "VARCHAR({p})"),
+    TypeRule("n?varchar|n?text|sysname|xml", "TEXT", _TEXT),
+    TypeRule("json", "JSON", _TEXT),
+    TypeRule("uniqueidentifier", "UUID", _UUID, text=_UUID),
+    # `timestamp` is the driver's name of a rowversion: eight bytes that grow with every change in the database.
+    TypeRule("timestamp|rowversion", "VARBINARY", "CAST({c} AS binary(8))", "BINARY", text=_HEX),
+    TypeRule("(?:binary|varbinary|image).*", "VARBINARY", read_as="BINARY", text=_HEX),
+    TypeRule("hierarchyid", "TEXT", "{c}.ToString()", text="{c}.ToString()"),
+)
+
+SQLSERVER = Dialect(
+    name="sqlserver",
+    url_prefixes=("jdbc:sqlserver:",),
+    driver="com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    driver_package="com.microsoft.sqlserver:mssql-jdbc:13.6.2.jre11",
+    type_rules=_RULES,
+    literals={
+        KeyType.INTEGER: "({n})",
+        KeyType.DECIMAL: "({n})",
+        KeyType.DATE: "CONVERT(date, {v}, 23)",
+        KeyType.DATETIME: _WALL_CLOCK,
+        KeyType.TIMESTAMP: f"TODATETIMEOFFSET({_WALL_CLOCK}, '+00:00')",
+        KeyType.STRING: "{v}",
+        KeyType.UUID: "CAST({v} AS uniqueidentifier)",
+        KeyType.BINARY: "CONVERT(varbinary(8000), {v}, 1)",
+    },
+    key_select={
+        KeyType.DATE: _DATE,
+        KeyType.DATETIME: _MOMENT,
+        KeyType.TIMESTAMP: _INSTANT,
+        KeyType.UUID: _UUID,
+        KeyType.BINARY: _HEX,
+    },
+    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
+    unordered_page="ORDER BY (SELECT NULL) OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
+    text_select=_TEXT,
+    now="CONVERT(varchar(33), SYSUTCDATETIME(), 121)",
+    system_schemas=("sys", "INFORMATION_SCHEMA", "db_*"),
+    # A string without N is of the database's code page.
+    national_strings=True,
+    properties={"applicationName": "tap-spark-jdbc", "loginTimeout": "30"},
+    session_statements=("SET QUOTED_IDENTIFIER ON", "SET ANSI_NULLS ON", "SET DATEFORMAT ymd"),
+)
