@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _INTEGER_BYTES = {"byte": 1, "short": 2, "integer": 4, "long": 8}
-_GREATEST = {"float": Decimal("3.4028234663852886e38"), "double": Decimal("1.7976931348623157e308")}
+# Below it a text is no infinity; the shortest text of the greatest float lies above that float.
+_GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)?")
 _UTC = ("Z", "z", "+00:00", "-00:00")
