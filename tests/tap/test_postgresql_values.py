@@ -205,3 +205,19 @@ def test_an_override_is_exact_or_an_error(
         with pytest.raises(Exception, match="column v") as caught:
             read(spark, config, found, column, order="id")
         assert value in str(caught.value)
+
+
+def test_bytes_of_a_database_without_encoding_are_refused_or_read_as_bytes(spark: SparkSession, postgresql) -> None:
+    database = postgresql.database("bytes_without_encoding")
+    with psycopg.connect(postgresql.database("postgres").dsn, autocommit=True) as connection:
+        connection.execute(
+            f"create database {database.name} encoding 'SQL_ASCII' template template0 locale 'C' locale_provider libc"
+        )
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("create table t (id serial, v text); insert into t (v) values (E'a\\xffb\\\\c')")
+    config = login(database)
+    found = discovered(spark, config)["public-t"]
+    with pytest.raises(Exception, match="Invalid character data|invalid byte sequence"):
+        read(spark, config, found, found.column("v"))
+    ((value,),) = read(spark, config, found, overridden(found.column("v"), "binary"))
+    assert bytes(value) == b"a\xffb\\c"

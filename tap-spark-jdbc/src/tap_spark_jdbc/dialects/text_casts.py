@@ -39,7 +39,7 @@ def text_cast(sql_type: SqlType) -> str:
     fits = f"{{c}} RLIKE '{_whole(pattern)}' AND try_cast({{c}} AS {spark_type}) IS NOT NULL"
     if sql_type.name in _FLOATING_TYPES:
         # Too large a number would become infinity.
-        fits += f" AND (abs(try_cast({{c}} AS {spark_type})) < double('inf') OR {{c}} RLIKE '{_whole(_ENDLESS)}')"
+        fits += f" AND (abs(try_cast({{c}} AS {spark_type})) <> double('inf') OR {{c}} RLIKE '{_whole(_ENDLESS)}')"
     refuse = f"CAST(raise_error(concat({{complaint}}, {{c}})) AS {spark_type})"
     return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN CAST({{c}} AS {spark_type}) ELSE {refuse} END"
 
