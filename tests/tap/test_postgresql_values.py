@@ -217,7 +217,7 @@ def test_bytes_of_a_database_without_encoding_are_refused_or_read_as_bytes(spark
         connection.execute("create table t (id serial, v text); insert into t (v) values (E'a\\xffb\\\\c')")
     config = login(database)
     found = discovered(spark, config)["public-t"]
-    with pytest.raises(Exception, match="Invalid character data|invalid byte sequence"):
+    with pytest.raises(Exception, match=r"Invalid character data|invalid byte sequence"):
         read(spark, config, found, found.column("v"))
     ((value,),) = read(spark, config, found, overridden(found.column("v"), "binary"))
     assert bytes(value) == b"a\xffb\\c"

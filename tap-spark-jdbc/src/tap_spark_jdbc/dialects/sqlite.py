@@ -32,12 +32,11 @@ def _is(*types: str) -> str:
 
 _INTEGER = _by_type((_is("integer"), "{c}"))
 _REAL = _by_type((_is("real", "integer"), "CAST({c} AS REAL)"))
-# A real is the decimal that it was written from: one of 16 digits, or of 26, that reads back as the same real.
+# A real is the shortest decimal that reads back as that very number: of 15 digits as a rule, else of those that it has.
 _DECIMAL = _by_type(
-    (_is("integer"), "CAST({c} AS TEXT)"),
-    (_is("real") + " AND CAST(printf('%.{s}f', {c}) AS REAL) = {c}", "printf('%.{s}f', {c})"),
-    (_is("real") + " AND CAST(printf('%!.{s}f', {c}) AS REAL) = {c}", "printf('%!.{s}f', {c})"),
-    (_is("text"), "{c}"),
+    (_is("integer", "text"), "CAST({c} AS TEXT)"),
+    ("CAST(CAST({c} AS TEXT) AS REAL) = {c} AND instr(CAST({c} AS TEXT), 'e') = 0", "CAST({c} AS TEXT)"),
+    *((f"CAST({digits} AS REAL) = {{c}}", digits) for digits in ("printf('%.{s}f', {c})", "printf('%!.{s}f', {c})")),
 )
 _BOOLEAN = _by_type(
     (_is("integer") + " AND {c} IN (0, 1)", "{c}"),
