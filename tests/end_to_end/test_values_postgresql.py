@@ -172,7 +172,7 @@ KINDS = [
         "timestamptz[]",
         pa.timestamp("us", tz="UTC"),
         '{"2025-03-30 02:30+05:30"}',
-        asked="(select array_agg(e at time zone 'UTC' order by n) from unnest({}) with ordinality u(e, n))",
+        asked="case when {0} is not null then array(select e at time zone 'UTC' from unnest({0}) e) end",
     ),
     array("uuid[]", pa.string(), "{550e8400-e29b-41d4-a716-446655440000}", asked="{}::text[]"),
     array("mood[]", pa.string(), '{happy,"sad "}', asked="{}::text[]"),

@@ -27,6 +27,7 @@ NAMES = [
     "{c}{complaint}",
     "%s $1 ? :x",
     "`back` ${tick}",
+    "${env:HOME}",
     "line\nfeed",
     "edge",
     "c0",
