@@ -59,10 +59,18 @@ def cast(type_name: str, value: str) -> str:
     return template.replace("{c}", spark_string(value))
 
 
+def only_row(spark: SparkSession, query: str) -> Any:
+    with warnings.catch_warnings():
+        # PySpark leaves the socket of a `collect` to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        (row,) = spark.sql(query).collect()
+        return row
+
+
 def test_an_override_takes_what_its_type_holds_exactly(spark: SparkSession) -> None:
     assert {SqlType.parse(name).name for name in FITS} == set(KNOWN_TYPES)
     cases = [(name, value, exact) for name, values in FITS.items() for value, exact in values.items()]
-    (row,) = spark.sql(f"SELECT {', '.join(cast(name, value) for name, value, _ in cases)}").collect()
+    row = only_row(spark, f"SELECT {', '.join(cast(name, value) for name, value, _ in cases)}")
     found = [each.astimezone(UTC) if name.endswith("ZONE") and "TIMESTAMP" in name else each
              for (name, _, _), each in zip(cases, row, strict=True)]  # fmt: skip
     assert [(name, value, mine) for (name, value, _), mine in zip(cases, found, strict=True)] == cases
@@ -75,13 +83,10 @@ def test_an_override_that_does_not_fit_is_an_error_with_the_column_s_name(spark:
         re.sub(r"raise_error\(concat\('column v: ', '.*?'\)\)", "NULL", cast(*each), flags=re.S) for each in cases
     ]
     assert not any("raise_error" in each for each in refused)
-    (row,) = spark.sql(f"SELECT {', '.join(refused)}").collect()
+    row = only_row(spark, f"SELECT {', '.join(refused)}")
     assert [(each, taken) for each, taken in zip(cases, row, strict=True) if taken is not None] == []
-    with warnings.catch_warnings():
-        # PySpark leaves the socket of a `collect` to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        with pytest.raises(Exception, match="column v: 1e400"):
-            spark.sql(f"SELECT {cast('DOUBLE PRECISION', '1e400')}").collect()
+    with pytest.raises(Exception, match="column v: 1e400"):
+        only_row(spark, f"SELECT {cast('DOUBLE PRECISION', '1e400')}")
 
 
 def test_what_text_can_t_be_read_as_is_refused() -> None:
