@@ -67,7 +67,7 @@ def test_every_key_type_has_a_literal(dialect: Dialect) -> None:
         ),
         ("text", "it's", "'it''s'"),
         ("uuid", "550e8400-e29b-41d4-a716-446655440000", "CAST('550e8400-e29b-41d4-a716-446655440000' AS uuid)"),
-        ("bytea", "\\x00ff", "CAST('\\x00ff' AS bytea)"),
+        ("bytea", "\\x00ff", "CAST(E'\\\\x00ff' AS bytea)"),
     ],
 )
 def test_postgresql_literals(native_type: str, raw: str, literal: str) -> None:

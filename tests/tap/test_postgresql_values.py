@@ -61,16 +61,17 @@ AS_TEXT: dict[str, list[str]] = {
     "int4range": ["[1,5)", "empty"],
     "bit(8)": ["10101010"],
     "mood": ["happy"],
-    "mood[]": ["{happy,NULL}"],
     "point": ["(1.5,2)"],
     "numeric[]": ["{1.50,NULL,99999999999999999999999999999999999999999}"],
+    "mood[]": ["{happy,NULL}", "{}"],
 }
 REFUSED = {
     "date": ["infinity", "-infinity", "0044-03-15 BC", "10000-01-01"],
     "timestamp": ["infinity", "-infinity", "0044-03-15 00:00:00 BC", "10000-01-01 00:00:00"],
     "timestamptz": ["infinity", "0001-01-01 00:00:00+05", "9999-12-31 23:59:59-05"],
     "numeric(12,2)": ["NaN"],
-    "integer[]": ["{{1,2},{3,4}}"],
+    "integer[]": ["{{1,2},{3,4}}", "[0:1]={1,2}"],
+    "mood[]": ["{{happy}}"],
     "date[]": ["{infinity}"],
 }
 
@@ -128,7 +129,7 @@ def test_what_no_type_holds_survives_as_its_text(
     spark: SparkSession, database: Database, table, native_type: str
 ) -> None:
     connection = table(native_type, AS_TEXT[native_type])
-    cast = "v::text[]" if native_type == "numeric[]" else "v::text"
+    cast = "v::text[]" if native_type.endswith("[]") else "v::text"
     truth = [value for (value,) in connection.execute(f"select {cast} from t order by id")]
     assert values_of(spark, database) == truth
 
@@ -204,3 +205,19 @@ def test_an_override_is_exact_or_an_error(
         with pytest.raises(Exception, match="column v") as caught:
             read(spark, config, found, column, order="id")
         assert value in str(caught.value)
+
+
+def test_bytes_of_a_database_without_encoding_are_refused_or_read_as_bytes(spark: SparkSession, postgresql) -> None:
+    database = postgresql.database("bytes_without_encoding")
+    with psycopg.connect(postgresql.database("postgres").dsn, autocommit=True) as connection:
+        connection.execute(
+            f"create database {database.name} encoding 'SQL_ASCII' template template0 locale 'C' locale_provider libc"
+        )
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("create table t (id serial, v text); insert into t (v) values (E'a\\xffb\\\\c')")
+    config = login(database)
+    found = discovered(spark, config)["public-t"]
+    with pytest.raises(Exception, match=r"Invalid character data|invalid byte sequence"):
+        read(spark, config, found, found.column("v"))
+    ((value,),) = read(spark, config, found, overridden(found.column("v"), "binary"))
+    assert bytes(value) == b"a\xffb\\c"

@@ -46,6 +46,8 @@ BASE_CONF = {
     "spark.sql.sources.timestampNTZTypeInference.enabled": "true",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
+    # A column may be named ${env:HOME}: no text that we hand to Spark has variables.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from singer_spark.bookmark import KeyType, KeyValue
-
-if TYPE_CHECKING:
-    from singer_spark.sql_type import SqlType
+from singer_spark.sql_type import SqlType
 
 _KEY_TYPES = {
     "TINYINT": KeyType.INTEGER,
@@ -35,7 +32,8 @@ class Reading:
 
     Attributes:
         sql_type: The ANSI type that the catalog shows.
-        select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins an error text.
+        select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins an
+            error text, `{no_text}` the like for bytes that are no text.
         read_as: Spark type of what `select` gives (for `customSchema`).
         becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of `sql_type`,
             or its text.
@@ -63,14 +61,16 @@ class Column:
         native_type: The database's own name of its type, with parameters: `numeric(12,2)`.
         nullable: Whether it may hold NULL.
         reading: How its values are read.
-        as_text: SQL template over `{c}` that gives any value's text.
+        as_text: How any value's text is read.
+        as_bytes: How the bytes of any value's text are read; None where the database can't tell them.
     """
 
     name: str
     native_type: str
     nullable: bool
     reading: Reading
-    as_text: str = "{c}"
+    as_text: Reading = field(default_factory=lambda: Reading(SqlType("TEXT")))
+    as_bytes: Reading | None = None
 
     @property
     def sql_type(self) -> SqlType:

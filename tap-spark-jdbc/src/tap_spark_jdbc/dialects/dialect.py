@@ -81,6 +81,9 @@ class Dialect:
         page: SQL template with `{limit}` and `{offset}`, to stand behind ORDER BY.
         unordered_page: The same where no ORDER BY stands before it; None: as `page`.
         text_select: SQL template that gives any column's text.
+        text_read_as: Spark type of what `text_select` gives.
+        text_becomes: Spark SQL template over `{c}` that makes text of it.
+        bytes_select: SQL template that gives the bytes of any column's text, as they are stored; None: there is none.
         key_select: SQL template for each key type whose text must be asked for (else the column as it stands).
         now: SQL expression: the database's clock, in UTC.
         has_schemas: Whether tables live in schemas.
@@ -92,8 +95,8 @@ class Dialect:
         properties: Connection properties; what stands in the URL wins.
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
-        backslash_string: Template of a string literal with a backslash in it, over the UTF-8 bytes `{hex}`, where
-            a backslash may be an escape.
+        backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes `{hex}`, or over
+            its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself in any literal.
         national_strings: A string literal with more than ASCII in it begins with N.
         url_form: What the URL must begin with, and the parameter that it must have, for Spark and the driver alike.
     """
@@ -107,6 +110,9 @@ class Dialect:
     page: str
     text_select: str
     now: str
+    text_read_as: str = "STRING"
+    text_becomes: str = "{c}"
+    bytes_select: str | None = None
     key_select: Mapping[KeyType, str] = field(default_factory=dict)
     has_schemas: bool = True
     system_schemas: tuple[str, ...] = ()
@@ -148,10 +154,12 @@ class Dialect:
         """A string literal."""
         if "\0" in text:
             raise ConfigurationError(f"the value {text!r} holds a NUL character, which no database takes")
+        quoted = text.replace("'", "''")
         if self.backslash_string is not None and "\\" in text:
-            return self.backslash_string.replace("{hex}", text.encode().hex())
+            doubled = quoted.replace("\\", "\\\\")
+            return self.backslash_string.replace("{hex}", text.encode().hex()).replace("{doubled}", doubled)
         sign = "N" if self.national_strings and not text.isascii() else ""
-        return f"{sign}'" + text.replace("'", "''") + "'"
+        return f"{sign}'{quoted}'"
 
     def literal(self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None) -> str:
         """A value of a key as an SQL literal that compares as the key's column does.
@@ -193,19 +201,30 @@ class Dialect:
             reading = _filled(rule, match.groupdict()) if match else None
             if match and reading is not None and (rule.read_as != _DECIMAL or reading.sql_type.is_exact_decimal):
                 return self._column(name, native_type, nullable, reading, _fill(rule.text, match.groupdict()))
-        unread = Reading(SqlType("TEXT"), self.text_select, problem=f"no exact reading of type {native_type} is known")
+        unread = replace(self._text(), problem=f"no exact reading of type {native_type} is known")
         return self._column(name, native_type, nullable, unread)
 
-    def _column(
-        self, name: str, native_type: str, nullable: bool, reading: Reading, as_text: str | None = None
-    ) -> Column:
-        text = complaint(name, native_type, reading.sql_type)
-        select, as_text = (
-            template.replace("{complaint}", self.string(text))
-            for template in (reading.select, as_text or self.text_select)
-        )
-        becomes = reading.becomes.replace("{complaint}", spark_string(text))
-        return Column(name, native_type, nullable, replace(reading, select=select, becomes=becomes), as_text)
+    def _text(self) -> Reading:
+        return Reading(SqlType("TEXT"), self.text_select, self.text_read_as, self.text_becomes)
+
+    def _column(self, name: str, native_type: str, nullable: bool, reading: Reading, text_select: str = "") -> Column:
+        told = {"{complaint}": complaint(name, native_type, reading.sql_type), "{no_text}": _no_text(name, native_type)}
+
+        def told_in(reading: Reading) -> Reading:
+            select, becomes = reading.select, reading.becomes
+            for slot, text in told.items():
+                select, becomes = select.replace(slot, self.string(text)), becomes.replace(slot, spark_string(text))
+            return replace(reading, select=select, becomes=becomes)
+
+        as_text = replace(self._text(), select=text_select) if text_select else self._text()
+        as_bytes = None if self.bytes_select is None else Reading(SqlType("VARBINARY"), self.bytes_select, "BINARY")
+        return Column(name, native_type, nullable, told_in(reading), told_in(as_text), as_bytes)
+
+
+def _no_text(name: str, native_type: str) -> str:
+    """How the error begins that bytes raise which are no Unicode text."""
+    text = f"column {name} ({native_type}) holds bytes that are no UTF-8 text, set its type_overrides to binary: "
+    return text.replace("{", "{ ")
 
 
 def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
@@ -216,12 +235,14 @@ def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
 
 
 def overridden(column: Column, type_name: str) -> Column:
-    """The column, read as another type: by its text, cast in Spark under checks.
+    """The column, read as another type: by its text, cast in Spark under checks; or by the bytes of its text.
 
     Raises:
         ValueError: `type_name` is no SQL type, or none that text can be cast to.
     """
     sql_type = SqlType.parse(type_name)
+    if sql_type.name == "VARBINARY" and column.as_bytes is not None:
+        return replace(column, reading=column.as_bytes)
     if sql_type.name not in KNOWN_TYPES:
         raise ValueError(
             f"{type_name!r} is not a type that a column can be read as; known are {', '.join(KNOWN_TYPES)}"
@@ -229,7 +250,10 @@ def overridden(column: Column, type_name: str) -> Column:
     becomes = text_cast(sql_type).replace(
         "{complaint}", spark_string(complaint(column.name, column.native_type, sql_type))
     )
-    return replace(column, reading=Reading(sql_type, column.as_text, "STRING", becomes))
+    text = column.as_text
+    return replace(
+        column, reading=Reading(sql_type, text.select, text.read_as, becomes.replace("{c}", f"({text.becomes})"))
+    )
 
 
 def text_form(value: KeyValue, like: str | None = None) -> str:

@@ -23,15 +23,20 @@ def _guarded(fits: str, value: str, result_type: str) -> str:
     return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {refuse} END"
 
 
-_MICROSECONDS = "CAST(EXTRACT(EPOCH FROM {c}) * 1000000 AS bigint)"
+# In two halves: before version 14 the epoch is a double, which holds no microseconds of years that are far away.
+_MICROSECONDS = (
+    "CAST(EXTRACT(EPOCH FROM date_trunc('second', {c})) AS bigint) * 1000000 "
+    "+ CAST(EXTRACT(MICROSECONDS FROM {c}) AS bigint) % 1000000"
+)
 _TEXT = "CAST({c} AS text)"
-_FLAT = "COALESCE(array_ndims({c}), 1) = 1"
+# One dimension, counted from 1: the lake's arrays know no others.
+_FLAT = "COALESCE(array_ndims({c}), 1) = 1 AND COALESCE(array_lower({c}, 1), 1) = 1"
 
 
-def _array(pattern: str, sql_type: str, read_as: str) -> TypeRule:
-    """A one-dimensional array, element by element; one of more dimensions is refused, for the lake has no type."""
-    element = "text" if read_as == "STRING" else "{e}"
-    select = _guarded(_FLAT, f"CAST({{c}} AS {element}[])", f"{element}[]")
+def _array(pattern: str, sql_type: str, read_as: str, element: str = "{e}", value: str = "{c}") -> TypeRule:
+    """A plain array, element by element; one of more dimensions or other bounds is refused."""
+    element = "text" if read_as == "STRING" and element == "{e}" else element
+    select = _guarded(_FLAT, f"CAST({value} AS {element}[])", f"{element}[]")
     pattern = rf"(?P<e>{pattern})\[\]"
     return TypeRule(pattern, f"{sql_type} ARRAY", select, f"ARRAY<{read_as}>", cast_text=read_as == "STRING")
 
@@ -83,19 +88,26 @@ _RULES = (
     TypeRule(r"interval[^\[]*", "INTERVAL", _TEXT),
     TypeRule("uuid", "UUID", _TEXT),
     TypeRule("json|jsonb", "JSON", _TEXT),
+    # So the catalog query names arrays that are declared with more dimensions.
+    TypeRule(r".*\[\]\[\]", "TEXT", _TEXT),
     _array("boolean", "BOOLEAN", "BOOLEAN"),
     _array("smallint", "SMALLINT", "SMALLINT"),
     _array("integer", "INTEGER", "INT"),
     _array("bigint", "BIGINT", "BIGINT"),
     _array("real", "REAL", "FLOAT"),
     _array("double precision", "DOUBLE PRECISION", "DOUBLE"),
-    _array(r"text|character varying(?:\(\d+\))?", "TEXT", "STRING"),
+    _array(r"character\(\d+\)", "TEXT", "STRING", "bpchar"),
     _array("uuid", "UUID", "STRING"),
     _array("date", "DATE", "STRING"),
     _array(r"timestamp(?:\(\d\))? without time zone", "TIMESTAMP", "STRING"),
     _array(r"timestamp(?:\(\d\))? with time zone", "TIMESTAMP WITH TIME ZONE", "STRING"),
+    _array(r"numeric\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)", "DECIMAL({p},{s})", "STRING"),
     _array(r"numeric(?:\(\d+,-?\d+\))?", "NUMERIC", "STRING"),
-    # Enums, ranges, networks, XML, bit strings, composites, other arrays, extensions: their text is exact.
+    _array("money", "NUMERIC", "STRING", value="CAST({c} AS numeric[])"),
+    # Enums, times, networks, JSON and others: each element by its text.
+    _array(".*", "TEXT", "STRING"),
+    TypeRule(r"(?:\w+\.)?(?:vector|halfvec)(?:\(\d+\))?", "REAL ARRAY", "CAST({c} AS real[])", "ARRAY<FLOAT>"),
+    # Enums, ranges, networks, XML, bit strings, composites, extensions: their text is exact.
     TypeRule(".*", "TEXT", _TEXT),
 )
 
@@ -114,7 +126,7 @@ SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table
   CASE WHEN c.reltuples >= 0 THEN CAST(CAST(c.reltuples AS bigint) AS text) END AS row_estimate,
   CAST(a.attname AS text) AS column_name, CAST(a.attnum AS int) AS position,
   CASE WHEN b.base IS NULL THEN pg_catalog.format_type(a.atttypid, a.atttypmod)
-    ELSE pg_catalog.format_type(b.base, b.typmod) END AS native_type,
+    ELSE pg_catalog.format_type(b.base, b.typmod) END || CASE WHEN a.attndims > 1 THEN '[]' ELSE '' END AS native_type,
   CASE WHEN a.attnotnull OR b.required THEN '0' ELSE '1' END AS nullable
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -167,6 +179,9 @@ POSTGRESQL = Dialect(
     key_select=dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID, KeyType.BINARY], _TEXT),
     page="LIMIT {limit} OFFSET {offset}",
     text_select=_TEXT,
+    bytes_select="convert_to(CAST({c} AS text), getdatabaseencoding())",
+    # Whatever the server or the role is told of standard_conforming_strings.
+    backslash_string="E'{doubled}'",
     now="CAST(clock_timestamp() AT TIME ZONE 'UTC' AS text)",
     system_schemas=("pg_*", "information_schema"),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),

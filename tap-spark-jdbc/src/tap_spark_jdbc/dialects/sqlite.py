@@ -22,27 +22,51 @@ def _by_type(*cases: tuple[str, str]) -> str:
     return f"CASE WHEN {{c}} IS NULL THEN NULL {whens} ELSE {_REFUSE} END"
 
 
+def _text(pattern: str, sql_type: str, select: str, *, typed: bool = True) -> TypeRule:
+    return TypeRule(pattern, sql_type, select, "BINARY", _TEXT_OF_BYTES, typed=typed)
+
+
 def _is(*types: str) -> str:
     return "typeof({c}) IN (" + ", ".join(f"'{name}'" for name in types) + ")"
 
 
 _INTEGER = _by_type((_is("integer"), "{c}"))
 _REAL = _by_type((_is("real", "integer"), "CAST({c} AS REAL)"))
+# A real is the shortest decimal that reads back as that very number: of 15 digits as a rule, else of those that it has.
 _DECIMAL = _by_type(
-    (_is("integer"), "CAST({c} AS TEXT)"),
-    (_is("real") + " AND round({c}, {s}) = {c}", "printf('%!.{s}f', {c})"),
-    (_is("text"), "{c}"),
+    (_is("integer", "text"), "CAST({c} AS TEXT)"),
+    ("CAST(CAST({c} AS TEXT) AS REAL) = {c} AND instr(CAST({c} AS TEXT), 'e') = 0", "CAST({c} AS TEXT)"),
+    *((f"CAST({digits} AS REAL) = {{c}}", digits) for digits in ("printf('%.{s}f', {c})", "printf('%!.{s}f', {c})")),
 )
-_NUMERIC = _by_type((_is("integer", "text"), "CAST({c} AS TEXT)"), (_is("real"), _REAL_TEXT))
 _BOOLEAN = _by_type(
     (_is("integer") + " AND {c} IN (0, 1)", "{c}"),
-    ("lower({c}) IN ('true', 't', 'yes')", "1"),
-    ("lower({c}) IN ('false', 'f', 'no')", "0"),
+    (_is("text") + " AND lower({c}) IN ('true', 't', 'yes')", "1"),
+    (_is("text") + " AND lower({c}) IN ('false', 'f', 'no')", "0"),
 )
-_CHARACTERS = _by_type((_is("text", "integer"), "CAST({c} AS TEXT)"), (_is("real"), _REAL_TEXT))
 _MOMENT = _by_type((_is("text"), "{c}"))
 _BINARY = _by_type((_is("blob"), "{c}"))
-_ANY = _by_type((_is("text", "integer"), "CAST({c} AS TEXT)"), (_is("real"), _REAL_TEXT), (_is("blob"), "hex({c})"))
+_UTF_16 = "(SELECT encoding FROM pragma_encoding) <> 'UTF-8'"
+
+
+def _text_bytes(text: str) -> str:
+    """SQL that gives the bytes of a text: in UTF-8, or in UTF-16 behind a mark that no UTF-8 begins with."""
+    marked = f"WHEN {_UTF_16} THEN CAST(char(65279) || {text} AS BLOB)"
+    # Bytes that only look like the mark are no text.
+    refused = f"WHEN substr(CAST({text} AS BLOB), 1, 2) IN (x'FFFE', x'FEFF') THEN x'FF'"
+    return f"CASE {marked} {refused} ELSE CAST({text} AS BLOB) END"
+
+
+# The driver replaces what is no UTF-8 without a word, so texts leave as bytes.
+_TEXT_OF_BYTES = (
+    "CASE WHEN {c} IS NULL THEN NULL "
+    "WHEN startswith({c}, X'FFFE') OR startswith({c}, X'FEFF') THEN decode({c}, 'UTF-16') "
+    "WHEN is_valid_utf8(CAST({c} AS STRING)) THEN CAST({c} AS STRING) "
+    "ELSE CAST(raise_error(concat({no_text}, hex({c}))) AS STRING) END"
+)
+_AS_IT_IS = (_is("text", "integer"), _text_bytes("CAST({c} AS TEXT)")), (_is("real"), _text_bytes(_REAL_TEXT))
+_CHARACTERS = _by_type(*_AS_IT_IS)
+_TEXT = _by_type((_is("text"), _text_bytes("{c}")))
+_ANY = _by_type(*_AS_IT_IS, (_is("blob"), _text_bytes("hex({c})")))
 
 _DECIMAL_NAME = "(?:decimal|numeric|number|dec)"
 _DIGITS = r"[1-9]|[12]\d|3[0-8]"
@@ -57,21 +81,23 @@ _RULES = (
         _DECIMAL,
         cast_text=True,
     ),
-    TypeRule(f"{_DECIMAL_NAME}.*|.*money.*", "NUMERIC", _NUMERIC),
+    _text(f"{_DECIMAL_NAME}.*|.*money.*", "NUMERIC", _CHARACTERS),
     TypeRule("date", "DATE", _MOMENT, cast_text=True),
     TypeRule("(?:datetime|timestamp).*(?:tz|with time zone)", "TIMESTAMP WITH TIME ZONE", _MOMENT, cast_text=True),
     TypeRule("(?:datetime|timestamp).*", "TIMESTAMP", _MOMENT, cast_text=True),
-    TypeRule("time.*", "TIME", _MOMENT),
-    TypeRule("json.*", "JSON", _CHARACTERS),
-    TypeRule("uuid|guid", "UUID", _MOMENT),
+    _text("time.*", "TIME", _TEXT),
+    _text("json.*", "JSON", _CHARACTERS),
+    TypeRule("uuid|guid", "UUID", _MOMENT, cast_text=True),
+    # These hold "int", and no integers.
+    _text(".*(?:interval|point).*", "TEXT", _ANY, typed=False),
     TypeRule(".*int.*", "BIGINT", _INTEGER, "BIGINT"),
-    TypeRule(f"(?:n?char|character){_LENGTH}", "CHAR({p})", _CHARACTERS),
-    TypeRule(f"(?:n?varchar2?|varying character|character varying){_LENGTH}", "VARCHAR({p})", _CHARACTERS),
-    TypeRule(".*(?:char|clob|text|string|enum).*", "TEXT", _CHARACTERS),
+    _text(f"(?:n?char|character){_LENGTH}", "CHAR({p})", _CHARACTERS),
+    _text(f"(?:n?varchar2?|varying character|character varying){_LENGTH}", "VARCHAR({p})", _CHARACTERS),
+    _text(".*(?:char|clob|text|string|enum).*", "TEXT", _CHARACTERS),
     TypeRule(".*(?:blob|binary|bytea).*", "VARBINARY", _BINARY, "BINARY"),
     TypeRule(".*(?:real|floa|doub).*", "DOUBLE PRECISION", _REAL, "DOUBLE"),
     # No type, or one that says nothing: each value by its text, bytes in hexadecimal.
-    TypeRule(".*", "TEXT", _ANY, typed=False),
+    _text(".*", "TEXT", _ANY, typed=False),
 )
 
 _TABLES = """
@@ -124,6 +150,9 @@ SQLITE = Dialect(
     key_select={KeyType.DECIMAL: _REAL_TEXT, KeyType.BINARY: "hex({c})"},
     page="LIMIT {limit} OFFSET {offset}",
     text_select=_ANY,
+    text_read_as="BINARY",
+    text_becomes=_TEXT_OF_BYTES,
+    bytes_select="CAST({c} AS BLOB)",
     now="strftime('%Y-%m-%d %H:%M:%f', 'now')",
     has_schemas=False,
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),

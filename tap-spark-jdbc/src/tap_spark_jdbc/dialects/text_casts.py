@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from singer_spark.sql_type import SqlType
 
+_FLOATING_TYPES = ("REAL", "DOUBLE PRECISION")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 _SPARK_NAMES = {"INTEGER": "INT", "REAL": "FLOAT", "DOUBLE PRECISION": "DOUBLE", "TIMESTAMP": "TIMESTAMP_NTZ"}
 _DAY = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6}0*)?)?)?"
+_FLOATING = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
+_ENDLESS = r"(?i:[+-]?inf(inity)?)"
+_UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _ZONE = r"( ?(Z|UTC|[+-][0-9]{1,2}(:?[0-9]{2})?))?"
-_TEXTUAL = ("TEXT", "VARCHAR", "CHAR", "JSON", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL")
+_TEXTUAL = ("TEXT", "VARCHAR", "CHAR", "JSON", "TIME", "TIME WITH TIME ZONE", "INTERVAL")
 _MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-KNOWN_TYPES = (*_TEXTUAL, "BOOLEAN", *_INTEGERS, "DECIMAL", "REAL", "DOUBLE PRECISION", *_MOMENTS)
+KNOWN_TYPES = (*_TEXTUAL, "UUID", "BOOLEAN", *_INTEGERS, "DECIMAL", "REAL", "DOUBLE PRECISION", *_MOMENTS)
 
 
 def text_cast(sql_type: SqlType) -> str:
@@ -32,7 +36,10 @@ def text_cast(sql_type: SqlType) -> str:
         return "{c}"
     spark_type, pattern = _spark_form(sql_type)
     # A pattern first: Spark's own cast cuts digits and trailing text without a word.
-    fits = f"{{c}} RLIKE '^{pattern}$' AND try_cast({{c}} AS {spark_type}) IS NOT NULL"
+    fits = f"{{c}} RLIKE '{_whole(pattern)}' AND try_cast({{c}} AS {spark_type}) IS NOT NULL"
+    if sql_type.name in _FLOATING_TYPES:
+        # Too large a number would become infinity.
+        fits += f" AND (abs(try_cast({{c}} AS {spark_type})) <> double('inf') OR {{c}} RLIKE '{_whole(_ENDLESS)}')"
     refuse = f"CAST(raise_error(concat({{complaint}}, {{c}})) AS {spark_type})"
     return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN CAST({{c}} AS {spark_type}) ELSE {refuse} END"
 
@@ -44,6 +51,11 @@ def json_texts_cast(sql_type: SqlType) -> str:
         ValueError: text can't be cast to the elements' type.
     """
     return text_cast(sql_type).replace("{c}", "from_json({c}, 'ARRAY<STRING>', map('mode', 'FAILFAST'))")
+
+
+def _whole(pattern: str) -> str:
+    # A bare dollar would let a last line feed pass.
+    return f"(?s)^(?:{pattern})$(?!.)"
 
 
 def spark_string(text: str) -> str:
@@ -60,9 +72,11 @@ def _spark_form(sql_type: SqlType) -> tuple[str, str]:
     if name == "DECIMAL":
         scale = sql_type.scale or 0
         return f"DECIMAL({sql_type.precision},{scale})", f"[+-]?[0-9]*([.][0-9]{{0,{scale}}}0*)?"
-    if name in ("REAL", "DOUBLE PRECISION"):
-        return spark_name, ".+"
+    if name in _FLOATING_TYPES:
+        return spark_name, f"{_FLOATING}|{_ENDLESS}|(?i:[+-]?nan)"
     match name:
+        case "UUID":
+            return "STRING", _UUID
         case "BOOLEAN":
             return "BOOLEAN", "(?i:t|f|true|false|y|n|yes|no|0|1)"
         case "DATE":

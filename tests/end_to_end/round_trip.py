@@ -1,0 +1,57 @@
+"""Source, tap, target and Parquet in one process and one Spark session; what is read back never saw Spark."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from singer_spark.run_log import folder_name
+from singer_spark.state_store import state_path
+from tap_spark_jdbc.run_state import OpeningState
+from tap_spark_jdbc.tap import TapSparkJdbc
+from target_spark_lake.target import TargetSparkLake
+
+PIPELINE = "test"
+
+
+@dataclass
+class RoundTrip:
+    """One pipeline whose lake lies in a folder."""
+
+    folder: Path
+    config: dict[str, Any]
+
+    def tap_lines(self, *, with_state: bool = False) -> bytes:
+        """What the tap sends."""
+        opening = OpeningState.read(str(self.folder / state_path(PIPELINE)) if with_state else None, {})
+        tap = TapSparkJdbc(config=dict(self.config), opening=opening, parse_env_config=False, setup_mapper=False)
+        output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with warnings.catch_warnings(), redirect_stdout(output):
+            # PySpark leaves the socket of a `collect` to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            try:
+                tap.setup_mapper()
+                tap.run()
+            finally:
+                tap.progress.stop()
+                tap.database.close()
+        return output.buffer.getvalue()
+
+    def run(self, *, with_state: bool = False, **target: Any) -> bytes:
+        """Takes the rows to the lake, and gives the lines that passed."""
+        lines = self.tap_lines(with_state=with_state)
+        config = {"bucket": str(self.folder), "pipeline": PIPELINE, "add_record_metadata": False, **target}
+        with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
+            TargetSparkLake(config=config).listen(io.BytesIO(lines))
+        return lines
+
+    def table(self, stream: str) -> pa.Table:
+        """A stream's table as Arrow reads its files."""
+        return pq.read_table(self.folder / "raw" / folder_name(stream))
