@@ -18,6 +18,7 @@ Described = dict[str, str | None]
 _SIZED = ("CHAR", "VARCHAR", "CHARACTER", "CHARACTER VARYING")
 _SCALED = ("DECIMAL", "NUMERIC", "DEC")
 _FEW_TABLES = 20
+_UNBOUNDED = 2**31 - 1
 
 
 def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
@@ -71,6 +72,8 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) ->
 def native_type(row: Described) -> str:
     """The type with its parameters, which `getColumns` tells apart from its name."""
     name = str(row["TYPE_NAME"])
+    if not 0 < int(row["COLUMN_SIZE"] or 0) < _UNBOUNDED:
+        return name
     if name.upper() in _SCALED:
         return f"{name}({row['COLUMN_SIZE']},{row['DECIMAL_DIGITS'] or 0})"
     return f"{name}({row['COLUMN_SIZE']})" if name.upper() in _SIZED else name

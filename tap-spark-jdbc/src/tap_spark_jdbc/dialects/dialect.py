@@ -86,6 +86,9 @@ class Dialect:
         properties: Connection properties; what stands in the URL wins.
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
+        described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, with which the
+            driver describes a query's column: its type as `catalog` names it; None: the driver's words will do.
+        undeclared_type: What the driver calls the type of a query's column that has none.
     """
 
     name: str
@@ -107,6 +110,8 @@ class Dialect:
     properties: Mapping[str, str] = field(default_factory=dict)
     session_statements: tuple[str, ...] = ()
     text_moments: bool = False
+    described_type: str | None = None
+    undeclared_type: str | None = None
 
     def quote(self, name: str) -> str:
         """An identifier, quoted."""
@@ -116,7 +121,9 @@ class Dialect:
         return mark + name.replace(mark, mark + mark) + mark
 
     def table(self, table: Table) -> str:
-        """The table's full name, quoted."""
+        """The table's full name, quoted; of a query the query itself, in parentheses that no comment swallows."""
+        if table.query is not None:
+            return f"(\n{table.query}\n) q"
         parts = [table.name] if table.schema is None else [table.schema, table.name]
         return ".".join(self.quote(part) for part in parts)
 
