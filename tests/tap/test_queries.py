@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -207,7 +206,7 @@ def _planned(pipe: Pipe, catalog: dict[str, Any]) -> str:
 
 def test_a_query_that_the_database_or_a_lake_can_not_have_is_refused_by_name(shop) -> None:
     pipe, _ = shop(queries=[{"name": "broken", "sql": "select nothing from nowhere"}])
-    with pytest.raises(SourceError, match="queries: the database refused the SQL of 'broken': .*nowhere"):
+    with pytest.raises(SourceError, match=r"queries: the database refused the SQL of 'broken': .*nowhere"):
         pipe.run()
     pipe.config["queries"] = [{"name": "twins", "sql": "select o.id, c.id from orders o, customers c"}]
     with pytest.raises(ConfigurationError, match="queries: 'twins': more than one column is named 'id'"):
