@@ -46,7 +46,7 @@ POSTGRESQL_KEYS: dict[str, tuple[str, str, tuple[str, str, str, str], Any]] = {
         ("'1582-10-10Z'", "'2025-10-26 02:30:00.5+02'", "'2025-10-26 02:30:00.5+01'", "'2025-10-27Z'"),
         "2025-10-26T00:30:00.500000Z",
     ),
-    "texts": ('text collate "und-x-icu"', "string", ("'a'", "'B'", "'c'", "'D''; --'"), "B"),
+    "texts": ('text collate "C"', "string", ("'B'", "'a'", "'a''; --'", "'ä'"), "a"),
     "uuids": (
         "uuid",
         "uuid",
