@@ -70,6 +70,9 @@ def test_a_lag_only_lowers_the_bound() -> None:
     assert value.minus(30).text == "2025-01-20T15:29:30.123456"
     assert KeyValue.parse("0001-01-01", KeyType.DATE).minus(10**9).text == "0001-01-01"
     assert KeyValue.parse(10, KeyType.INTEGER).minus(30).json_value() == -20
+    # More digits than Python's decimals keep by themselves: rounded, it would lie above the value.
+    wide = KeyValue.parse("12345678901234567890123456789012345678909.5", KeyType.DECIMAL)
+    assert wide.minus(1).text == "12345678901234567890123456789012345678908.5"
 
 
 @pytest.mark.parametrize(

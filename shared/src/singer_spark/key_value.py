@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Decimal, InvalidOperation, localcontext
 from enum import StrEnum
 from functools import total_ordering
 from typing import Any
@@ -113,7 +113,9 @@ class KeyValue:
         if self.key_type is KeyType.INTEGER:
             return KeyValue(self.key_type, str(int(self.text) - int(amount)))
         if self.key_type is KeyType.DECIMAL:
-            return KeyValue(self.key_type, format(Decimal(self.text) - Decimal(str(amount)), "f"))
+            # The context's 28 digits would round, and a rounded bound may lie above the value itself.
+            with localcontext(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX):
+                return KeyValue(self.key_type, format(Decimal(self.text) - Decimal(str(amount)), "f"))
         if not self.key_type.is_moment:
             raise ValueError(f"a {self.key_type} key has no distance: a lag can't be taken from it")
         earliest = datetime(1, 1, 1)

@@ -11,6 +11,7 @@ TEXTS: JSON = {"type": "array", "items": TEXT}
 SECONDS: JSON = {"type": "number", "minimum": 0}
 COUNT: JSON = {"type": "integer", "minimum": 1}
 OPTIONS: JSON = {"type": "object"}
+KEY: JSON = {"type": ["string", "array"], "minLength": 1, "items": TEXT, "minItems": 1, "maxItems": 2}
 LOAD_METHODS = ["append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale"]
 
 # Settings that the SDK adds by itself and that are its own to check.
@@ -42,7 +43,11 @@ def _object(properties: JSON, required: tuple[str, ...] = ()) -> JSON:
 
 STREAM_OPTIONS = _object(
     {
-        "replication_key": _setting(TEXT, "Column whose values grow with each change; makes the stream INCREMENTAL"),
+        "replication_key": _setting(
+            KEY,
+            "Column whose values grow with each change, makes the stream INCREMENTAL; or an SQL expression with "
+            "parentheses, or a list of such a column and one that cuts its ties",
+        ),
         "replication_key_type": _setting(
             TEXT,
             "date, datetime, timestamp, integer, decimal, string, uuid or binary; the column's own where not given",
@@ -53,6 +58,7 @@ STREAM_OPTIONS = _object(
         ),
         "key_properties": _setting(TEXTS, "The record's key, where the table's primary key is not it"),
         "load_method": _setting({"type": "string", "enum": LOAD_METHODS}, "What the target is asked to do"),
+        "settle_seconds": _setting(SECONDS, "Instead of the setting `settle_seconds`"),
         "where": _setting(TEXT, "SQL condition that rows must meet"),
         "partition_column": _setting(TEXT, "Column that a full table is cut by, where the primary key is not it"),
         "detect_deletes": _setting(
@@ -109,7 +115,8 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "stream_options": _setting(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
             "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, `end_value`, "
-            "`key_properties`, `load_method`, `where`, `partition_column`, `detect_deletes`, `type_overrides`",
+            "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, `detect_deletes`, "
+            "`type_overrides`",
             default={},
         ),
         "queries": _setting(

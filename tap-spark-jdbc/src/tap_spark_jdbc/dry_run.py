@@ -67,7 +67,9 @@ def _range(extraction: Extraction) -> str:
     lower = extraction.whole.lower
     start = "the beginning" if lower is None else lower.value.text
     indexed = "" if key.indexed else " (not indexed: one pass)"
-    return f" by {key.column.name}{indexed}, from {start} to {upper.value.text}, both included"
+    settle = extraction.plan.settle_seconds
+    settled = f"; younger than {settle:g} s: left for the next run" if settle else ""
+    return f" by {key.column.name}{indexed}, from {start} to {upper.value.text}, both included{settled}"
 
 
 def _rows(extraction: Extraction) -> int:

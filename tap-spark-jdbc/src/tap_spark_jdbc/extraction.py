@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.bounds import ColumnBounds
+from tap_spark_jdbc.settling import settled_end, warn_of_the_future
 from tap_spark_jdbc.slices import Range, Slice, indexed_slices, split_slices, tie_slices
 from tap_spark_jdbc.stream_progress import SplitPosition, StreamProgress
 from tap_spark_jdbc.stream_sql import Point, StreamSql
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.stream_plan import StreamPlan
 
 logger = logging.getLogger("tap-spark-jdbc")
-CLOCK_SLACK = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Extraction:
         """
         sql = StreamSql(dialect, plan, split_key(plan, dialect))
         kept = None if plan.end_value is not None else bookmark
-        progress = progress or StreamProgress("delta" if _is_delta(plan, kept) else "full")
+        progress = progress or StreamProgress("delta" if _is_delta(plan, kept) or plan.settle_seconds else "full")
         key = plan.replication_key
         if key is None or progress.complete:
             return cls(plan, sql, None, None, connection, progress, lag)
@@ -82,8 +81,7 @@ class Extraction:
         _look_for_nulls(bounds)
         lower = _lower(bounds, kept, lag) if progress.lower is None else bounds.point_of_bookmark(progress.lower)
         upper = _upper(bounds, lower, progress.split)
-        if upper is not None:
-            _warn_of_the_future(plan, upper)
+        warn_of_the_future(plan, upper or (None if kept is None else lower))
         seen = kept is not None and kept.boundary is not None and kept.boundary.rows > 0
         at_bookmark = bounds.point_of_bookmark(kept) if seen and kept is not None else None
         if upper is not None:
@@ -194,7 +192,10 @@ def _upper(bounds: ColumnBounds, lower: Point | None, place: SplitPosition | Non
     if place is not None and place.upper is not None:
         return bounds.point_of_bookmark(place.upper)
     end = bounds.sql.plan.end_value
-    return bounds.greatest(Range(lower, None if end is None else bounds.point_of(end)))
+    ends = [
+        point for point in (None if end is None else bounds.point_of(end), settled_end(bounds)) if point is not None
+    ]
+    return bounds.greatest(Range(lower, min(ends, key=lambda point: point.value, default=None)))
 
 
 def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, lag: float) -> Point | None:
@@ -225,15 +226,3 @@ def _look_for_nulls(bounds: ColumnBounds) -> None:
         )
     if plan.null_policy == "exclude" and bounds.has_nulls():
         logger.info("stream %s: rows whose replication key %r is NULL are left out", plan.stream, name)
-
-
-def _warn_of_the_future(plan: StreamPlan, upper: Point) -> None:
-    if not upper.value.key_type.is_moment:
-        return
-    slack = timedelta() if upper.value.aware else CLOCK_SLACK
-    if upper.value.moment() > datetime.now(UTC).replace(tzinfo=None) + slack:
-        logger.warning(
-            "stream %s: the greatest replication key lies in the future: %s; once it is the bookmark, rows below it "
-            "are not seen; cap it with end_value",
-            plan.stream, upper.value.text,
-        )  # fmt: skip

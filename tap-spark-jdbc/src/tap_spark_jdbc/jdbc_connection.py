@@ -98,6 +98,22 @@ class JdbcConnection:
         except Py4JJavaError as error:
             raise SourceError(f"the database refused {_shown(sql)}: {_reason(error)}") from error
 
+    def describe(self, query: str) -> list[dict[str, str | None]]:
+        """The columns of a query's result, which is not run, named as `getColumns` names what it knows of columns.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        try:
+            statement = self._connection.prepareStatement(query)
+            try:
+                found = statement.getMetaData()
+                return [_described(found, place + 1) for place in range(found.getColumnCount())]
+            finally:
+                statement.close()
+        except Py4JJavaError as error:
+            raise SourceError(_reason(error)) from error
+
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
         """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case.
 
@@ -208,6 +224,15 @@ def _row_by_row(result: Any) -> list[Row]:
     while result.next():
         rows.append(tuple(result.getString(column) for column in columns))
     return rows
+
+
+def _described(result: Any, place: int) -> dict[str, str | None]:
+    return {
+        "COLUMN_NAME": str(result.getColumnLabel(place)),
+        "TYPE_NAME": str(result.getColumnTypeName(place)),
+        "COLUMN_SIZE": str(result.getPrecision(place)),
+        "DECIMAL_DIGITS": str(result.getScale(place)),
+    }
 
 
 def _value(cell: ElementTree.Element) -> str | None:

@@ -116,5 +116,5 @@ def _streams(checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Diale
 
 def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
     split = split_key(plan, dialect)
-    table = [plan.table.schema, plan.table.name]
+    table = [plan.table.schema, plan.table.name, plan.table.query]
     return {**asdict(plan), "table": table, "split": None if split is None else asdict(split)}

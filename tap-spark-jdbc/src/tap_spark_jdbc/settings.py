@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -29,6 +30,7 @@ class StreamOptions:
     end_value: str | int | float | None = None
     key_properties: tuple[str, ...] | None = None
     load_method: str | None = None
+    settle_seconds: float | None = None
     where: str | None = None
     partition_column: str | None = None
     detect_deletes: bool | None = None
@@ -86,6 +88,7 @@ class TapSettings:
         problems = _schema_problems(given)
         specs = _each_spec(given.get("incremental_tables"), problems)
         options = _stream_options(given.get("stream_options"), problems)
+        queries = _queries(given.get("queries"), problems)
         if isinstance(url := given.get("jdbc_url"), str) and not url.startswith("jdbc:"):
             problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
         if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
@@ -96,7 +99,7 @@ class TapSettings:
         values: dict[str, Any] = _with_tuples(given)
         values["incremental_tables"] = specs
         values["stream_options"] = options
-        values["queries"] = tuple(QueryStream(**_with_tuples(query)) for query in given.get("queries", ()))
+        values["queries"] = queries
         values["spark"] = SparkSettings.of(given.get("spark", {}))
         # A default key alone says what is meant by it.
         implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
@@ -108,11 +111,7 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
     """What the config asks for and no code stands behind yet: refused, never silently ignored."""
     problems = [
         f"{name}: {said}"
-        for name, said in (
-            ("queries", "streams made of SQL are not available yet; make a view in the database instead"),
-            ("settle_seconds", "is not available yet; leave young rows out by `where` in `stream_options`"),
-            ("batch_config", "BATCH messages are not available yet"),
-        )
+        for name, said in (("batch_config", "BATCH messages are not available yet"),)
         if given.get(name)
     ]
     if given.get("on_stream_error") == "skip":
@@ -197,8 +196,37 @@ def _stream_options(given: Any, problems: list[str]) -> dict[str, StreamOptions]
                 known["replication_key_type"] = KeyType.of(str(kind))
         except ValueError as error:
             problems.append(f"stream_options.{pattern}.replication_key_type: {error}")
+        _part_composite(pattern, known, problems)
         read[pattern] = StreamOptions(**_with_tuples(known))
     return read
+
+
+def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) -> None:
+    """Of a composite key the first column is the replication key, and the second one cuts its ties."""
+    key = known.get("replication_key")
+    if not isinstance(key, list) or not key:
+        return
+    known["replication_key"], *rest = key
+    if rest and known.setdefault("partition_column", rest[0]) != rest[0]:
+        problems.append(
+            f"stream_options.{pattern}: partition_column is {known['partition_column']!r}, but the second column of "
+            f"its replication_key is {rest[0]!r}; take one of them out"
+        )
+
+
+def _queries(given: Any, problems: list[str]) -> tuple[QueryStream, ...]:
+    found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    names = [str(each.get("name")) for each in found]
+    problems += [
+        f"queries: the name {name!r} is given {count} times" for name, count in Counter(names).items() if count > 1
+    ]
+    return tuple(
+        QueryStream(
+            **_with_tuples({name: value for name, value in each.items() if name in QueryStream.__dataclass_fields__})
+        )
+        for each in found
+        if "name" in each and "sql" in each
+    )
 
 
 def _with_tuples(given: Mapping[str, Any]) -> dict[str, Any]:

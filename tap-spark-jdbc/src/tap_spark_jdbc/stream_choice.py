@@ -13,7 +13,7 @@ from tap_spark_jdbc.settings import StreamOptions, nearest
 if TYPE_CHECKING:
     from singer_spark.bookmark import KeyType
     from tap_spark_jdbc.incremental_spec import IncrementalSpec
-    from tap_spark_jdbc.settings import TapSettings
+    from tap_spark_jdbc.settings import QueryStream, TapSettings
     from tap_spark_jdbc.tables import Table
 
 FULL_TABLE: Literal["FULL_TABLE"] = "FULL_TABLE"
@@ -102,8 +102,12 @@ def _replication_key(
         return None
     if said.key is not None:
         return _column_name(table, said.key, "the catalog's replication key")
+    if table.computed_key is not None and options.replication_key == table.computed_key:
+        return table.columns[-1].name
     if options.replication_key is not None:
-        return _column_name(table, options.replication_key, "replication_key")
+        named = options.replication_key
+        list_it = "; columns of a composite key are given as a list" if "," in named and not table.column(named) else ""
+        return _column_name(table, named, "replication_key", list_it)
     if spec is not None:
         chosen = spec_key if spec.included else None
     elif settings.default_replication_method == INCREMENTAL and settings.default_replication_key is not None:
@@ -144,9 +148,12 @@ def detects_deletes(stream: str, choice: Choice) -> bool:
 def options_of(stream: str, settings: TapSettings) -> StreamOptions:
     """All options whose pattern fits the stream, laid over each other; its own name weighs most, then the later."""
     patterns = [each for each in settings.stream_options if each != stream and _fits(stream, each)]
+    said = [settings.stream_options[pattern] for pattern in patterns]
+    said += [_of_query(query) for query in settings.queries if query.name == stream]
+    if stream in settings.stream_options:
+        said.append(settings.stream_options[stream])
     merged: dict[str, Any] = {}
-    for pattern in [*patterns, *([stream] if stream in settings.stream_options else [])]:
-        given = settings.stream_options[pattern]
+    for given in said:
         for each in fields(StreamOptions):
             value = getattr(given, each.name)
             if isinstance(value, Mapping):
@@ -154,6 +161,11 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
             elif value is not None:
                 merged[each.name] = value
     return StreamOptions(**merged)
+
+
+def _of_query(query: QueryStream) -> StreamOptions:
+    """What a query says of its stream: more than a pattern does, and less than the stream's own options."""
+    return StreamOptions(replication_key=query.replication_key, key_properties=query.key_properties or None)
 
 
 def unused_patterns(streams: Sequence[str], settings: TapSettings) -> list[str]:
@@ -212,11 +224,11 @@ def fitting_name(name: str, known: Sequence[str]) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _column_name(table: Table, name: str, what: str) -> str:
+def _column_name(table: Table, name: str, what: str, advice: str = "") -> str:
     known = [column.name for column in table.columns]
     found = fitting_name(name, known)
     if found is None:
-        raise ValueError(f"{what} {name!r} is no column of {table.qualified_name}{nearest(name, known)}")
+        raise ValueError(f"{what} {name!r} is no column of {table.qualified_name}{nearest(name, known)}{advice}")
     return found
 
 

@@ -56,6 +56,7 @@ class StreamPlan:
         where: SQL condition of the user's own, to be put in parentheses.
         partition_column: Key to split by, where the user names one.
         detect_deletes: Whether the keys of all rows are sent behind the records.
+        settle_seconds: Rows whose key is younger than this are left for the next run.
         null_policy: What becomes of rows whose replication key is NULL.
     """
 
@@ -71,6 +72,7 @@ class StreamPlan:
     where: str | None = None
     partition_column: Key | None = None
     detect_deletes: bool = False
+    settle_seconds: float = 0
     null_policy: Literal["include", "exclude", "error"] = "include"
 
     @property
@@ -177,6 +179,7 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
         where=options.where,
         partition_column=split,
         detect_deletes=detects_deletes(table.stream, choice),
+        settle_seconds=0 if key is None else _settles(key, options.settle_seconds, settings.settle_seconds),
         null_policy=settings.null_replication_key,
     )
 
@@ -187,6 +190,16 @@ def _key(table: Table, name: str, choice: Choice | None, *, text_moments: bool) 
     if column is None:
         raise ValueError(f"partition_column {name!r} is no column{nearest(name, [c.name for c in table.columns])}")
     return Key.of(table, column, choice.key_type if choice else None, text_moments=text_moments)
+
+
+def _settles(key: Key, said: float | None, default: float) -> float:
+    seconds = default if said is None else said
+    if seconds and not key.key_type.is_moment:
+        raise ValueError(
+            f"settle_seconds wants a key of dates or times, and {key.column.name!r} is of type {key.key_type}, which "
+            "has no age; set its settle_seconds in stream_options to 0, or take another key"
+        )
+    return seconds
 
 
 def _value(key: Key, raw: str | int | float | None, what: str) -> KeyValue | None:

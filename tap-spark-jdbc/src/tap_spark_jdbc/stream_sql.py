@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 EVERYTHING = "1=1"
 
 
+def enclosed(expression: str) -> str:
+    """SQL of the user's own in parentheses; a comment at its end does not swallow the closing one."""
+    return f"({expression}\n)" if "--" in expression or "#" in expression else f"({expression})"
+
+
 class Edge(IntEnum):
     """Rows that need a second look once they are rendered."""
 
@@ -67,7 +72,7 @@ class StreamSql:
     @property
     def source(self) -> str:
         """`FROM` and the user's own condition."""
-        condition = f"({self.plan.where})" if self.plan.where else EVERYTHING
+        condition = enclosed(self.plan.where) if self.plan.where else EVERYTHING
         return f"FROM {self.dialect.table(self.plan.table)} WHERE {condition}"
 
     def aliases(self) -> list[str]:

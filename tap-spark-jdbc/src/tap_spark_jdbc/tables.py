@@ -95,6 +95,8 @@ class Table:
         primary_key: Column names in the key's order; empty where there is none.
         indexed: Names of columns that are the first of some index.
         row_estimate: Rows by the database's statistics; None where that is not known cheaply.
+        query: The SELECT statement that it is instead of a table; None for a table or view.
+        computed_key: The expression that its last column is, a replication key of the user's making.
     """
 
     schema: str | None
@@ -104,6 +106,8 @@ class Table:
     primary_key: tuple[str, ...] = ()
     indexed: frozenset[str] = frozenset()
     row_estimate: int | None = None
+    query: str | None = None
+    computed_key: str | None = None
 
     @property
     def stream(self) -> str:

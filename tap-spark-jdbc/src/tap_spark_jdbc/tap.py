@@ -95,15 +95,22 @@ class TapSparkJdbc(Tap):
         return plan_streams(self.tables(), self.settings, self._raw_catalog, text_moments=moments)
 
     def tables(self) -> Sequence[Table]:
-        """The tables within the settings' bounds, or those that the catalog selects."""
+        """The tables within the settings' bounds and the queries, or those of them that the catalog selects."""
         from tap_spark_jdbc.catalog import selected_tables
+        from tap_spark_jdbc.computed_key import with_computed_key
         from tap_spark_jdbc.discovery import Bounds, discover_tables
+        from tap_spark_jdbc.queries import described_queries
 
         if self._tables is None:
             only = None if self._raw_catalog is None else selected_tables(self._raw_catalog)
+            queries = [each for each in self.settings.queries if only is None or (None, each.name) in only]
+            if only is not None:
+                only = [name for name in only if name not in {(None, query.name) for query in queries}]
             bounds = Bounds(self.settings.schemas, self.settings.tables, only)
-            connection = self.database.connection
-            self._tables = discover_tables(connection, self.database.source.dialect, bounds)
+            connection, dialect = self.database.connection, self.database.source.dialect
+            tables = discover_tables(connection, dialect, bounds)
+            tables += described_queries(connection, dialect, queries, [table.stream for table in tables])
+            self._tables = [with_computed_key(connection, dialect, each, self.settings) for each in tables]
         return self._tables
 
     @property

@@ -99,6 +99,9 @@ class Dialect:
             its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself in any literal.
         national_strings: A string literal with more than ASCII in it begins with N.
         url_form: What the URL must begin with, and the parameter that it must have, for Spark and the driver alike.
+        described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, with which the
+            driver describes a query's column: its type as `catalog` names it; None: the driver's words will do.
+        undeclared_type: What the driver calls the type of a query's column that has none.
     """
 
     name: str
@@ -127,6 +130,8 @@ class Dialect:
     backslash_string: str | None = None
     national_strings: bool = False
     url_form: tuple[str, str] | None = None
+    described_type: str | None = None
+    undeclared_type: str | None = None
 
     def driver_url(self, jdbc_url: str) -> str:
         """The user's URL as Spark and the dialect's driver both take it."""
@@ -146,7 +151,9 @@ class Dialect:
         return mark + name.replace(mark, mark + mark) + mark
 
     def table(self, table: Table) -> str:
-        """The table's full name, quoted."""
+        """The table's full name, quoted; of a query the query itself, in parentheses that no comment swallows."""
+        if table.query is not None:
+            return f"(\n{table.query}\n) q"
         parts = [table.name] if table.schema is None else [table.schema, table.name]
         return ".".join(self.quote(part) for part in parts)
 

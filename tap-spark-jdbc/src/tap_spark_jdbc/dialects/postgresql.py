@@ -158,6 +158,22 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
 WHERE i.indisvalid AND i.indpred IS NULL
 """
 
+# The driver names types as pg_type does, and tells the type modifier apart into precision and scale.
+_DESCRIBED_TYPE = """
+pg_catalog.format_type(
+  COALESCE(pg_catalog.to_regtype(pg_catalog.quote_ident({base})), pg_catalog.to_regtype({base})),
+  CASE
+    WHEN ltrim({base}, '_') = 'numeric' AND {precision} > 0 THEN (({precision} << 16) | ({scale} & 2047)) + 4
+    WHEN ltrim({base}, '_') IN ('varchar', 'bpchar') AND {precision} BETWEEN 1 AND 10485760 THEN {precision} + 4
+    WHEN ltrim({base}, '_') IN ('bit', 'varbit') AND {precision} BETWEEN 1 AND 83886080 THEN {precision}
+    WHEN ltrim({base}, '_') IN ('timestamp', 'timestamptz', 'time', 'timetz') AND {scale} < 6 THEN {scale}
+    ELSE -1
+  END)
+""".replace(
+    "{base}",
+    "CASE {name} WHEN 'serial' THEN 'int4' WHEN 'bigserial' THEN 'int8' WHEN 'smallserial' THEN 'int2' ELSE {name} END",
+)
+
 _AS_JSON = "SELECT CAST(json_agg(json_build_array({columns})) AS text) FROM ({query}) q"
 
 POSTGRESQL = Dialect(
@@ -184,6 +200,7 @@ POSTGRESQL = Dialect(
     backslash_string="E'{doubled}'",
     now="CAST(clock_timestamp() AT TIME ZONE 'UTC' AS text)",
     system_schemas=("pg_*", "information_schema"),
+    described_type=_DESCRIBED_TYPE,
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     properties={
         "ApplicationName": "tap-spark-jdbc",

@@ -159,4 +159,6 @@ SQLITE = Dialect(
     # 1 is SQLITE_OPEN_READONLY: a file that is not there is an error, not a new database.
     properties={"open_mode": "1", "busy_timeout": "60000"},
     text_moments=True,
+    # So its driver says of expressions; a column that is declared so is read in the same way.
+    undeclared_type="NUMERIC",
 )

@@ -1,0 +1,76 @@
+"""Rows that are too young: with `settle_seconds` the upper bound of a run lies that long before the database's now."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from singer_spark.bookmark import KeyType, KeyValue
+from tap_spark_jdbc.slices import Range
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.bounds import ColumnBounds
+    from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.stream_sql import Point
+    from tap_spark_jdbc.tables import Key
+
+logger = logging.getLogger("tap-spark-jdbc")
+# A key without zone may be the wall clock of any.
+CLOCK_SLACK = timedelta(days=1)
+
+
+def settled_end(bounds: ColumnBounds) -> Point | None:
+    """The first key that is too young, by the database's clock; None where none is.
+
+    Raises:
+        SourceError: the database refused.
+    """
+    seconds = bounds.sql.plan.settle_seconds
+    if not seconds:
+        return None
+    now = _now(bounds)
+    end = bounds.point_of(_in_form(bounds.key, now.minus(seconds)))
+    _tell(bounds, end, _in_form(bounds.key, now))
+    return end
+
+
+def _now(bounds: ColumnBounds) -> KeyValue:
+    # One row in every database's SQL, also where SELECT wants a FROM; no row of the table is read for it.
+    dialect = bounds.sql.dialect
+    one = f"SELECT COUNT(*) AS n FROM {dialect.table(bounds.sql.plan.table)} WHERE 1=0"
+    ((now,),) = bounds.connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
+    return KeyValue.parse(now, KeyType.DATETIME)
+
+
+def _in_form(key: Key, moment: KeyValue) -> KeyValue:
+    """A moment of the database's clock, which is UTC, as a value of the key; a day is as old as its beginning."""
+    return key.parse(moment.text[:10] if key.key_type is KeyType.DATE else moment.text)
+
+
+def _tell(bounds: ColumnBounds, end: Point, now: KeyValue) -> None:
+    plan, young = bounds.sql.plan, bounds.greatest(Range(end))
+    if young is None:
+        return
+    logger.info("stream %s: rows from %s on are left for the next run (settle_seconds)", plan.stream, end.value.text)
+    if _is_ahead(young.value, now.moment()):
+        logger.warning(
+            "stream %s: the greatest replication key lies in the future: %s; its row is left until then",
+            plan.stream, young.value.text,
+        )  # fmt: skip
+
+
+def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
+    """Says that a bookmark will hide, or hides, the rows of the present."""
+    if point is None or not point.value.key_type.is_moment:
+        return
+    if _is_ahead(point.value, datetime.now(UTC).replace(tzinfo=None)):
+        logger.warning(
+            "stream %s: the greatest replication key lies in the future: %s; once it is the bookmark, rows below it "
+            "are not seen; settle_seconds leaves such rows out; a bookmark that stands there is set back in the state",
+            plan.stream, point.value.text,
+        )  # fmt: skip
+
+
+def _is_ahead(value: KeyValue, now: datetime) -> bool:
+    return value.moment() > now + (timedelta() if value.aware else CLOCK_SLACK)
