@@ -86,6 +86,7 @@ class Dialect:
         properties: Connection properties; what stands in the URL wins.
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
+        shares_snapshots: Several connections can read in one snapshot, and rows say which transaction wrote them.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Dialect:
     properties: Mapping[str, str] = field(default_factory=dict)
     session_statements: tuple[str, ...] = ()
     text_moments: bool = False
+    shares_snapshots: bool = False
 
     def quote(self, name: str) -> str:
         """An identifier, quoted."""
