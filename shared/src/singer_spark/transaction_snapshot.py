@@ -61,6 +61,6 @@ def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:
     try:
         raw = zlib.decompress(base64.b64decode(seen, validate=True))
         distances = struct.unpack(f">{len(raw) // 8}Q", raw)
-    except (zlib.error, struct.error, TypeError) as error:
+    except (ValueError, zlib.error, struct.error, TypeError) as error:
         raise ValueError("its snapshot is damaged") from error
     return tuple(accumulate(distances, initial=xmin))[1:]
