@@ -265,14 +265,12 @@ def test_a_run_of_many_slices_has_the_rows_of_one_moment(source, settings):
     assert sent.rows == moment
 
 
-@pytest.mark.parametrize("script", [TABLE, UNINDEXED], ids=["indexed", "unindexed"])
-def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had_been(source, script):
-    # The second half of the rows has one key, and is cut along the primary key.
+@pytest.mark.parametrize(("script", "deaths"), [(TABLE, [2, 5]), (UNINDEXED, [3])], ids=["indexed", "unindexed"])
+def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had_been(source, script, deaths):
+    # The second half of the rows has one key, and is cut along the primary key where the key has an index.
     rows = "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;"
     it = source(script + rows)
-    whole = it.pipe.run()
-
-    for number, _ in list(whole.deaths())[1::2]:
+    for number in deaths:
         it.database.execute(f"drop table t; {script} {rows}")
         it.pipe.forget()
         long = it.transaction(
@@ -281,6 +279,7 @@ def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had
         )  # fmt: skip
         other = it.transaction()
         died = it.pipe.run().until(number)
+        assert 10 <= len(died.rows) < 24
         it.pipe.die(died)
         other.execute("insert into t values (-6, 4, 'later')")
         other.commit()

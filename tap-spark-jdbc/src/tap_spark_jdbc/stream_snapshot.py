@@ -36,13 +36,13 @@ _SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_control_system()"
 # Only rows of heaps say who wrote them: no view's, no foreign table's, no partition's that is one.
 _HEAPS = """
 WITH RECURSIVE tree AS (
-  SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = CAST({table} AS regclass)
+  SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({table})
   UNION
   SELECT c.oid, c.relkind, c.relam FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 )
 SELECT CASE WHEN bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
-  AND has_table_privilege(CAST({table} AS regclass), 'SELECT') THEN '1' ELSE '0' END
+  AND has_table_privilege(to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END
 FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 
