@@ -17,6 +17,7 @@ from tap.dying import Pipe
 from tap_spark_jdbc import open_transactions
 
 TABLE = "create table t (id integer primary key, k integer not null, v text not null); create index t_k on t (k);"
+PREPARED = "select gid from pg_prepared_xacts where database = current_database()"
 UNINDEXED = "create table t (id integer primary key, k integer not null, v text not null);"
 
 
@@ -73,6 +74,8 @@ def source(spark, postgres, tmp_path) -> Iterator[Callable[..., Source]]:
     for each in made:
         for connection in each.opened:
             connection.close()
+        for (name,) in each.database.execute(PREPARED).fetchall():
+            each.database.execute(f"rollback prepared '{name}'")
 
 
 def test_a_row_that_commits_late_is_never_skipped_however_its_transaction_wrote_it(source):

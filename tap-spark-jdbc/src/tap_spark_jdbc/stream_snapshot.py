@@ -160,9 +160,10 @@ class StreamSnapshots:
         """What this run can see, for the next to know; costs a scan of the table where one that writes is open."""
         plan, connection = extraction.plan, self._database.connection
         logger.info(
-            "stream %s: transactions are open that began before this run's upper bound was fixed; the next run looks "
+            "stream %s: transactions %s open that began before this run's upper bound was fixed; the next run looks "
             "for what they commit, and reads the table once for it",
             plan.stream,
+            "may be" if self._standby else "are",
         )
         seen: tuple[int, ...] = ()
         if xmin < xmax:
