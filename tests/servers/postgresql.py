@@ -39,6 +39,7 @@ SETTINGS = {
     "full_page_writes": "off",
     "wal_level": "minimal",
     "max_wal_senders": "0",
+    "max_prepared_transactions": "8",
     "max_wal_size": "4GB",
     "shared_buffers": "256MB",
     "checkpoint_timeout": "30min",

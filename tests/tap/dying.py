@@ -6,7 +6,7 @@ import io
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +77,7 @@ class Pipe:
     folder: Path
     config: JSON
     saved: JSON | None = None
+    output: Callable[[], io.BytesIO] = io.BytesIO
     killed_run: str = field(default="20261121T040000.000000Z-0badcafe", init=False)
 
     @property
@@ -93,7 +94,7 @@ class Pipe:
 
     def run(self, **flags: bool) -> Sent:
         """A whole run."""
-        tap, output = self.tap(**flags), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        tap, output = self.tap(**flags), io.TextIOWrapper(self.output(), encoding="utf-8")
         with warnings.catch_warnings(), redirect_stdout(output):
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)

@@ -9,6 +9,7 @@ from typing import Any
 
 from singer_spark.errors import StateError
 from singer_spark.key_value import KeyType, KeyValue
+from singer_spark.transaction_snapshot import TransactionSnapshot
 
 __all__ = ["BUCKETS", "FORMAT_VERSION", "HASH_CHARACTERS", "MAX_BOUNDARY_HASHES", "Bookmark", "Boundary"]
 __all__ += ["KeyType", "KeyValue"]
@@ -94,12 +95,14 @@ class Bookmark:
         value: The greatest value that was sent, or one at which nothing was sent yet.
         boundary: Which rows at that value were sent; None where it is unknown: then all of them are sent again.
         raw: The database's own text of the value, where its order is the text's order (SQLite).
+        snapshot: What of the rows below the value was there to be sent; None: all that will ever be there.
     """
 
     replication_key: str
     value: KeyValue
     boundary: Boundary | None = None
     raw: str | None = None
+    snapshot: TransactionSnapshot | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A stream's entry under `bookmarks`."""
@@ -111,6 +114,8 @@ class Bookmark:
             entry["replication_key_raw"] = self.raw
         if self.boundary is not None:
             entry["boundary"] = self.boundary.to_json()
+        if self.snapshot is not None:
+            entry["snapshot"] = self.snapshot.to_json()
         return entry
 
     @classmethod
@@ -133,8 +138,9 @@ class Bookmark:
             )
         try:
             parsed = KeyValue.parse(value, key_type, aware=aware)
-            packed = entry.get("boundary")
+            packed, seen = entry.get("boundary"), entry.get("snapshot")
             boundary = Boundary.from_json(packed) if packed is not None else None
+            snapshot = TransactionSnapshot.from_json(seen) if seen is not None else None
         except (ValueError, TypeError) as error:
             raise StateError(
                 f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or run with --full"
@@ -143,7 +149,7 @@ class Bookmark:
         # Somebody who edits the value does not know of the raw text: it counts only while both agree.
         if raw is not None and not _agrees(raw, parsed, key_type, aware):
             raw, boundary = None, None
-        return cls(replication_key, parsed, boundary, raw)
+        return cls(replication_key, parsed, boundary, raw, snapshot)
 
 
 def _agrees(raw: str, value: KeyValue, key_type: KeyType, aware: bool) -> bool:

@@ -49,7 +49,13 @@ class Database:
         """A connection for metadata and bounds."""
         return JdbcConnection.open(self.spark, self.source)
 
+    @cached_property
+    def snapshot_connection(self) -> JdbcConnection:
+        """A connection that holds a snapshot for the others."""
+        return JdbcConnection.open(self.spark, self.source)
+
     def close(self) -> None:
-        """Closes the connection; the session stays for whoever else uses it."""
-        if "connection" in self.__dict__:
-            self.connection.close()
+        """Closes the connections; the session stays for whoever else uses it."""
+        for name in ("connection", "snapshot_connection"):
+            if name in self.__dict__:
+                self.__dict__[name].close()

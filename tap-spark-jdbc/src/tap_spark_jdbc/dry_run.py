@@ -41,7 +41,7 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
         yield "  slices: none, the dead run has sent all of it"
         return
     yield f"  rows: about {_rows(extraction)}"
-    if plan.replication_key is not None and upper is None and not extraction.sends_nulls:
+    if plan.replication_key is not None and upper is None and not extraction.sends_nulls and not extraction.sql.late:
         yield "  slices: none, there is nothing to read"
         return
     slices = extraction.slices(size.rows)

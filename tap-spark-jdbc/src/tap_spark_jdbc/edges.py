@@ -76,7 +76,9 @@ class Edges:
         None: a next run could not go on from here without sending rows again, so STATE must not speak of it.
         """
         progress, bookmark = self._progress, None
-        if each.key is None and each.nulls:
+        if each.late:
+            bookmark, progress = self._after_late_rows(progress)
+        elif each.key is None and each.nulls:
             progress = replace(progress, nulls_sent=True)
         elif each.resume_at is not None:
             if self._extraction.plan.end_value is not None:
@@ -103,6 +105,13 @@ class Edges:
             self._progress, rows=self._rows, complete=complete, nulls_sent=not complete, lower=None, split=None
         )
         return self._final_bookmark(), progress
+
+    def _after_late_rows(self, progress: StreamProgress) -> tuple[Bookmark | None, StreamProgress]:
+        """Where the stream stands is what this run can see of it, as far as it was sent before."""
+        saved, place, seen = self._extraction.bookmark, progress.split, self._extraction.snapshot
+        if place is not None and place.upper is not None:
+            progress = replace(progress, split=replace(place, upper=replace(place.upper, snapshot=seen)))
+        return None if saved is None else replace(saved, snapshot=seen), progress
 
     def _bookmark_at(self, point: Point) -> Bookmark | None:
         """The bookmark at a key below which everything is sent; None where it says no more than the saved one."""

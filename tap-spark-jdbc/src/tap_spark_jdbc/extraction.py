@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from singer_spark.bookmark import Bookmark, Boundary
+    from singer_spark.transaction_snapshot import TransactionSnapshot
     from tap_spark_jdbc.dialects import Dialect
     from tap_spark_jdbc.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.stream_plan import StreamPlan
@@ -38,6 +39,7 @@ class Extraction:
         connection: For the bounds of slices.
         progress: What was sent already, by a run that died.
         lag: How far below a bookmark a run begins.
+        snapshot: What this run can see, for its bookmarks; None where no open transaction can write below.
     """
 
     plan: StreamPlan
@@ -47,6 +49,7 @@ class Extraction:
     connection: JdbcConnection
     progress: StreamProgress
     lag: float = 0
+    snapshot: TransactionSnapshot | None = None
 
     @classmethod
     def begin(
@@ -102,6 +105,8 @@ class Extraction:
         """
         if self.progress.complete:
             return
+        if self.sql.late is not None:
+            yield Slice(late=True)
         key, split, place = self.plan.replication_key, self.sql.split, self.progress.split
         along_split = None if split is None else ColumnBounds(self.connection, self.sql, split)
         begin = None if place is None or along_split is None else along_split.point_of_bookmark(place.next)
@@ -165,11 +170,12 @@ class Extraction:
         return self.lag > 0 or part.lower == self.sql.bookmark
 
     def bookmark_at(self, point: Point, boundary: Boundary | None = None) -> Bookmark:
-        """A bookmark of this stream."""
+        """A bookmark of this stream; with a boundary one that a run may begin from."""
         key = self.plan.replication_key
         if key is None:
             raise ValueError("a stream without replication key has no bookmark")
-        return point.bookmark(key, boundary)
+        bookmark = point.bookmark(key, boundary)
+        return bookmark if boundary is None else replace(bookmark, snapshot=self.snapshot)
 
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:

@@ -33,6 +33,7 @@ class JdbcSource:
         jars: Local paths of the driver's jars, for `SparkOptions.jars`.
         user: If any.
         password: If any; registered as a secret.
+        transaction: What a reader's transaction begins with.
     """
 
     url: str
@@ -41,6 +42,7 @@ class JdbcSource:
     jars: tuple[str, ...] = ()
     user: str | None = None
     password: str | None = None
+    transaction: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:
@@ -75,8 +77,8 @@ class JdbcSource:
     def reader_options(self) -> dict[str, str]:
         """Options for `spark.read.format("jdbc")`: url, driver, the properties and what each session begins with."""
         options = {"url": self.url, "driver": self.driver, **self.connection_properties()}
-        if self.dialect.session_statements:
-            options["sessionInitStatement"] = "; ".join(self.dialect.session_statements)
+        if statements := (*self.transaction, *self.dialect.session_statements):
+            options["sessionInitStatement"] = "; ".join(statements)
         return options
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tap_spark_jdbc.database import Database
+    from tap_spark_jdbc.jdbc_source import JdbcSource
     from tap_spark_jdbc.settings import TapSettings
     from tap_spark_jdbc.stream_plan import StreamPlan
     from tap_spark_jdbc.stream_sql import Point
@@ -30,18 +31,22 @@ logger = logging.getLogger("tap-spark-jdbc")
 class PresentKeys:
     """The keys of one stream."""
 
-    def __init__(self, plan: StreamPlan, database: Database, settings: TapSettings) -> None:
+    def __init__(
+        self, plan: StreamPlan, database: Database, settings: TapSettings, source: JdbcSource | None = None
+    ) -> None:
         """Reads nothing yet.
 
         Args:
             plan: The stream.
             database: The source.
             settings: The tap's.
+            source: As readers open it; None: the database's own.
         """
         self._of = plan.stream
         self._plan = keys_plan(plan)
         self._database = database
         self._settings = settings
+        self._source = source
 
     def announce(self) -> None:
         """Writes their SCHEMA: a target that has no use for keys can say so before it takes a record in."""
@@ -65,7 +70,7 @@ class PresentKeys:
         extraction = self._extraction()
         # No time: it would be a third of the line.
         frame = Frame(messages.record_prefix(self._plan.stream), b"}")
-        reader = SliceReader(spark, self._database.source, extraction.sql, frame)
+        reader = SliceReader(spark, self._source or self._database.source, extraction.sql, frame)
         size = SliceSize(settings.slice_rows, settings.fetch_size)
 
         def render(each: Slice[Point], folder: Path) -> Path:

@@ -44,12 +44,14 @@ class Slice(Generic[K]):
         split: Range of the split column; None where it bounds nothing.
         nulls: The rows whose replication key is NULL belong to it too; without a range they alone.
         resume_at: Once this slice and all before it are sent, every row below this key is; None: nothing to say yet.
+        late: The rows that were committed late (`StreamSql.late`), and nothing else.
     """
 
     key: Range[K] | None = None
     split: Range[K] | None = None
     nulls: bool = False
     resume_at: K | None = None
+    late: bool = False
 
 
 class BoundsSource(Protocol[K]):

@@ -48,9 +48,8 @@ class JdbcStream(Stream):
             state, plan = self.source.run_state, self.plan
             lag = self.source.settings.safety_lag_seconds
             connection, dialect = self.source.database.connection, self.source.database.source.dialect
-            self._extraction = Extraction.begin(
-                connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan)
-            )
+            began = Extraction.begin(connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan))
+            self._extraction = self.source.snapshots.begin(began)
         return self._extraction
 
     @property
@@ -78,6 +77,7 @@ class JdbcStream(Stream):
         self._states_between = write_messages
         if not (self.hands_on_lines and write_messages):
             yield from super()._sync_records(context, write_messages=write_messages)
+            self.source.snapshots.end()
             return
         keys = self._keys()
         if keys is not None:
@@ -88,6 +88,7 @@ class JdbcStream(Stream):
             self.source.progress.advance(self.name, rows, size)
         if keys is not None:
             keys.send()
+        self.source.snapshots.end()
 
     def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
         self._states_between = False
@@ -116,7 +117,7 @@ class JdbcStream(Stream):
         """What sends the keys of all rows; None where nobody wants them, or this is a test of the connection."""
         if not self.plan.detect_deletes or self.ABORT_AT_RECORD_COUNT is not None:
             return None
-        return PresentKeys(self.plan, self.source.database, self.source.settings)
+        return PresentKeys(self.plan, self.source.database, self.source.settings, self.source.snapshots.source)
 
     def _frame(self) -> Frame:
         return Frame(messages.record_prefix(self.name), messages.record_suffix(datetime.now(UTC)))
@@ -127,7 +128,7 @@ class JdbcStream(Stream):
 
         extraction, settings, database = self.extraction, self.source.settings, self.source.database
         state, edges = self.source.run_state, Edges(extraction, frame)
-        reader = SliceReader(database.spark, database.source, extraction.sql, frame)
+        reader = SliceReader(database.spark, self.source.snapshots.source, extraction.sql, frame)
         size = SliceSize(settings.slice_rows, settings.fetch_size)
         limit, changed = self.ABORT_AT_RECORD_COUNT, None
         if extraction.saved_buckets and extraction.sql.bookmark is not None:

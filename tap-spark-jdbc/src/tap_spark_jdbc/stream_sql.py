@@ -7,11 +7,13 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from singer_spark.bookmark import Bookmark
+from tap_spark_jdbc.late_rows import WRITER
 from tap_spark_jdbc.slices import Range, Slice
 
 if TYPE_CHECKING:
     from singer_spark.bookmark import Boundary, KeyValue
     from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.late_rows import LateRows
     from tap_spark_jdbc.stream_plan import StreamPlan
     from tap_spark_jdbc.tables import Key
 
@@ -61,6 +63,7 @@ class StreamSql:
         split: The column that cuts what the replication key can't.
         bookmark: Where the last run ended, if rows at that very value need a second look.
         upper: The run's upper bound.
+        late: The rows that were committed late since the last run, where there may be any.
     """
 
     dialect: Dialect
@@ -68,6 +71,7 @@ class StreamSql:
     split: Key | None = None
     bookmark: Point | None = None
     upper: Point | None = None
+    late: LateRows[Point] | None = None
 
     @property
     def source(self) -> str:
@@ -90,6 +94,8 @@ class StreamSql:
         for key, alias in ((self.plan.replication_key, "k"), (self.split, "p")):
             if key is not None:
                 selected.append(f"{quote(key.column.name)} AS {quote(alias)}")
+        if self.late is not None:
+            selected.append(f"{WRITER} AS {quote('w')}")
         return f"(SELECT {', '.join(selected)} {self.source}) s"
 
     def statement(self, each: Slice[Point]) -> str:
@@ -99,6 +105,9 @@ class StreamSql:
 
     def condition(self, each: Slice[Point], *, aliased: bool = False) -> str:
         """A slice's condition over the table, or over the aliases of `relation`."""
+        if each.late and self.late is not None:
+            places = " OR ".join(f"({self.condition(place, aliased=aliased)})" for place in self.late.sent)
+            return f"({places}) AND {self.late.unseen(self.dialect.quote('w') if aliased else WRITER)}"
         terms = []
         key = self.plan.replication_key
         if key is not None and (each.key is not None or each.nulls):

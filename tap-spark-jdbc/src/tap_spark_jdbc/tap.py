@@ -14,6 +14,7 @@ from tap_spark_jdbc.database import Database
 from tap_spark_jdbc.run_state import OpeningState, RunState
 from tap_spark_jdbc.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.stream import JdbcStream
+from tap_spark_jdbc.stream_snapshot import StreamSnapshots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +72,7 @@ class TapSparkJdbc(Tap):
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         self.settings = TapSettings.from_config(self._config)
         self.database = Database(self.settings)
+        self.snapshots = StreamSnapshots(self.database)
         return []
 
     def _setup_signal_handlers(self) -> None:

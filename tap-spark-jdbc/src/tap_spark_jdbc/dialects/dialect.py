@@ -102,6 +102,7 @@ class Dialect:
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, with which the
             driver describes a query's column: its type as `catalog` names it; None: the driver's words will do.
         undeclared_type: What the driver calls the type of a query's column that has none.
+        shares_snapshots: Several connections can read in one snapshot, and rows say which transaction wrote them.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Dialect:
     url_form: tuple[str, str] | None = None
     described_type: str | None = None
     undeclared_type: str | None = None
+    shares_snapshots: bool = False
 
     def driver_url(self, jdbc_url: str) -> str:
         """The user's URL as Spark and the dialect's driver both take it."""

@@ -201,6 +201,7 @@ POSTGRESQL = Dialect(
     now="CAST(clock_timestamp() AT TIME ZONE 'UTC' AS text)",
     system_schemas=("pg_*", "information_schema"),
     described_type=_DESCRIBED_TYPE,
+    shares_snapshots=True,
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     properties={
         "ApplicationName": "tap-spark-jdbc",

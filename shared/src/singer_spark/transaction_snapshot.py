@@ -1,0 +1,66 @@
+"""Which transactions' rows a run could see: kept with a bookmark where some were still open (plain Python)."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+__all__ = ["MAX_SEEN", "TransactionSnapshot"]
+
+FORMAT_VERSION = 1
+MAX_SEEN = 50_000
+
+
+@dataclass(frozen=True)
+class TransactionSnapshot:
+    """What a database showed to a run, by the numbers of the transactions that wrote it.
+
+    Attributes:
+        system: The database's own identifier: numbers of another one mean nothing.
+        xmin: Every transaction below had ended.
+        xmax: None from here on had ended.
+        seen: Those in between whose rows the run could see, ascending; at most `MAX_SEEN`.
+    """
+
+    system: str
+    xmin: int
+    xmax: int
+    seen: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"format_version", "system", "xmin", "xmax"}`, and `seen`: the distances between its numbers, packed."""
+        packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "system": self.system}
+        packed |= {"xmin": self.xmin, "xmax": self.xmax}
+        if self.seen:
+            distances = [later - earlier for earlier, later in pairwise((self.xmin, *self.seen))]
+            packed["seen"] = base64.b64encode(zlib.compress(struct.pack(f">{len(distances)}Q", *distances))).decode()
+        return packed
+
+    @classmethod
+    def from_json(cls, packed: Any) -> TransactionSnapshot:
+        """Reads what `to_json` gave.
+
+        Raises:
+            ValueError: it is malformed, or of a newer format.
+        """
+        if not isinstance(packed, Mapping) or packed.get("format_version") != FORMAT_VERSION:
+            version = packed.get("format_version") if isinstance(packed, Mapping) else packed
+            raise ValueError(f"its snapshot has format version {version!r}, known is {FORMAT_VERSION}")
+        system, xmin, xmax, seen = (packed.get(name) for name in ("system", "xmin", "xmax", "seen"))
+        if not isinstance(system, str) or not isinstance(xmin, int) or not isinstance(xmax, int) or xmin > xmax:
+            raise ValueError(f"its snapshot reaches from {xmin!r} to {xmax!r}")
+        return cls(system, xmin, xmax, () if seen is None else _unpacked(seen, xmin))
+
+
+def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:
+    try:
+        raw = zlib.decompress(base64.b64decode(seen, validate=True))
+        distances = struct.unpack(f">{len(raw) // 8}Q", raw)
+    except (ValueError, zlib.error, struct.error, TypeError) as error:
+        raise ValueError("its snapshot is damaged") from error
+    return tuple(accumulate(distances, initial=xmin))[1:]

@@ -1,0 +1,88 @@
+"""Rows that were committed late: below a bookmark, and not there when the last run looked. SQL text only.
+
+Every row version of PostgreSQL has the number of the transaction that wrote it in its system column `xmin`: its lower
+32 bits, also once the row is frozen. A subtransaction has a number of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from singer_spark.transaction_snapshot import MAX_SEEN, TransactionSnapshot
+from tap_spark_jdbc.slices import Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+K = TypeVar("K")
+WRITER = "CAST(CAST(xmin AS text) AS bigint)"
+"""The writer's number of a row, its lower 32 bits."""
+_CYCLE = 2**32
+# Numbers below are no transactions: rows that have them were there before all others.
+_FIRST = 3
+
+
+@dataclass(frozen=True)
+class LateRows(Generic[K]):
+    """Which rows a run sends beside those that its bookmark's value says.
+
+    Attributes:
+        snapshot: What the last run could see.
+        xmax: Of this run's snapshot.
+        sent: Where that run, or the one that died, has sent everything that it could see.
+    """
+
+    snapshot: TransactionSnapshot
+    xmax: int
+    sent: tuple[Slice[K], ...]
+
+    def unseen(self, writer: str) -> str:
+        """The condition that the last run could not see a row.
+
+        Args:
+            writer: SQL of the row's writer, `WRITER` or its alias.
+        """
+        first, span = self.snapshot.xmin, self.xmax - self.snapshot.xmin
+        condition = _within(writer, first, span)
+        # After a whole cycle of numbers those that were seen are no longer known by them.
+        if not self.snapshot.seen or span > _CYCLE:
+            return condition
+        distances = ",".join(str(number - first) for number in self.snapshot.seen)
+        return f"{condition} AND {_distance(writer, first)} <> ALL (CAST('{{{distances}}}' AS bigint[]))"
+
+
+def seen_query(source: str, xmin: int, xmax: int, snapshot: str) -> str:
+    """SQL that gives, as one text, the distances from `xmin` of the writers below `xmax` whose rows are there now.
+
+    A writer that the server calls unfinished is not among them: its number is that of a row a whole cycle older.
+
+    Args:
+        source: `FROM` and `WHERE` of the stream.
+        xmin: Of the snapshot.
+        xmax: Of the snapshot.
+        snapshot: The server's own text of it, a literal.
+    """
+    distance = _distance(WRITER, xmin)
+    number = f"CAST(CAST({xmin} + d AS text) AS xid8)"
+    return (
+        f"SELECT string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
+        f"(SELECT DISTINCT {distance} AS d {source} AND {_within(WRITER, xmin, xmax - xmin)}) written "
+        f"WHERE pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
+        f"AND pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen"
+    )
+
+
+def seen_of(distances: str | None, xmin: int) -> tuple[int, ...]:
+    """What `seen_query` gave, as numbers."""
+    listed: Sequence[str] = distances.split(",") if distances else ()
+    return tuple(xmin + int(distance) for distance in listed)
+
+
+def _distance(writer: str, first: int) -> str:
+    """How many numbers a writer comes behind this one, modulo a cycle."""
+    return f"MOD({writer} + {_CYCLE - first % _CYCLE}, {_CYCLE})"
+
+
+def _within(writer: str, first: int, span: int) -> str:
+    return f"{writer} >= {_FIRST} AND {_distance(writer, first)} < {span}"

@@ -1,0 +1,225 @@
+"""The moment at which a stream is read, and what the moment of the last run could not show (PostgreSQL).
+
+The order is all: the upper bound is fixed, then the open transactions are looked at, then the snapshot is taken. So a
+transaction that began before the bound was fixed is either met by the look, or had ended before the snapshot.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+from singer_spark.transaction_snapshot import MAX_SEEN, TransactionSnapshot
+from tap_spark_jdbc.bounds import ColumnBounds
+from tap_spark_jdbc.late_rows import LateRows, seen_of, seen_query
+from tap_spark_jdbc.open_transactions import OpenTransactions
+from tap_spark_jdbc.shared_snapshot import SharedSnapshot
+from tap_spark_jdbc.slices import Range, Slice
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.database import Database
+    from tap_spark_jdbc.extraction import Extraction
+    from tap_spark_jdbc.jdbc_source import JdbcSource
+    from tap_spark_jdbc.stream_sql import Point
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+_SERVER = """
+SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END,
+  CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN '1' ELSE '0' END,
+  CAST(pg_current_snapshot() AS text)
+"""
+_SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_control_system()"
+# Only rows of heaps say who wrote them: no view's, no foreign table's, no partition's that is one.
+_HEAPS = """
+WITH RECURSIVE tree AS (
+  SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({table})
+  UNION
+  SELECT c.oid, c.relkind, c.relam FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+)
+SELECT CASE WHEN bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
+  AND has_table_privilege(to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END
+FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
+"""
+
+
+class StreamSnapshots:
+    """The snapshot of the stream that is being read; that of one stream at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._shared = SharedSnapshot(database)
+        self._shares = True
+
+    @property
+    def source(self) -> JdbcSource:
+        """The source as readers of the stream open it."""
+        return self._shared.source
+
+    def begin(self, extraction: Extraction) -> Extraction:
+        """Takes the snapshot that the stream is read by.
+
+        Returns:
+            The extraction with the rows that were committed late since its bookmark, and with what its next bookmarks
+            must know of the transactions that are still open.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        if not self._database.source.dialect.shares_snapshots:
+            return extraction
+        self.end()
+        if extraction.progress.complete or not self._known:
+            return extraction
+        last = _last_snapshot(extraction)
+        guarded = extraction.plan.replication_key is not None and extraction.plan.end_value is None
+        followed = self._open.lasting() if guarded else frozenset()
+        follows = guarded and (self._standby or bool(followed))
+        text = self._snapshot(extraction)
+        if not (follows or last is not None) or not self._of_heaps(extraction):
+            return extraction
+        xmin, xmax = (int(number) for number in text.split(":")[:2])
+        snapshot = self._visible(extraction, text, xmin, xmax, followed) if follows else None
+        return self._with_late_rows(extraction, last, snapshot, xmax)
+
+    def end(self) -> None:
+        """The stream is read: nothing is held any longer.
+
+        Raises:
+            SourceError: the connection is lost.
+        """
+        self._shared.end()
+
+    @cached_property
+    def _known(self) -> bool:
+        """Whether the server is asked for snapshots: what speaks like PostgreSQL need not have any."""
+        try:
+            return bool(self._server)
+        except SourceError as error:
+            self._tell(f"this server has no transaction snapshots ({error})")
+            return False
+
+    @cached_property
+    def _server(self) -> tuple[str, ...]:
+        ((recovers, may_ask, _),) = self._database.connection.rows(_SERVER)
+        if recovers == "1":
+            # A snapshot that is held for long would stop the replay there, or be cancelled by it.
+            self._shares = False
+            self._tell("this is a standby, which does not show the transactions that are open on its primary")
+        system = self._database.connection.rows(_SYSTEM)[0][0] if may_ask == "1" else ""
+        return str(recovers), str(system)
+
+    @property
+    def _standby(self) -> bool:
+        return self._server[0] == "1"
+
+    @cached_property
+    def _open(self) -> OpenTransactions:
+        dialect = self._database.source.dialect
+        return OpenTransactions(self._database.connection, dialect.string(dialect.properties["ApplicationName"]))
+
+    def _tell(self, why: str) -> None:
+        logger.warning(
+            "%s: slices are not read in one snapshot; a row that is committed meanwhile may come again in the next run",
+            why,
+        )
+
+    def _snapshot(self, extraction: Extraction) -> str:
+        """The server's text of the snapshot that all slices share, or of one before them all."""
+        if self._shares:
+            touch = f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}"
+            try:
+                return self._shared.begin(touch)
+            except SourceError as error:
+                self._shared.end()
+                # What the stream itself lacks is its own error.
+                self._database.connection.execute(touch)
+                self._shares = False
+                self._tell(f"no snapshot can be shared here ({error})")
+        return str(self._database.connection.rows("SELECT CAST(pg_current_snapshot() AS text)")[0][0])
+
+    def _of_heaps(self, extraction: Extraction) -> bool:
+        dialect, table = self._database.source.dialect, extraction.plan.table
+        name = dialect.string(dialect.table(table))
+        if table.query is None and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1":
+            return True
+        logger.warning(
+            "stream %s: transactions are open, and its rows don't say who wrote them (a view, a query, a foreign table, or not "
+            "all of it may be read): rows that are committed late are found by safety_lag_seconds alone",
+            extraction.plan.stream,
+        )
+        return False
+
+    def _visible(
+        self, extraction: Extraction, text: str, xmin: int, xmax: int, followed: frozenset[str]
+    ) -> TransactionSnapshot:
+        """What this run can see, for the next to know; costs a scan of the table where one that writes is open."""
+        plan, connection = extraction.plan, self._database.connection
+        logger.info(
+            "stream %s: transactions %s open that began before this run's upper bound was fixed; the next run looks "
+            "for what they commit, and reads the table once for it",
+            plan.stream,
+            "may be" if self._standby else "are",
+        )
+        seen: tuple[int, ...] = ()
+        if xmin < xmax:
+            query = seen_query(extraction.sql.source, xmin, xmax, self._database.source.dialect.string(text))
+            seen = seen_of(connection.rows(query)[0][0], xmin)
+            # Numbers come round: one of a transaction that has just ended could be that of a row a whole cycle older.
+            if xmax >= 2**32 and followed - self._open.now():
+                seen = ()
+        if len(seen) == MAX_SEEN:
+            logger.warning(
+                "stream %s: a transaction is open for so long that more than %d others wrote to the table since: rows "
+                "of the later ones may come once more",
+                plan.stream, MAX_SEEN,
+            )  # fmt: skip
+        return TransactionSnapshot(self._server[1], xmin, xmax, seen)
+
+    def _with_late_rows(
+        self, extraction: Extraction, last: TransactionSnapshot | None, snapshot: TransactionSnapshot | None, xmax: int
+    ) -> Extraction:
+        if last is None:
+            return replace(extraction, snapshot=snapshot)
+        if last.system != self._server[1] or last.xmax > xmax:
+            logger.warning(
+                "stream %s: the last run saw a database that was further on, or another one: what was open there is "
+                "not looked for in this run",
+                extraction.plan.stream,
+            )
+            kept = last if last.system == self._server[1] else None
+            return replace(extraction, snapshot=snapshot or kept)
+        late = LateRows(last, xmax, _sent_before(extraction))
+        logger.info("stream %s: looking for rows that were committed late", extraction.plan.stream)
+        return replace(extraction, snapshot=snapshot, sql=replace(extraction.sql, late=late))
+
+
+def _last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
+    """What the last run, or the one that died, could see; None: it left nothing open."""
+    place, bookmark = extraction.progress.split, extraction.bookmark
+    if place is not None and place.upper is not None:
+        return place.upper.snapshot
+    return None if bookmark is None else bookmark.snapshot
+
+
+def _sent_before(extraction: Extraction) -> tuple[Slice[Point], ...]:
+    """Where everything that the last run could see was sent: below the bookmark, and up to where it died."""
+    plan, bookmark, place, whole = extraction.plan, extraction.bookmark, extraction.progress.split, extraction.whole
+    if plan.replication_key is None:
+        return ()
+    bounds = ColumnBounds(extraction.connection, extraction.sql, plan.replication_key)
+    sent: list[Slice[Point]] = []
+    if bookmark is not None:
+        start = None if plan.start_value is None else bounds.point_of(plan.start_value)
+        lower = whole.lower if whole is not None else bounds.point_of_bookmark(bookmark)
+        sent.append(Slice(Range(start, lower)))
+    if place is not None and place.upper is not None and extraction.sql.split is not None:
+        along_split = ColumnBounds(extraction.connection, extraction.sql, extraction.sql.split)
+        until = bounds.point_of_bookmark(place.until or place.upper)
+        pieces = Range(None, along_split.point_of_bookmark(place.next))
+        sent.append(Slice(Range(whole.lower if whole is not None else None, until), pieces))
+    return tuple(sent)
