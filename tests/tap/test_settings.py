@@ -118,7 +118,6 @@ def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
     [
         ("settle_seconds", 5),
         ("batch_config", {"encoding": {"format": "jsonl"}}),
-        ("on_stream_error", "skip"),
         ("queries", [{"name": "q", "sql": "select 1"}]),
         ("spark", {"master": "spark://somewhere:7077"}),
         ("spark", {"remote": "sc://somewhere"}),
