@@ -67,6 +67,6 @@ class StreamErrors:
         """
         if self.told:
             raise SkippedStreamsError(
-                f"{len(self.told)} of {streams + len(self.told)} streams did not arrive, their bookmarks stay and the "
-                f"next run reads them again: {'; '.join(self.told.values())}"
+                f"{len(self.told)} of {streams + len(self.told)} streams did not arrive, their tables and bookmarks "
+                f"stay (on_stream_error): {'; '.join(self.told.values())}"
             )

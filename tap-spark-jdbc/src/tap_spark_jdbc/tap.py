@@ -156,6 +156,14 @@ class TapSparkJdbc(Tap):
                     stream.sync()
         self.run_state.write_final()
         self.progress.finish()
+        self.finish_streams()
+
+    def finish_streams(self) -> None:
+        """Tells of the streams that were left out.
+
+        Raises:
+            SkippedStreamsError: there are some.
+        """
         self.stream_errors.finish(sum(name not in self.stream_errors.told for name in self.streams))
 
     def _jdbc_streams(self) -> list[JdbcStream]:
