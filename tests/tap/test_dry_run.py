@@ -94,8 +94,8 @@ def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(config: d
     assert conditions(orders) == [
         '"k" IS NULL',
         '"k" < (45)',
-        '"k" >= (45) AND "k" < (90)',
-        '"k" >= (90) AND "k" <= (99)',
+        '"k" >= (45) AND "k" < (89)',
+        '"k" >= (89) AND "k" <= (99)',
     ]
     assert conditions(scanned) == [f'"k" <= (99) AND {part}' for part in SPLIT]
     assert conditions(whole) == list(SPLIT)
