@@ -89,19 +89,19 @@ def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(config: d
         "rows: about 100",
     ]
     assert orders[1].startswith("sql: SELECT ")
-    assert orders[1].endswith(' FROM "orders" WHERE 1=1 AND ("k" <= (99) OR "k" IS NULL)')
+    assert orders[1].endswith(" FROM `orders` WHERE 1=1 AND (`k` <= (99) OR `k` IS NULL)")
     assert conditions(keyless) == ["1=1"]
     assert conditions(orders) == [
-        '"k" IS NULL',
-        '"k" < (45)',
-        '"k" >= (45) AND "k" < (89)',
-        '"k" >= (89) AND "k" <= (99)',
+        "`k` IS NULL",
+        "`k` < (45)",
+        "`k` >= (45) AND `k` < (89)",
+        "`k` >= (89) AND `k` <= (99)",
     ]
-    assert conditions(scanned) == [f'"k" <= (99) AND {part}' for part in SPLIT]
+    assert conditions(scanned) == [f"`k` <= (99) AND {part}" for part in SPLIT]
     assert conditions(whole) == list(SPLIT)
 
 
-SPLIT = ('"id" < (40)', '"id" >= (40) AND "id" < (80)', '"id" >= (80)')
+SPLIT = ("`id` < (40)", "`id` >= (40) AND `id` < (80)", "`id` >= (80)")
 
 
 def test_the_bounds_are_those_of_the_state_and_full_leaves_it_aside(config: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ def test_the_bounds_are_those_of_the_state_and_full_leaves_it_aside(config: dict
     assert saved[""] == ["starts from the saved state"]
     heading = "orders: INCREMENTAL by k, from 80 to 99, both included"
     assert saved[heading][0] == "rows: about 18"
-    assert conditions(saved[heading]) == ['"k" >= (80) AND "k" <= (99)']
+    assert conditions(saved[heading]) == ["`k` >= (80) AND `k` <= (99)"]
     assert full[""] == ["starts from nothing: no state counts"]
     assert full["orders: INCREMENTAL by k, from the beginning to 99, both included"][0] == "rows: about 90"
     assert nothing_new["orders: INCREMENTAL by k, no rows in range"] == [
@@ -133,16 +133,16 @@ def test_a_backfill_a_lag_and_a_condition_show_in_the_bounds(config: dict[str, A
     shown = planned(config, OpeningState(SAVED, "saved"))
 
     orders = shown["orders: INCREMENTAL by k, from 75 to 99, both included"]
-    assert conditions(orders)[1:] == ['"k" >= (75) AND "k" <= (99)']
+    assert conditions(orders)[1:] == ["`k` >= (75) AND `k` <= (99)"]
     backfill = shown[
         "scanned: INCREMENTAL by k (not indexed: one pass), from 10 to 39, both included; "
         "a backfill, the bookmark stays"
     ]
     assert backfill[0] == "rows: about 30"
-    assert conditions(backfill) == ['"k" >= (10) AND "k" <= (39)']
+    assert conditions(backfill) == ["`k` >= (10) AND `k` <= (39)"]
     whole = shown["whole: FULL_TABLE"]
     assert whole[0] == "rows: about 5"
-    assert whole[1].endswith('FROM "whole" WHERE (id < 5) AND 1=1')
+    assert whole[1].endswith("FROM `whole` WHERE (id < 5) AND 1=1")
     assert conditions(whole) == ["1=1"]
 
 

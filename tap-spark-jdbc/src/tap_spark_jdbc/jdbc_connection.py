@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree import ElementTree
 
@@ -45,6 +46,7 @@ class JdbcConnection:
         self._connection = connection
         self._gateway = gateway
         self._reopen = reopen
+        self._asking = Lock()
 
     @classmethod
     def open(cls, spark: SparkSession, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
@@ -155,7 +157,9 @@ class JdbcConnection:
             broken = True
             return ask()
 
-        return again(attempt)
+        # The thread that cut the slices of a stream that failed may still wait for its last answer.
+        with self._asking:
+            return again(attempt)
 
     def __enter__(self) -> JdbcConnection:
         return self
