@@ -117,6 +117,13 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
         _run([binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], account)
 
 
+def restart(folder: Path) -> None:
+    """Ends a server of `running` as a crash does, and starts it on the same port."""
+    account = _account()
+    arguments = ["-D", folder / "data", "-l", folder / "log", "-m", "immediate", "-w", "restart"]
+    _run([_binaries(folder, account) / "pg_ctl", *arguments], account)
+
+
 def free_port() -> int:
     """A port that nothing listened on a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -76,3 +76,47 @@ def test_a_bookmark_that_cannot_be_used_is_refused_by_stream(entry: dict[str, ob
     with pytest.raises(StateError, match=says) as caught:
         Bookmark.from_json("public-orders", entry, "id", KeyType.INTEGER, aware=False)
     assert "public-orders" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "key_type", "aware"),
+    [
+        (42, KeyType.STRING, False),
+        (42, KeyType.UUID, False),
+        ("abc", KeyType.INTEGER, False),
+        ("1.5", KeyType.INTEGER, False),
+        ("2025-01-20T15:30:00.000000", KeyType.INTEGER, False),
+        (42, KeyType.TIMESTAMP, True),
+        ("2025-01-20T15:30:00.000000Z", KeyType.DATETIME, False),
+        ("2025-01-20T15:30:00.000000", KeyType.TIMESTAMP, True),
+    ],
+)
+def test_a_bookmark_of_a_key_whose_type_changed_is_refused_by_name(
+    value: object, key_type: KeyType, aware: bool
+) -> None:
+    saved = {"replication_key": "k", "replication_key_value": value, "boundary": {"format_version": 1, "rows": 0}}
+    with pytest.raises(StateError, match=r"stream public-t: the saved bookmark can't be used: .*run with --full"):
+        Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
+
+
+@pytest.mark.parametrize(
+    ("value", "key_type", "aware", "read"),
+    [
+        ("2025-01-20", KeyType.TIMESTAMP, True, "2025-01-20T00:00:00.000000Z"),
+        ("2025-01-20T15:30:00.000000Z", KeyType.DATE, False, "2025-01-20"),
+        (42, KeyType.DECIMAL, False, "42"),
+        ("2025-01-20 15:30:00", KeyType.TIMESTAMP, True, "2025-01-20T15:30:00.000000Z"),
+    ],
+)
+def test_a_change_of_type_that_loses_no_row_is_taken(value: object, key_type: KeyType, aware: bool, read: str) -> None:
+    saved = {"replication_key": "k", "replication_key_value": value, "boundary": {"format_version": 1, "rows": 0}}
+    found = Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
+    assert found is not None
+    assert found.value.text == read
+
+
+def test_a_value_that_somebody_wrote_by_hand_may_leave_the_zone_out() -> None:
+    entry = {"replication_key_value": "2025-01-20T15:30:00"}
+    found = Bookmark.from_json("s", entry, "k", KeyType.TIMESTAMP, aware=True)
+    assert found is not None
+    assert found.value.text == "2025-01-20T15:30:00.000000Z"

@@ -124,7 +124,7 @@ def test_discover_select_dry_run_and_test(sqlite):
     text = planned.output.decode()
     assert planned.code == 0
     assert "stream t: INCREMENTAL by id, from the beginning to 2" in text
-    assert 'FROM "t"' in text
+    assert "FROM `t`" in text
 
     sample = tap.run("--test")
     assert sample.code == 0

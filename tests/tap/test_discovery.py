@@ -179,18 +179,18 @@ class Recorded(JdbcConnection):
         return super().rows(sql)
 
 
-def test_three_queries_find_a_thousand_tables_and_named_ones_alone_are_asked(
+def test_three_queries_find_two_thousand_tables_and_named_ones_alone_are_asked(
     spark: SparkSession, database: Database
 ) -> None:
     run(
         database,
-        "do $$ begin for i in 1..1000 loop execute format('create table t%s (id int primary key, a text)', i); "
+        "do $$ begin for i in 1..2000 loop execute format('create table t%s (id int primary key, a text)', i); "
         "end loop; end $$",
     )
     source = source_of(login(database))
     with Recorded.open(spark, source) as connection:
         connection.asked = []
-        assert len(discover_tables(connection, source.dialect, Bounds())) == 1000
+        assert len(discover_tables(connection, source.dialect, Bounds())) == 2000
         assert len(connection.asked) == 3
         found = discover_tables(connection, source.dialect, Bounds(tables=("t500", "public.t7")))
         assert [table.name for table in found] == ["t500", "t7"]
@@ -200,6 +200,30 @@ def test_three_queries_find_a_thousand_tables_and_named_ones_alone_are_asked(
         assert all("'t42'" in sql for sql in connection.asked[6:9])
         assert discover_tables(connection, source.dialect, Bounds(only=[])) == []
         assert len(connection.asked) == 9
+
+
+def test_two_thousand_tables_and_one_of_many_columns_are_three_queries_of_sqlite_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("pragma synchronous = off")
+        connection.executescript(
+            "begin;"
+            + "".join(f"create table t{n} (id integer primary key, a text);" for n in range(2000))
+            + f"create table wide ({', '.join(f'c{n} text' for n in range(1600))}); commit;"
+        )
+    connection.close()
+    source = source_of({"jdbc_url": f"jdbc:sqlite:{path}"})
+    with Recorded.open(spark, source) as connection:
+        connection.asked = []
+        found = discover_tables(connection, source.dialect, Bounds())
+        assert (len(found), len(connection.asked)) == (2001, 3)
+        assert [column.name for column in found[-1].columns] == [f"c{n}" for n in range(1600)]
+        (named,) = discover_tables(connection, source.dialect, Bounds(only=[(None, "t42")]))
+        assert named.name == "t42"
+        assert all("'t42'" in sql for sql in connection.asked[3:])
+        assert len(connection.asked) == 6
 
 
 @pytest.mark.parametrize(

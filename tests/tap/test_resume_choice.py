@@ -192,7 +192,7 @@ def test_the_dry_run_shows_the_rest_alone(dead):
     assert "stream t: INCREMENTAL by k, from 11 to 20, both included" in shown
     assert "rows that the dead run has sent: 10" in shown
     assert "rows: about 10\n" in shown
-    assert '"k" >= (11)' in shown
+    assert "`k` >= (11)" in shown
 
 
 def test_the_command_continues_what_the_targets_config_leads_to(dead):

@@ -117,7 +117,6 @@ def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
     ("setting", "value"),
     [
         ("batch_config", {"encoding": {"format": "jsonl"}}),
-        ("on_stream_error", "skip"),
         ("spark", {"master": "spark://somewhere:7077"}),
         ("spark", {"remote": "sc://somewhere"}),
     ],

@@ -137,6 +137,7 @@ class Bookmark:
                 f"{replication_key!r}; run with --full, or set the bookmark anew"
             )
         try:
+            _check_type(value, key_type, aware=aware, ours="boundary" in entry)
             parsed = KeyValue.parse(value, key_type, aware=aware)
             packed, seen = entry.get("boundary"), entry.get("snapshot")
             boundary = Boundary.from_json(packed) if packed is not None else None
@@ -150,6 +151,23 @@ class Bookmark:
         if raw is not None and not _agrees(raw, parsed, key_type, aware):
             raw, boundary = None, None
         return cls(replication_key, parsed, boundary, raw, snapshot)
+
+
+def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> None:
+    """Refuses what would be read as a value, but stands elsewhere in the order of the key's column as it is now.
+
+    Args:
+        value: As it was saved.
+        key_type: The key's type now.
+        aware: Whether the column has a time zone now.
+        ours: Whether it is surely a value as `to_json` writes it, and not somebody's own spelling.
+    """
+    changed = "was saved of a key of another type: the column's type has changed since"
+    if key_type in (KeyType.STRING, KeyType.UUID, KeyType.BINARY) and not isinstance(value, str):
+        raise ValueError(f"{value!r} {changed}")
+    if ours and key_type in (KeyType.DATETIME, KeyType.TIMESTAMP) and isinstance(value, str) and "T" in value:
+        if value.endswith("Z") != aware:
+            raise ValueError(f"{value!r} {changed} ({'with' if aware else 'without'} time zone now)")
 
 
 def _agrees(raw: str, value: KeyValue, key_type: KeyType, aware: bool) -> bool:

@@ -5,6 +5,8 @@
     SingerSparkError
     ├── ConfigurationError   a setting must change
     ├── SourceError          the database refused, or can't be reached
+    │   ├── ConnectionLostError  the connection broke; asked again, the database may answer
+    │   └── SkippedStreamsError  some streams did not arrive, the others did
     ├── ProtocolError        the Singer input is malformed or out of order
     ├── RecordError          a record breaks its stream's schema
     ├── SchemaError          no lake type can hold a column, or a table's columns would conflict
@@ -44,6 +46,16 @@ class ConfigurationError(SingerSparkError):
 
 class SourceError(SingerSparkError):
     """The source database refused a request, or can't be reached."""
+
+
+class ConnectionLostError(SourceError):
+    """The connection to the database broke, or it takes none just now; asked again, it may answer."""
+
+
+class SkippedStreamsError(SourceError):
+    """Some streams did not arrive; the others did, as the user asked."""
+
+    exit_code = 3
 
 
 class ProtocolError(SingerSparkError):

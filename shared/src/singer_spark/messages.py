@@ -5,6 +5,7 @@ The tap's lines always have the same framing, so that a reader can tell a stream
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,8 @@ JSON = dict[str, Any]
 
 # A stream with this annotation holds the keys that another stream's source has now, and nothing else.
 KEYS_OF = "x-keys-of"
+# Beside a STATE's value: the streams that failed in this run.
+SKIPPED = "skipped"
 STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF)
 
 
@@ -81,7 +84,12 @@ def schema_message(
 
 
 def state_message(
-    value: JSON, *, final: bool | None = None, start: str | None = None, resume: JSON | None = None
+    value: JSON,
+    *,
+    final: bool | None = None,
+    start: str | None = None,
+    resume: JSON | None = None,
+    skipped: Sequence[str] = (),
 ) -> bytes:
     """A STATE line; all but the value stands beside it, where other targets do not look.
 
@@ -90,6 +98,7 @@ def state_message(
         final: False in a run's first message, true in its last.
         start: What the run starts from, in its first message.
         resume: What the tap needs beyond the value to go on from here; the target keeps it for the tap.
+        skipped: Streams that failed: what the run sent of them does not count.
     """
     message: JSON = {"type": "STATE", "value": value}
     if final is not None:
@@ -98,6 +107,8 @@ def state_message(
         message["start"] = start
     if resume is not None:
         message["resume"] = resume
+    if skipped:
+        message[SKIPPED] = list(skipped)
     return _line(message)
 
 

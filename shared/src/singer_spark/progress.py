@@ -61,6 +61,11 @@ class Progress:
             count.size += size
             self._show(stream)
 
+    def forget(self, stream: str) -> None:
+        """Takes a stream out of the summary: what was done of it does not count."""
+        with self._lock:
+            self._counts.pop(stream, None)
+
     def totals(self) -> dict[str, int]:
         """Rows by stream so far."""
         with self._lock:

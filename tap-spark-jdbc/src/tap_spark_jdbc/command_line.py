@@ -86,6 +86,7 @@ def _run(options: dict[str, Any]) -> None:
             from tap_spark_jdbc.dry_run import describe
 
             sys.stdout.write(describe(tap))
+            tap.finish_streams()
             return
         tap.streams  # noqa: B018  discovery, before anything is sent
         tap.setup_mapper()

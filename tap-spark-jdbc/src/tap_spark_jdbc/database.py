@@ -47,7 +47,7 @@ class Database:
     @cached_property
     def connection(self) -> JdbcConnection:
         """A connection for metadata and bounds."""
-        return JdbcConnection.open(self.spark, self.source)
+        return JdbcConnection.open(self.spark, self.source, lasting=True)
 
     @cached_property
     def snapshot_connection(self) -> JdbcConnection:

@@ -14,20 +14,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tap_spark_jdbc.extraction import Extraction
+    from tap_spark_jdbc.stream_sql import Point
     from tap_spark_jdbc.tap import TapSparkJdbc
 
 SHOWN_SLICES = 20
 
 
 def describe(tap: TapSparkJdbc) -> str:
-    """The plan of the run; asks the database for bounds, reads no row."""
+    """The plan of the run; asks the database for bounds, reads no row.
+
+    Raises:
+        SingerSparkError: what the run would end with, too.
+    """
+    streams = [stream for stream in tap.streams.values() if isinstance(stream, JdbcStream)]
     tap.begin()
-    continued = tap.run_state.continued_run
-    lines = [] if continued is None else [f"continues run {continued}, which died"]
-    for stream in tap.streams.values():
-        if isinstance(stream, JdbcStream):
-            lines += [*_lines(stream, tap), *_keys(stream, tap)]
+    lines, errors = [_start(tap)], tap.stream_errors
+    for stream in streams:
+        if stream.name not in errors.told:
+            with errors.of(stream.name):
+                lines += [*_lines(stream, tap), *_keys(stream, tap)]
+    lines += [f"skipped: {reason}" for reason in errors.told.values()]
     return "\n".join(lines) + "\n"
+
+
+def _start(tap: TapSparkJdbc) -> str:
+    state = tap.run_state
+    if state.start == "resume":
+        return f"continues run {state.continued_run}, which died"
+    if state.start == "saved":
+        return "starts from the saved state"
+    return f"starts from nothing: {'there is no state yet' if state.start == 'first' else 'no state counts'}"
 
 
 def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
@@ -44,9 +60,10 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
     if plan.replication_key is not None and upper is None and not extraction.sends_nulls and not extraction.sql.late:
         yield "  slices: none, there is nothing to read"
         return
+    yield f"  sql: {extraction.sql.statement(_everything(extraction))}"
     slices = extraction.slices(size.rows)
     for number, each in enumerate(islice(slices, SHOWN_SLICES), start=1):
-        yield f"  slice {number}: {extraction.sql.statement(each)}"
+        yield f"  slice {number}: {extraction.sql.condition(each)}"
     more = sum(1 for _ in slices)
     if more:
         yield f"  … and {more} more slices"
@@ -62,25 +79,31 @@ def _range(extraction: Extraction) -> str:
     key, upper = extraction.plan.replication_key, extraction.sql.upper
     if key is None:
         return ""
+    stays = "" if extraction.plan.end_value is None else "; a backfill, the bookmark stays"
     if extraction.whole is None or upper is None:
-        return f" by {key.column.name}, no rows in range"
+        return f" by {key.column.name}, no rows in range{stays}"
     lower = extraction.whole.lower
     start = "the beginning" if lower is None else lower.value.text
     indexed = "" if key.indexed else " (not indexed: one pass)"
     settle = extraction.plan.settle_seconds
     settled = f"; younger than {settle:g} s: left for the next run" if settle else ""
-    return f" by {key.column.name}{indexed}, from {start} to {upper.value.text}, both included{settled}"
+    return f" by {key.column.name}{indexed}, from {start} to {upper.value.text}, both included{settled}{stays}"
 
 
 def _rows(extraction: Extraction) -> int:
-    """By the database's statistics; counted where there are none, or where an index makes that cheap."""
-    key, estimate = extraction.plan.replication_key, extraction.plan.table.row_estimate
+    """By the database's statistics where a whole table is read; else counted."""
+    plan, estimate = extraction.plan, extraction.plan.table.row_estimate
     # Of what is cut along the split column, the part that a dead run has sent does not come again.
     done = 0 if extraction.progress.split is None else extraction.progress.rows
-    if key is None:
-        return max(0, (extraction.count(Slice()) if estimate is None else estimate) - done)
-    if extraction.whole is None:
+    key = plan.replication_key
+    if key is not None and extraction.whole is None and not extraction.sends_nulls:
         return 0
-    if key.indexed:
-        return extraction.count(Slice(extraction.whole))
-    return max(0, (extraction.count(Slice(extraction.whole)) if estimate is None else estimate) - done)
+    known = estimate is not None and plan.where is None and not extraction.is_delta
+    if estimate is None or not known or (key is not None and key.indexed):
+        estimate = extraction.count(_everything(extraction))
+    return max(0, estimate - done)
+
+
+def _everything(extraction: Extraction) -> Slice[Point]:
+    """All that the run reads of the stream, as one slice."""
+    return Slice(extraction.whole, nulls=extraction.sends_nulls)

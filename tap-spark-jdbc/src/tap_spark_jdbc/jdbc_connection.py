@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree import ElementTree
 
 from py4j.protocol import Py4JJavaError
 
-from singer_spark.errors import ConfigurationError, SourceError
+from singer_spark.errors import ConfigurationError, ConnectionLostError, SourceError
 from tap_spark_jdbc.jdbc_source import JdbcSource, plain_url
+from tap_spark_jdbc.lost_connection import again, first_sql_state, is_lost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from pyspark.sql import SparkSession
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["JdbcConnection", "JdbcSource"]
 
 Row = tuple[str | None, ...]
+T = TypeVar("T")
 
 _ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
 _HINTS = {
@@ -27,6 +32,7 @@ _HINTS = {
     "28": "check user and password",
     "3D": "check the database's name in jdbc_url",
     "42": "check names, and what the user may read",
+    "57014": "give the statement more time, or make slices smaller by slice_rows",
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
@@ -35,14 +41,22 @@ _HINTS = {
 class JdbcConnection:
     """A java.sql.Connection in autocommit mode; a context manager, for one thread at a time."""
 
-    def __init__(self, connection: Any, gateway: Any) -> None:
+    def __init__(self, connection: Any, gateway: Any, reopen: Callable[[], JdbcConnection] | None = None) -> None:
         """Wraps an open connection; see `open`."""
         self._connection = connection
         self._gateway = gateway
+        self._reopen = reopen
+        self._asking = Lock()
 
     @classmethod
-    def open(cls, spark: SparkSession, source: JdbcSource) -> JdbcConnection:
+    def open(cls, spark: SparkSession, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
         """Connects.
+
+        Args:
+            spark: In whose JVM.
+            source: The database.
+            lasting: Whether a question whose connection breaks is asked again over a new one: not where the session
+                holds something, a transaction or a snapshot.
 
         Raises:
             ConfigurationError: the driver is not on Spark's class path, or does not take the URL.
@@ -60,10 +74,10 @@ class JdbcConnection:
         try:
             raw = driver.connect(source.url, properties)
         except Py4JJavaError as error:
-            raise SourceError(f"can't connect to {plain_url(source.url)}: {_reason(error)}") from error
+            raise _refused(f"can't connect to {plain_url(source.url)}", error) from error
         if raw is None:
             raise ConfigurationError(f"driver {source.driver} does not take {plain_url(source.url)}; check jdbc_url")
-        connection = cls(raw, gateway)
+        connection = cls(raw, gateway, partial(cls.open, spark, source) if lasting else None)
         for statement in source.dialect.session_statements:
             connection.execute(statement)
         return connection
@@ -81,7 +95,7 @@ class JdbcConnection:
             finally:
                 statement.close()
         except Py4JJavaError as error:
-            raise SourceError(f"the database refused {_shown(sql)}: {_reason(error)}") from error
+            raise _refused(f"the database refused {_shown(sql)}", error) from error
 
     def rows(self, sql: str) -> list[Row]:
         """All rows of a small result (MAX, COUNT, bounds), each value by `getString`.
@@ -89,6 +103,9 @@ class JdbcConnection:
         Raises:
             SourceError: the database refused.
         """
+        return self._answer(partial(self._rows, sql))
+
+    def _rows(self, sql: str) -> list[Row]:
         try:
             statement = self._connection.createStatement()
             try:
@@ -96,7 +113,7 @@ class JdbcConnection:
             finally:
                 statement.close()
         except Py4JJavaError as error:
-            raise SourceError(f"the database refused {_shown(sql)}: {_reason(error)}") from error
+            raise _refused(f"the database refused {_shown(sql)}", error) from error
 
     def describe(self, query: str) -> list[dict[str, str | None]]:
         """The columns of a query's result, which is not run, named as `getColumns` names what it knows of columns.
@@ -121,9 +138,9 @@ class JdbcConnection:
             SourceError: the database refused.
         """
         try:
-            return self._metadata(method, arguments, self._at_once)
+            return self._answer(partial(self._metadata, method, arguments, self._at_once))
         except (ElementTree.ParseError, _NotAtOnce):
-            return self._metadata(method, arguments, _row_by_row)
+            return self._answer(partial(self._metadata, method, arguments, _row_by_row))
 
     def identifier_quote(self) -> str:
         """What the driver says that identifiers are quoted with."""
@@ -140,6 +157,25 @@ class JdbcConnection:
             self._connection.close()
         except Exception:  # the JVM may be gone already
             return
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        """What a question gives; where the connection breaks, over a new one."""
+        reopen = self._reopen
+        if reopen is None:
+            return ask()
+        broken = False
+
+        def attempt() -> T:
+            nonlocal broken
+            if broken:
+                self.close()
+                self._connection = reopen()._connection
+            broken = True
+            return ask()
+
+        # The thread that cut the slices of a stream that failed may still wait for its last answer.
+        with self._asking:
+            return again(attempt)
 
     def __enter__(self) -> JdbcConnection:
         return self
@@ -160,7 +196,7 @@ class JdbcConnection:
             finally:
                 result.close()
         except Py4JJavaError as error:
-            raise SourceError(f"the database refused to describe itself ({method}): {_reason(error)}") from error
+            raise _refused(f"the database refused to describe itself ({method})", error) from error
 
     def _java(self, value: Any) -> Any:
         """A tuple of strings as a `String[]`; everything else as it stands."""
@@ -243,26 +279,25 @@ def _reason(error: Py4JJavaError) -> str:
     """The driver's message in one line, with what to do where its SQLSTATE tells."""
     cause = error.java_exception
     messages: list[str] = []
-    state = ""
     while cause is not None and len(messages) < 3:
         text = " ".join(str(cause.getMessage() or cause.getClass().getSimpleName()).split())
         if not any(text in known for known in messages):
             messages.append(text)
-        if hasattr(cause, "getSQLState") and not state:
-            state = _sql_state(cause)
         cause = cause.getCause()
-    told = ": ".join(messages)
+    return with_hint(": ".join(messages), first_sql_state(error))
+
+
+def with_hint(told: str, state: str) -> str:
+    """A driver's message, with what to do where its SQLSTATE tells."""
     hint = (
         _HINTS.get(state) or _HINTS.get(state[:2]) or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in told), "")
     )
     return f"{told}; {hint}" if hint else told
 
 
-def _sql_state(cause: Any) -> str:
-    try:
-        return str(cause.getSQLState() or "")
-    except Exception:  # no SQLException
-        return ""
+def _refused(what: str, error: Py4JJavaError) -> SourceError:
+    kind = ConnectionLostError if is_lost(error) else SourceError
+    return kind(f"{what}: {_reason(error)}")
 
 
 def _shown(sql: str) -> str:

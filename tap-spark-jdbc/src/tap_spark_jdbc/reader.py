@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from singer_spark.errors import SourceError
+from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
+from tap_spark_jdbc.jdbc_connection import with_hint
+from tap_spark_jdbc.lost_connection import first_sql_state, is_lost
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
@@ -63,6 +65,7 @@ class SliceReader:
             The file; it may be empty.
 
         Raises:
+            ConnectionLostError: the connection broke.
             SourceError: the database refused, or holds a value that its column's type can't.
         """
         with self._told():
@@ -100,7 +103,9 @@ class SliceReader:
         except Exception as error:
             if lacking := jvm_failure() or shortage(error):
                 raise lacking from error
-            raise SourceError(f"stream {self._sql.plan.stream}: reading failed: {_reason(str(error))}") from error
+            kind = ConnectionLostError if is_lost(error) else SourceError
+            told = with_hint(_reason(str(error)), first_sql_state(error))
+            raise kind(f"stream {self._sql.plan.stream}: reading failed: {told}") from error
 
     def _read_schema(self) -> str:
         columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)

@@ -16,7 +16,7 @@ from singer_spark.errors import ConfigurationError, DamagedError, StateError
 from singer_spark.state_store import load_state, state_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from singer_spark.checkpoint import Checkpoint
     from tap_spark_jdbc.stream_plan import StreamPlan
@@ -92,6 +92,8 @@ class RunState:
         self._opening = copy.deepcopy(opening.value) if opening.start == "saved" else None
         self._opening_resume: dict[str, Any] | None = None
         self._progress: dict[str, StreamProgress] = {}
+        self._before = copy.deepcopy(opening.value)
+        self._skipped: list[str] = []
         self._last_line = b""
 
     def go_on(self, checkpoint: Checkpoint, streams: Mapping[str, StreamProgress]) -> None:
@@ -134,6 +136,21 @@ class RunState:
         """A fully exported stream has no bookmark, whatever it was before."""
         self.value["bookmarks"].pop(plan.stream, None)
 
+    def skip(self, stream: str, sent_as: Sequence[str]) -> None:
+        """A stream failed: its bookmark is again what it was before the run, also before one that this goes on from.
+
+        Args:
+            stream: The stream.
+            sent_as: What a target knows it as.
+        """
+        before = self._before.get("bookmarks", {}).get(stream)
+        if before is None:
+            self.value["bookmarks"].pop(stream, None)
+        else:
+            self.value["bookmarks"][stream] = copy.deepcopy(before)
+        self._progress.pop(stream, None)
+        self._skipped += sent_as
+
     def write_opening(self) -> None:
         """The first message: what the run starts from."""
         value = self.value if self._opening is None else self._opening
@@ -143,14 +160,15 @@ class RunState:
 
     def write(self) -> None:
         """A STATE line, unless the last one said the same."""
-        line = messages.state_message(self.value, resume=self._resume())
+        line = messages.state_message(self.value, resume=self._resume(), skipped=self._skipped)
         if line != self._last_line:
             stdout.write(line)
             self._last_line = line
 
     def write_final(self) -> None:
         """The last message: the run is complete."""
-        stdout.write(messages.state_message(self.value, final=True, resume=self._resume()))
+        resume = self._resume()
+        stdout.write(messages.state_message(self.value, final=True, resume=resume, skipped=self._skipped))
 
     def _take(self, value: Mapping[str, Any]) -> None:
         self.value = copy.deepcopy(dict(value))

@@ -114,8 +114,6 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
         for name, said in (("batch_config", "BATCH messages are not available yet"),)
         if given.get(name)
     ]
-    if given.get("on_stream_error") == "skip":
-        problems.append("on_stream_error: 'skip' is not available yet")
     return problems + (SparkSettings.problems(given["spark"]) if isinstance(given.get("spark"), dict) else [])
 
 

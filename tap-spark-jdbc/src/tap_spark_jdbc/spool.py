@@ -6,14 +6,17 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
+from threading import Event
 
 from singer_spark import stdout
 from singer_spark.scratch import scratch_folder
+from tap_spark_jdbc.lost_connection import again
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.stream_sql import Point
 
@@ -81,7 +84,7 @@ class Spool:
         Args:
             folder: Where files go.
             slices: Consumed lazily, in a thread of its own.
-            render: Renders a slice into a new folder and gives the file.
+            render: Renders a slice into a new folder and gives the file; once more where a connection breaks.
             size: Learns from what was rendered.
             n_jobs: Slices that are rendered at the same time.
         """
@@ -90,6 +93,7 @@ class Spool:
         self._render = render
         self._size = size
         self._n_jobs = n_jobs
+        self._over = Event()
 
     def files(self) -> Iterator[SpoolFile]:
         """The files in the order of their slices; each is deleted once the next one is asked for."""
@@ -108,6 +112,7 @@ class Spool:
                 yield file
                 shutil.rmtree(file.path.parent, ignore_errors=True)
         finally:
+            self._over.set()
             planner.shutdown(wait=False, cancel_futures=True)
             renderers.shutdown(wait=False, cancel_futures=True)
 
@@ -115,10 +120,19 @@ class Spool:
         each = cut.result()
         if each is None:
             return None
-        path = self._render(each, folder)
+        path = again(partial(self._anew, each, folder), self._pause)
         file = SpoolFile(each, path, count_lines(path))
         self._size.learn(file.rows, path.stat().st_size)
         return file
+
+    def _anew(self, each: Slice[Point], folder: Path) -> Path:
+        # What an attempt that failed has left, of which nothing was sent.
+        shutil.rmtree(folder, ignore_errors=True)
+        return self._render(each, folder)
+
+    def _pause(self, seconds: float) -> None:
+        if self._over.wait(seconds):
+            raise CancelledError
 
 
 def _result(rendering: Future[SpoolFile | None]) -> SpoolFile | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -14,6 +15,7 @@ from singer_spark import messages, stdout
 from tap_spark_jdbc.boundary import Frame
 from tap_spark_jdbc.edges import Edges
 from tap_spark_jdbc.extraction import Extraction
+from tap_spark_jdbc.lost_connection import again
 from tap_spark_jdbc.present_keys import PresentKeys
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.spool import SliceSize, Spool, SpoolFile, spool_folder
@@ -62,6 +64,12 @@ class JdbcStream(Stream):
         """Logs what the SDK says, but for errors: the command line tells those, once."""
         if level < logging.ERROR:
             super().log(message, *args, level=level, **kwargs)
+
+    def take_back(self) -> None:
+        """It failed half-way, and the others go on: what was sent of it counts for nothing."""
+        self.source.progress.forget(self.name)
+        self.source.run_state.skip(self.name, [each.stream_alias for each in self.stream_maps])
+        self.source.run_state.write()
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
         """The records one by one, for stream maps, flattening and batches of the SDK."""
@@ -132,7 +140,8 @@ class JdbcStream(Stream):
         size = SliceSize(settings.slice_rows, settings.fetch_size)
         limit, changed = self.ABORT_AT_RECORD_COUNT, None
         if extraction.saved_buckets and extraction.sql.bookmark is not None:
-            changed = edges.changed_buckets(reader.bucket_sums(extraction.sql.bookmark, size.fetch_size()))
+            sums = again(partial(reader.bucket_sums, extraction.sql.bookmark, size.fetch_size()))
+            changed = edges.changed_buckets(sums)
             extraction = extraction if changed else extraction.behind_bookmark()
 
         def render(each: Slice[Point], folder: Path) -> Path:

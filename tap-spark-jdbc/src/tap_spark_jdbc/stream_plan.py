@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from singer_spark.errors import ConfigurationError
 from singer_spark.messages import keys_stream
 from singer_spark.sql_type import property_schema
-from tap_spark_jdbc.catalog import deselected_tables, is_selected, possible_tables, said_by, stream_of
+from tap_spark_jdbc.catalog import (
+    deselected_tables,
+    is_selected,
+    possible_tables,
+    said_by,
+    selected_tables,
+    stream_of,
+)
 from tap_spark_jdbc.dialects import overridden
 from tap_spark_jdbc.settings import nearest
 from tap_spark_jdbc.stream_choice import (
@@ -85,7 +92,12 @@ class StreamPlan:
 
 
 def plan_streams(
-    tables: Sequence[Table], settings: TapSettings, catalog: Mapping[str, Any] | None = None, *, text_moments: bool
+    tables: Sequence[Table],
+    settings: TapSettings,
+    catalog: Mapping[str, Any] | None = None,
+    *,
+    text_moments: bool,
+    refused: dict[str, str] | None = None,
 ) -> list[StreamPlan]:
     """One plan for each selected stream, in the catalog's order, else the tables'.
 
@@ -94,6 +106,7 @@ def plan_streams(
         settings: The tap's settings.
         catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is selected.
         text_moments: `Dialect.text_moments`.
+        refused: Gets what is wrong with single streams, by their names; None: that is an error like all else.
 
     Raises:
         ConfigurationError: all that does not fit, at once: unknown tables and columns (with the nearest names),
@@ -101,17 +114,24 @@ def plan_streams(
     """
     problems: list[str] = []
     deselected = [] if catalog is None else deselected_tables(catalog)
+    of_streams: dict[str, str] = {}
+    if catalog is not None and refused is not None:
+        deselected += selected_tables(catalog)  # a spec may name one that is gone
     specs = specs_by_table(tables, deselected, settings, problems)
     if catalog is None:
         problems += unused_patterns([table.stream for table in tables], settings)
     plans = []
-    for table, said in _selected(tables, catalog, problems):
+    for table, said in _selected(tables, catalog, of_streams):
         try:
             spec = specs.get((table.schema, table.name))
             choice = choose(table, said, options_of(table.stream, settings), spec, settings)
             plans.append(_plan(table, said, choice, settings, text_moments=text_moments))
         except ValueError as error:
-            problems.append(f"stream {table.stream}: {error}")
+            of_streams[table.stream] = f"stream {table.stream}: {error}"
+    if refused is None:
+        problems += of_streams.values()
+    else:
+        refused |= of_streams
     for stream, count in Counter(plan.stream for plan in plans).items():
         if count > 1:
             both = " and ".join(plan.table.qualified_name for plan in plans if plan.stream == stream)
@@ -129,7 +149,7 @@ def plan_streams(
 
 
 def _selected(
-    tables: Sequence[Table], catalog: Mapping[str, Any] | None, problems: list[str]
+    tables: Sequence[Table], catalog: Mapping[str, Any] | None, problems: dict[str, str]
 ) -> list[tuple[Table, Said]]:
     """The selected tables, each with what the catalog says of it."""
     if catalog is None:
@@ -142,7 +162,7 @@ def _selected(
         stream = stream_of(entry)
         table = next((by_name[name] for name in possible_tables(entry) if name in by_name), None)
         if table is None:
-            problems.append(
+            problems[stream] = (
                 f"stream {stream!r} of the catalog has no table in the database any more"
                 f"{nearest(stream, [table.stream for table in tables])}; deselect it, or discover anew"
             )

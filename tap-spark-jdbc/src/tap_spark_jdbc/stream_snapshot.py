@@ -148,8 +148,8 @@ class StreamSnapshots:
         if table.query is None and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1":
             return True
         logger.warning(
-            "stream %s: transactions are open, and its rows don't say who wrote them (a view, a query, a foreign table, or not "
-            "all of it may be read): rows that are committed late are found by safety_lag_seconds alone",
+            "stream %s: transactions are open, and its rows don't say who wrote them (a view, a query, a foreign table, "
+            "or not all of it may be read): rows that are committed late are found by safety_lag_seconds alone",
             extraction.plan.stream,
         )
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk import Tap
@@ -14,6 +15,7 @@ from tap_spark_jdbc.database import Database
 from tap_spark_jdbc.run_state import OpeningState, RunState
 from tap_spark_jdbc.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.stream import JdbcStream
+from tap_spark_jdbc.stream_errors import StreamErrors
 from tap_spark_jdbc.stream_snapshot import StreamSnapshots
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class TapSparkJdbc(Tap):
         self.settings = TapSettings.from_config(self._config)
         self.database = Database(self.settings)
         self.snapshots = StreamSnapshots(self.database)
+        self.stream_errors = StreamErrors(self.settings.on_stream_error)
         return []
 
     def _setup_signal_handlers(self) -> None:
@@ -94,7 +97,12 @@ class TapSparkJdbc(Tap):
         from tap_spark_jdbc.stream_plan import plan_streams
 
         moments = self.database.source.dialect.text_moments
-        return plan_streams(self.tables(), self.settings, self._raw_catalog, text_moments=moments)
+        refused: dict[str, str] | None = {} if self.stream_errors.skips else None
+        plans = plan_streams(self.tables(), self.settings, self._raw_catalog, text_moments=moments, refused=refused)
+        for stream, reason in (refused or {}).items():
+            self.stream_errors.skip(stream, reason)
+            self.run_state.skip(stream, [stream])
+        return plans
 
     def tables(self) -> Sequence[Table]:
         """The tables within the settings' bounds and the queries, or those of them that the catalog selects."""
@@ -130,7 +138,7 @@ class TapSparkJdbc(Tap):
         """
         from tap_spark_jdbc.resumption import continued, fingerprint
 
-        plans = [stream.plan for stream in self.streams.values() if isinstance(stream, JdbcStream)]
+        plans = [stream.plan for stream in self._jdbc_streams()]
         dialect, checkpoint, state = self.database.source.dialect, self._opening.checkpoint, self.run_state
         state.fingerprint = fingerprint(plans, self.settings, self._config, dialect)
         streams = continued(checkpoint, plans, state.fingerprint, dialect)
@@ -138,25 +146,42 @@ class TapSparkJdbc(Tap):
             state.go_on(checkpoint, streams)
         state.forget(plans)
         for plan in plans:
-            state.bookmark(plan)
+            with self.stream_errors.of(plan.stream, partial(state.skip, plan.stream, [plan.stream])):
+                state.bookmark(plan)
 
     def run(self) -> None:
         """Sends everything: first STATE, all streams, last STATE.
 
         Raises:
             SingerSparkError: what went wrong; no last STATE was sent then.
+            SkippedStreamsError: all is sent but for some streams, whose failure the user wants not to end the run.
         """
         self._refuse_mapped_keys()
         self.begin()
         self.run_state.write_opening()
-        self.sync_all()
+        for stream in self._jdbc_streams():
+            if stream.selected and stream.name not in self.stream_errors.told:
+                with self.stream_errors.of(stream.name, stream.take_back):
+                    stream.sync()
         self.run_state.write_final()
         self.progress.finish()
+        self.finish_streams()
+
+    def finish_streams(self) -> None:
+        """Tells of the streams that were left out.
+
+        Raises:
+            SkippedStreamsError: there are some.
+        """
+        self.stream_errors.finish(sum(name not in self.stream_errors.told for name in self.streams))
+
+    def _jdbc_streams(self) -> list[JdbcStream]:
+        return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
 
     def _refuse_mapped_keys(self) -> None:
         """Keys are sent as the source has them, so the records that they are compared with must be, too."""
-        for stream in self.streams.values():
-            if isinstance(stream, JdbcStream) and stream.plan.detect_deletes and not stream.hands_on_lines:
+        for stream in self._jdbc_streams():
+            if stream.plan.detect_deletes and not stream.hands_on_lines:
                 raise ConfigurationError(
                     f"stream {stream.name}: detect_deletes compares keys, which stream_maps or flattening may change; "
                     "put these into the target's config"

@@ -47,6 +47,7 @@ class Batches:
     Attributes:
         sinks: What the run holds of each stream.
         adopted: What a run that died had staged of streams, and this one goes on from.
+        skipped: Streams that the tap gave up: nothing of them is published.
         closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from both sides of a
             STATE.
     """
@@ -62,6 +63,7 @@ class Batches:
         """
         self.sinks: dict[str, StreamSink] = {}
         self.adopted: Mapping[str, StagedStream] = {}
+        self.skipped: set[str] = set()
         self.closed_between = False
         self._quarantine = (
             Quarantine(settings.max_invalid_records) if settings.on_invalid_record == QUARANTINE else None
@@ -73,6 +75,19 @@ class Batches:
         self._count = 0
         self._stretch = 1
         self._open: dict[str, StreamSink] = {}
+
+    @property
+    def loaded(self) -> dict[str, StreamSink]:
+        """The streams that count."""
+        return {name: sink for name, sink in self.sinks.items() if name not in self.skipped}
+
+    def skip(self, stream: str) -> None:
+        """Leaves a stream out of the run; what a checkpoint before this moment names of it stays staged."""
+        self.skipped.add(stream)
+        sink = self._open.pop(stream, None)
+        if sink is not None and sink.batch is not None:
+            sink.batch.remove()
+            sink.batch = None
 
     def adopt(self, streams: Mapping[str, StagedStream]) -> None:
         """Begins with what a run that died had staged.
@@ -118,6 +133,10 @@ class Batches:
         if sink is None:
             raise RecordBeforeSchemaError(
                 f"input line {lines.first_line}: a RECORD of stream {lines.stream} came before its SCHEMA"
+            )
+        if lines.stream in self.skipped:
+            raise ProtocolError(
+                f"input line {lines.first_line}: a RECORD of stream {lines.stream}, which the tap had given up"
             )
         if sink.columns is None:
             self.prepare(sink)

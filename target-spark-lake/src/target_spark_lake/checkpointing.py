@@ -44,11 +44,13 @@ class Remembered:
         point: The STATE.
         batches: Stream to the number of its batches before the STATE.
         waiting: Those of them that were not staged yet.
+        skipped: Streams that the tap had given up: nothing of them counts.
     """
 
     point: StatePoint
     batches: Mapping[str, int]
     waiting: list[Future[Any]]
+    skipped: frozenset[str]
 
 
 class Checkpointing:
@@ -117,8 +119,9 @@ class Checkpointing:
 
     def _cut(self, point: StatePoint) -> None:
         self._batches.close_all()
-        counts = {stream: len(sink.staging) for stream, sink in self._batches.sinks.items()}
-        self._remembered.append(Remembered(point, counts, self._pool.unfinished()))
+        counts = {stream: len(sink.staging) for stream, sink in self._batches.loaded.items()}
+        skipped = frozenset(self._batches.skipped)
+        self._remembered.append(Remembered(point, counts, self._pool.unfinished(), skipped))
         self._last_cut = time.monotonic()
 
     def _find_staged(self) -> None:
@@ -129,7 +132,7 @@ class Checkpointing:
         staged = self._staged
         if staged is None or self._run.checkpoint.lost:
             return False
-        streams = {**self._batches.adopted}
+        streams = {name: each for name, each in self._batches.adopted.items() if name not in staged.skipped}
         for stream, number in staged.batches.items():
             part = _staged_part(self._batches.sinks[stream], number)
             if part.files or part.rejected:

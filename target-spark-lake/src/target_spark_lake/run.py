@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark import stdout
 from singer_spark.errors import ProtocolError, SingerSparkError
-from singer_spark.messages import bare_state
+from singer_spark.messages import SKIPPED, bare_state
 from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
@@ -103,8 +103,17 @@ class LoadRun:
             self._start(message, value)
         self._state = value
         self._complete = message.get("final") is True
+        self._skip(message.get(SKIPPED) if self._announced else None)
         if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
             self._checkpointing.state(StatePoint(value, resume))
+
+    def _skip(self, streams: object) -> None:
+        """The tap gave these up: their tables stay what they were, and so do their bookmarks."""
+        for stream in streams if isinstance(streams, list) else ():
+            if stream not in self._batches.skipped:
+                logger.warning("stream %s: the tap could not read it; its table and its bookmark stay", stream)
+                self._batches.skip(stream)
+                self._progress.forget(stream)
 
     def activate_version(self, message: JSON) -> None:
         """ACTIVATE_VERSION: at the end of the run the rows of lower versions go, where a table holds current rows."""
@@ -134,7 +143,7 @@ class LoadRun:
         self._batches.close_all()
         self._keys.close_all()
         told = RunTold(self._activated, self._keys, self._run.committed_state(), self._state)
-        for sink in sinks.values():
+        for sink in self._batches.loaded.values():
             if sink.columns is None and told.may_change(sink):
                 self._batches.prepare(sink)
         self._pool.finish()
@@ -189,12 +198,12 @@ class LoadRun:
 
         kind = DeltaTables if self._settings.format == DELTA else ParquetTables
         tables = kind(self._run, self._settings, self._pool.session, self._spool)
-        return tuple(change for sink in self._batches.sinks.values() for change in tables.changes(told.load_of(sink)))
+        return tuple(change for sink in self._batches.loaded.values() for change in tables.changes(told.load_of(sink)))
 
     def _rejected(self) -> dict[str, StagedFile]:
         """The quarantined records of each stream that has some, in one file; they are no loaded ones."""
         found = {}
-        for name, sink in self._batches.sinks.items():
+        for name, sink in self._batches.loaded.items():
             staged = f"{self._run.staging_path(name)}/{STAGED_NAME}"
             file = one_file(self._run.storage, sink.rejected(), staged, self._spool)
             if file is not None:
@@ -211,7 +220,7 @@ class LoadRun:
             )
 
     def _check_adopted(self) -> None:
-        missing = sorted(set(self._batches.adopted) - set(self._batches.sinks))
+        missing = sorted(set(self._batches.adopted) - set(self._batches.sinks) - self._batches.skipped)
         if missing:
             raise ProtocolError(
                 f"the tap went on from a run that died, but sent no SCHEMA for {', '.join(missing)}, of which that run "

@@ -86,6 +86,10 @@ class StreamMapping:
             schema = {**message["schema"], KEYS_OF: each.stream_alias}
             yield {**message, "stream": keys_stream(each.stream_alias), "schema": schema}
 
+    def aliases(self, stream: str) -> list[str]:
+        """The names of the streams that one is mapped to; none where no SCHEMA of it came."""
+        return [each.stream_alias for each in self._mapper.stream_maps.get(stream, [])]
+
     def activations(self, message: JSON) -> Iterator[JSON]:
         """The ACTIVATE_VERSION messages that one becomes."""
         for each in self._mapper.stream_maps.get(message.get("stream", ""), []):

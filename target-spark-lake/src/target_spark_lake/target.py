@@ -13,6 +13,7 @@ from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
 from singer_spark.errors import ConfigurationError, ProtocolError, redact_logs
+from singer_spark.messages import SKIPPED
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
@@ -103,6 +104,8 @@ class TargetSparkLake(Target):
             self.load.records(lines)
 
     def _process_state_message(self, message_dict: JSON) -> None:
+        if self._mapping and isinstance(skipped := message_dict.get(SKIPPED), list):
+            message_dict = {**message_dict, SKIPPED: [name for each in skipped for name in self._mapping.aliases(each)]}
         self.load.state(message_dict)
 
     def _process_activate_version_message(self, message_dict: JSON) -> None:

@@ -155,6 +155,8 @@ SQLITE = Dialect(
     bytes_select="CAST({c} AS BLOB)",
     now="strftime('%Y-%m-%d %H:%M:%f', 'now')",
     has_schemas=False,
+    # In double quotes the name of a column that is gone would be a string, and every value that.
+    quote_mark="`",
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     # 1 is SQLITE_OPEN_READONLY: a file that is not there is an error, not a new database.
     properties={"open_mode": "1", "busy_timeout": "60000"},

@@ -1,0 +1,78 @@
+"""A connection that breaks: how it is told from every other failure, and how often the same is asked again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from singer_spark.errors import ConnectionLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+logger = logging.getLogger("tap-spark-jdbc")
+
+# Seconds before each further attempt: a server that restarts is back within them.
+PAUSES = (0.2, 1.0, 2.0, 5.0, 10.0, 15.0)
+# SQLSTATEs: a broken connection; a server that stops, crashed or starts; no connection left.
+_LOST_STATES = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
+_LOST_CLASSES = (
+    "java.sql.SQLRecoverableException",
+    "java.sql.SQLTransientConnectionException",
+    "java.sql.SQLNonTransientConnectionException",
+    "java.net.",
+    "java.io.EOFException",
+)
+_DEEPEST = 8
+
+
+def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -> T:
+    """Does the work; where a connection breaks, again after a pause, a few times.
+
+    Args:
+        work: It must be the same the second time, and leave nothing behind where it fails.
+        wait: Waits so many seconds, or raises where nobody wants the work any more.
+
+    Raises:
+        ConnectionLostError: the last attempt met a broken connection too.
+    """
+    for attempt, pause in enumerate(PAUSES, start=1):
+        try:
+            return work()
+        except ConnectionLostError as error:
+            logger.warning("%s; trying again in %g s (%d of %d)", error, pause, attempt, len(PAUSES))
+            wait(pause)
+    return work()
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether a Java failure, as Py4J or PySpark raised it, comes from a broken connection."""
+    for cause in _causes(error):
+        if sql_state(cause).startswith(_LOST_STATES) or str(cause.getClass().getName()).startswith(_LOST_CLASSES):
+            return True
+    return False
+
+
+def first_sql_state(error: BaseException) -> str:
+    """The SQLSTATE of the failure; empty where the driver says none."""
+    return next(filter(None, map(sql_state, _causes(error))), "")
+
+
+def sql_state(cause: Any) -> str:
+    """The SQLSTATE of one Java exception; empty where it has none."""
+    try:
+        return str(cause.getSQLState() or "")
+    except Exception:  # no SQLException
+        return ""
+
+
+def _causes(error: BaseException) -> Iterator[Any]:
+    """The Java exception and what caused it; PySpark wraps some of them once more."""
+    cause = getattr(getattr(error, "_origin", None) or error, "java_exception", None)
+    for _ in range(_DEEPEST):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.getCause()
