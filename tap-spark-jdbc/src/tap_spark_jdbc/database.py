@@ -54,8 +54,14 @@ class Database:
         """A connection that holds a snapshot for the others."""
         return JdbcConnection.open(self.spark, self.source)
 
+    def close_snapshot(self) -> None:
+        """Ends what `snapshot_connection` holds; the next use of it is another connection."""
+        held: JdbcConnection | None = self.__dict__.pop("snapshot_connection", None)
+        if held is not None:
+            held.close()
+
     def close(self) -> None:
         """Closes the connections; the session stays for whoever else uses it."""
-        for name in ("connection", "snapshot_connection"):
-            if name in self.__dict__:
-                self.__dict__[name].close()
+        self.close_snapshot()
+        if "connection" in self.__dict__:
+            self.connection.close()

@@ -121,6 +121,9 @@ class JdbcConnection:
         Raises:
             SourceError: the database refused.
         """
+        return self._answer(partial(self._describe, query))
+
+    def _describe(self, query: str) -> list[dict[str, str | None]]:
         try:
             statement = self._connection.prepareStatement(query)
             try:
@@ -129,7 +132,7 @@ class JdbcConnection:
             finally:
                 statement.close()
         except Py4JJavaError as error:
-            raise SourceError(_reason(error)) from error
+            raise _kind(error)(_reason(error)) from error
 
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
         """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case.
@@ -296,8 +299,11 @@ def with_hint(told: str, state: str) -> str:
 
 
 def _refused(what: str, error: Py4JJavaError) -> SourceError:
-    kind = ConnectionLostError if is_lost(error) else SourceError
-    return kind(f"{what}: {_reason(error)}")
+    return _kind(error)(f"{what}: {_reason(error)}")
+
+
+def _kind(error: Py4JJavaError) -> type[SourceError]:
+    return ConnectionLostError if is_lost(error) else SourceError
 
 
 def _shown(sql: str) -> str:

@@ -34,6 +34,7 @@ class JdbcSource:
         user: If any.
         password: If any; registered as a secret.
         transaction: What a reader's transaction begins with.
+        snapshot: The server's name of the snapshot that it reads in, if any.
     """
 
     url: str
@@ -43,6 +44,7 @@ class JdbcSource:
     user: str | None = None
     password: str | None = None
     transaction: tuple[str, ...] = ()
+    snapshot: str | None = None
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:

@@ -104,7 +104,11 @@ class SliceReader:
             if lacking := jvm_failure() or shortage(error):
                 raise lacking from error
             kind = ConnectionLostError if is_lost(error) else SourceError
-            told = with_hint(_reason(str(error)), first_sql_state(error))
+            reason = _reason(str(error))
+            told = with_hint(reason, first_sql_state(error))
+            if self._source.snapshot is not None and self._source.snapshot in reason:
+                told = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
+                told += "run again: that goes on where this run stopped"
             raise kind(f"stream {self._sql.plan.stream}: reading failed: {told}") from error
 
     def _read_schema(self) -> str:

@@ -6,12 +6,17 @@ outlive, and then exports the snapshot; so nothing can come between.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.database import Database
     from tap_spark_jdbc.jdbc_source import JdbcSource
+
+logger = logging.getLogger("tap-spark-jdbc")
 
 _ISOLATION = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # A transaction that waits for slices to be read must not be ended for waiting.
@@ -36,7 +41,8 @@ class SharedSnapshot:
         if self._identifier is None:
             return source
         snapshot = source.dialect.string(self._identifier)
-        return replace(source, transaction=(f"SET TRANSACTION {_ISOLATION}", f"SET TRANSACTION SNAPSHOT {snapshot}"))
+        begin = f"SET TRANSACTION {_ISOLATION}", f"SET TRANSACTION SNAPSHOT {snapshot}"
+        return replace(source, transaction=begin, snapshot=self._identifier)
 
     def begin(self, touch: str) -> str:
         """Takes a snapshot and shares it until `end`.
@@ -63,13 +69,14 @@ class SharedSnapshot:
         return str(snapshot)
 
     def end(self) -> None:
-        """Lets go of the snapshot, whatever became of the transactions.
-
-        Raises:
-            SourceError: the connection is lost.
-        """
+        """Lets go of the snapshot, whatever became of the transactions; never raises."""
         self._identifier = None
-        if self._held:
-            self._database.snapshot_connection.execute("ROLLBACK")
+        if not self._held:
+            return
+        self._held = False
+        self._database.close_snapshot()
+        try:
             self._database.connection.execute("ROLLBACK")
-            self._held = False
+        except SourceError as error:
+            # What is asked next is asked over a new one.
+            logger.debug("the snapshot's transaction ended with its connection: %s", error)

@@ -50,6 +50,8 @@ class JdbcStream(Stream):
             state, plan = self.source.run_state, self.plan
             lag = self.source.settings.safety_lag_seconds
             connection, dialect = self.source.database.connection, self.source.database.source.dialect
+            # A stream that failed may have left its own, by which nothing new is seen.
+            self.source.snapshots.end()
             began = Extraction.begin(connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan))
             self._extraction = self.source.snapshots.begin(began)
         return self._extraction

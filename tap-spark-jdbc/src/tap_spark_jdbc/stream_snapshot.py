@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import SourceError
+from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.bounds import ColumnBounds
 from tap_spark_jdbc.late_rows import LateRows, seen_of, seen_query
@@ -61,7 +61,7 @@ class StreamSnapshots:
         return self._shared.source
 
     def begin(self, extraction: Extraction) -> Extraction:
-        """Takes the snapshot that the stream is read by.
+        """Takes the snapshot that the stream is read by, once the last stream's is ended.
 
         Returns:
             The extraction with the rows that were committed late since its bookmark, and with what its next bookmarks
@@ -72,7 +72,6 @@ class StreamSnapshots:
         """
         if not self._database.source.dialect.shares_snapshots:
             return extraction
-        self.end()
         if extraction.progress.complete or not self._known:
             return extraction
         last = _last_snapshot(extraction)
@@ -87,11 +86,7 @@ class StreamSnapshots:
         return self._with_late_rows(extraction, last, snapshot, xmax)
 
     def end(self) -> None:
-        """The stream is read: nothing is held any longer.
-
-        Raises:
-            SourceError: the connection is lost.
-        """
+        """The stream is read, or was given up: nothing is held any longer; never raises."""
         self._shared.end()
 
     @cached_property
@@ -134,6 +129,8 @@ class StreamSnapshots:
             touch = f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}"
             try:
                 return self._shared.begin(touch)
+            except ConnectionLostError:
+                raise
             except SourceError as error:
                 self._shared.end()
                 # What the stream itself lacks is its own error.
@@ -148,7 +145,7 @@ class StreamSnapshots:
         if table.query is None and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1":
             return True
         logger.warning(
-            "stream %s: transactions are open, and its rows don't say who wrote them (a view, a query, a foreign table, "
+            "stream %s: transactions are open, and its rows don't say who wrote them (a view, query or foreign table, "
             "or not all of it may be read): rows that are committed late are found by safety_lag_seconds alone",
             extraction.plan.stream,
         )
