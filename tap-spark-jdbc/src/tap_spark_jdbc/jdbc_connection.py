@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree import ElementTree
 
 from py4j.protocol import Py4JJavaError
 
-from singer_spark.errors import ConfigurationError, ConnectionLostError, SourceError
+from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.jdbc_errors import kind_of, reason, refused, shown
 from tap_spark_jdbc.jdbc_source import JdbcSource, plain_url
-from tap_spark_jdbc.lost_connection import again, first_sql_state, is_lost
+from tap_spark_jdbc.jvm_driver import loaded_driver
+from tap_spark_jdbc.lost_connection import again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,15 +28,6 @@ Row = tuple[str | None, ...]
 T = TypeVar("T")
 
 _ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
-_HINTS = {
-    "08": "check host and port in jdbc_url, and that the server is up",
-    "28": "check user and password",
-    "3D": "check the database's name in jdbc_url",
-    "42": "check names, and what the user may read",
-    "57014": "give the statement more time, or make slices smaller by slice_rows",
-    "XJ004": "check the path in jdbc_url",
-    "SQLITE_CANTOPEN": "check the path in jdbc_url",
-}
 
 
 class JdbcConnection:
@@ -67,14 +59,14 @@ class JdbcConnection:
         for name, value in source.dialect.system_properties.items():
             if jvm.java.lang.System.getProperty(name) is None:
                 jvm.java.lang.System.setProperty(name, value)
-        driver = _load_driver(gateway, source)
+        driver = loaded_driver(gateway, source)
         properties = jvm.java.util.Properties()
         for name, value in source.connection_properties().items():
             properties.setProperty(name, value)
         try:
             raw = driver.connect(source.url, properties)
         except Py4JJavaError as error:
-            raise _refused(f"can't connect to {plain_url(source.url)}", error) from error
+            raise refused(f"can't connect to {plain_url(source.url)}", error) from error
         if raw is None:
             raise ConfigurationError(f"driver {source.driver} does not take {plain_url(source.url)}; check jdbc_url")
         connection = cls(raw, gateway, partial(cls.open, spark, source) if lasting else None)
@@ -95,7 +87,7 @@ class JdbcConnection:
             finally:
                 statement.close()
         except Py4JJavaError as error:
-            raise _refused(f"the database refused {_shown(sql)}", error) from error
+            raise refused(f"the database refused {shown(sql)}", error) from error
 
     def rows(self, sql: str) -> list[Row]:
         """All rows of a small result (MAX, COUNT, bounds), each value by `getString`.
@@ -113,7 +105,7 @@ class JdbcConnection:
             finally:
                 statement.close()
         except Py4JJavaError as error:
-            raise _refused(f"the database refused {_shown(sql)}", error) from error
+            raise refused(f"the database refused {shown(sql)}", error) from error
 
     def describe(self, query: str) -> list[dict[str, str | None]]:
         """The columns of a query's result, which is not run, named as `getColumns` names what it knows of columns.
@@ -132,7 +124,7 @@ class JdbcConnection:
             finally:
                 statement.close()
         except Py4JJavaError as error:
-            raise _kind(error)(_reason(error)) from error
+            raise kind_of(error)(reason(error)) from error
 
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
         """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case.
@@ -199,7 +191,7 @@ class JdbcConnection:
             finally:
                 result.close()
         except Py4JJavaError as error:
-            raise _refused(f"the database refused to describe itself ({method})", error) from error
+            raise refused(f"the database refused to describe itself ({method})", error) from error
 
     def _java(self, value: Any) -> Any:
         """A tuple of strings as a `String[]`; everything else as it stands."""
@@ -227,36 +219,6 @@ class _NotAtOnce(Exception):
     """This driver's results can't be put into a row set."""
 
 
-def _load_driver(gateway: Any, source: JdbcSource) -> Any:
-    """An instance of the driver; `DriverManager` alone would not see one that came with `spark.jars`."""
-    jvm = gateway.jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    try:
-        return _instance(gateway, source.driver, loader)
-    except Py4JJavaError as error:
-        # A session that runs already knows only the drivers that it was started with.
-        if not source.jars or not hasattr(loader, "addURL"):
-            raise _unknown_driver(source, error) from error
-    for jar in source.jars:
-        loader.addURL(jvm.java.net.URL(Path(jar).as_uri()))
-    try:
-        return _instance(gateway, source.driver, loader)
-    except Py4JJavaError as error:
-        raise _unknown_driver(source, error) from error
-
-
-def _instance(gateway: Any, name: str, loader: Any) -> Any:
-    java = gateway.jvm.java.lang
-    constructor = java.Class.forName(name, True, loader).getDeclaredConstructor(gateway.new_array(java.Class, 0))
-    return constructor.newInstance(gateway.new_array(java.Object, 0))
-
-
-def _unknown_driver(source: JdbcSource, error: Py4JJavaError) -> ConfigurationError:
-    return ConfigurationError(
-        f"driver {source.driver} can't be loaded ({_reason(error)}); check `driver`, `driver_package` and `driver_jars`"
-    )
-
-
 def _row_by_row(result: Any) -> list[Row]:
     columns = range(1, result.getMetaData().getColumnCount() + 1)
     rows = []
@@ -276,36 +238,3 @@ def _described(result: Any, place: int) -> dict[str, str | None]:
 
 def _value(cell: ElementTree.Element) -> str | None:
     return None if cell.find(f"{_ROWSET}null") is not None else (cell.text or "")
-
-
-def _reason(error: Py4JJavaError) -> str:
-    """The driver's message in one line, with what to do where its SQLSTATE tells."""
-    cause = error.java_exception
-    messages: list[str] = []
-    while cause is not None and len(messages) < 3:
-        text = " ".join(str(cause.getMessage() or cause.getClass().getSimpleName()).split())
-        if not any(text in known for known in messages):
-            messages.append(text)
-        cause = cause.getCause()
-    return with_hint(": ".join(messages), first_sql_state(error))
-
-
-def with_hint(told: str, state: str) -> str:
-    """A driver's message, with what to do where its SQLSTATE tells."""
-    hint = (
-        _HINTS.get(state) or _HINTS.get(state[:2]) or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in told), "")
-    )
-    return f"{told}; {hint}" if hint else told
-
-
-def _refused(what: str, error: Py4JJavaError) -> SourceError:
-    return _kind(error)(f"{what}: {_reason(error)}")
-
-
-def _kind(error: Py4JJavaError) -> type[SourceError]:
-    return ConnectionLostError if is_lost(error) else SourceError
-
-
-def _shown(sql: str) -> str:
-    text = " ".join(sql.split())
-    return f"`{text[:300]}…`" if len(text) > 300 else f"`{text}`"

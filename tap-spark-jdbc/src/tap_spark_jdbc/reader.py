@@ -14,7 +14,7 @@ from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
-from tap_spark_jdbc.jdbc_connection import with_hint
+from tap_spark_jdbc.jdbc_errors import with_hint
 from tap_spark_jdbc.lost_connection import first_sql_state, is_lost
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql

@@ -18,7 +18,6 @@ from tap_spark_jdbc.catalog import (
     selected_tables,
     stream_of,
 )
-from tap_spark_jdbc.dialects import overridden
 from tap_spark_jdbc.settings import nearest
 from tap_spark_jdbc.stream_choice import (
     FULL_TABLE,
@@ -32,6 +31,7 @@ from tap_spark_jdbc.stream_choice import (
     specs_by_table,
     unused_patterns,
 )
+from tap_spark_jdbc.stream_columns import selected_columns
 from tap_spark_jdbc.tables import Key
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
     return StreamPlan(
         table=table,
         stream=table.stream,
-        columns=_columns(table, said, choice),
+        columns=selected_columns(table, said, choice),
         replication_method=choice.method,
         replication_key=key,
         key_properties=choice.key_properties,
@@ -227,42 +227,3 @@ def _value(key: Key, raw: str | int | float | None, what: str) -> KeyValue | Non
         return None if raw is None else key.parse(raw)
     except ValueError as error:
         raise ValueError(f"{what} of key {key.column.name!r}: {error}") from error
-
-
-def _columns(table: Table, said: Said, choice: Choice) -> tuple[Column, ...]:
-    """The selected columns under their overrides; those of the keys are always read."""
-    names = [column.name for column in table.columns]
-    automatic = {*choice.key_properties, choice.key}
-    overrides = {}
-    for name, wanted in choice.options.type_overrides.items():
-        found = fitting_name(name, names)
-        if found is None:
-            raise ValueError(f"type_overrides: {name!r} is no column{nearest(name, names)}")
-        overrides[found] = wanted
-    selected = []
-    for column in table.columns:
-        if said.columns is not None and column.name not in said.columns and column.name not in automatic:
-            continue
-        type_name = overrides.get(column.name)
-        read = column if type_name is None else overridden(column, type_name)
-        if read.reading.problem is not None:
-            raise ValueError(
-                f"column {column.name!r} can't be read: {read.reading.problem}; "
-                "deselect it in a catalog, or set its type_overrides to text"
-            )
-        selected.append(read)
-    if not selected:
-        raise ValueError("no column of it is selected; deselect the stream instead")
-    _refuse_twins(selected)
-    return tuple(selected)
-
-
-def _refuse_twins(columns: Sequence[Column]) -> None:
-    seen: dict[str, str] = {}
-    for column in columns:
-        twin = seen.setdefault(column.name.lower(), column.name)
-        if twin != column.name:
-            raise ValueError(
-                f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake could tell "
-                "apart; deselect one of them in a catalog"
-            )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects.db2 import DB2
 from tap_spark_jdbc.dialects.derby import DERBY
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule, overridden, text_form
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, text_form
 from tap_spark_jdbc.dialects.duckdb import DUCKDB
 from tap_spark_jdbc.dialects.h2 import H2
 from tap_spark_jdbc.dialects.mariadb import MARIADB
@@ -17,6 +17,7 @@ from tap_spark_jdbc.dialects.snowflake import SNOWFLAKE
 from tap_spark_jdbc.dialects.sqlite import SQLITE
 from tap_spark_jdbc.dialects.sqlserver import SQLSERVER
 from tap_spark_jdbc.dialects.standard import STANDARD
+from tap_spark_jdbc.dialects.type_rules import TypeRule, overridden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

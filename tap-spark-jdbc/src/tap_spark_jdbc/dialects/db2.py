@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from singer_spark.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS VARCHAR(32672))"
 _DATE = "VARCHAR_FORMAT({c}, 'YYYY-MM-DD')"

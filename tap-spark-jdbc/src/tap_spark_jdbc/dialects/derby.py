@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from singer_spark.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _RULES = (
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),

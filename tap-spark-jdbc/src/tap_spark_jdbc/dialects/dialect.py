@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -10,42 +9,12 @@ from typing import TYPE_CHECKING
 from singer_spark.bookmark import KeyType, KeyValue
 from singer_spark.errors import ConfigurationError
 from singer_spark.sql_type import SqlType
-from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
+from tap_spark_jdbc.dialects.text_casts import spark_string
+from tap_spark_jdbc.dialects.type_rules import TypeRule, complaint, complaint_of_bytes, matching
 from tap_spark_jdbc.tables import Column, Key, Reading
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.tables import Table
-
-
-# Skipped for a column whose digits no decimal of the lake holds: a later rule reads its text.
-_DECIMAL = "DECIMAL({p},{s})"
-
-
-@dataclass(frozen=True)
-class TypeRule:
-    """How columns of some native types are read; templates take `{p}`, `{s}`, `{e}` from the pattern's groups.
-
-    Attributes:
-        pattern: Regular expression over the whole native type, in lower case.
-        sql_type: ANSI name template: `DECIMAL({p},{s})`.
-        select: SQL template over the quoted column `{c}`, see `Reading`.
-        read_as: Spark type of what `select` gives.
-        becomes: Spark SQL template over `{c}`.
-        cast_text: `select` gives text, or an array of texts, and Spark casts it to `sql_type` under checks.
-        typed: See `Reading`.
-        text: SQL template over `{c}` that gives a value's text; None: as the dialect says.
-        key_literal: See `Reading`.
-    """
-
-    pattern: str
-    sql_type: str
-    select: str = "{c}"
-    read_as: str = "STRING"
-    becomes: str = "{c}"
-    cast_text: bool = False
-    typed: bool = True
-    text: str | None = None
-    key_literal: str | None = None
 
 
 @dataclass(frozen=True)
@@ -204,20 +173,15 @@ class Dialect:
 
     def column(self, name: str, native_type: str, *, nullable: bool) -> Column:
         """A column of this native type, with the way to read it."""
-        lowered = " ".join(native_type.lower().split())
-        for rule in self.type_rules:
-            match = re.fullmatch(rule.pattern, lowered)
-            reading = _filled(rule, match.groupdict()) if match else None
-            if match and reading is not None and (rule.read_as != _DECIMAL or reading.sql_type.is_exact_decimal):
-                return self._column(name, native_type, nullable, reading, _fill(rule.text, match.groupdict()))
-        unread = replace(self._text(), problem=f"no exact reading of type {native_type} is known")
-        return self._column(name, native_type, nullable, unread)
-
-    def _text(self) -> Reading:
-        return Reading(SqlType("TEXT"), self.text_select, self.text_read_as, self.text_becomes)
-
-    def _column(self, name: str, native_type: str, nullable: bool, reading: Reading, text_select: str = "") -> Column:
-        told = {"{complaint}": complaint(name, native_type, reading.sql_type), "{no_text}": _no_text(name, native_type)}
+        fallback = Reading(SqlType("TEXT"), self.text_select, self.text_read_as, self.text_becomes)
+        found = matching(self.type_rules, native_type)
+        if found is None:
+            found = replace(fallback, problem=f"no exact reading of type {native_type} is known"), ""
+        reading, text_select = found
+        told = {
+            "{complaint}": complaint(name, native_type, reading.sql_type),
+            "{no_text}": complaint_of_bytes(name, native_type),
+        }
 
         def told_in(reading: Reading) -> Reading:
             select, becomes = reading.select, reading.becomes
@@ -225,44 +189,9 @@ class Dialect:
                 select, becomes = select.replace(slot, self.string(text)), becomes.replace(slot, spark_string(text))
             return replace(reading, select=select, becomes=becomes)
 
-        as_text = replace(self._text(), select=text_select) if text_select else self._text()
+        as_text = replace(fallback, select=text_select) if text_select else fallback
         as_bytes = None if self.bytes_select is None else Reading(SqlType("VARBINARY"), self.bytes_select, "BINARY")
         return Column(name, native_type, nullable, told_in(reading), told_in(as_text), as_bytes)
-
-
-def _no_text(name: str, native_type: str) -> str:
-    """How the error begins that bytes raise which are no Unicode text."""
-    text = f"column {name} ({native_type}) holds bytes that are no UTF-8 text, set its type_overrides to binary: "
-    return text.replace("{", "{ ")
-
-
-def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
-    """How the error begins that a value raises which can't be read exactly."""
-    text = f"column {name} ({native_type}) holds a value that is no {sql_type}, set its type_overrides to text: "
-    # A name may look like a template's slot.
-    return text.replace("{", "{ ")
-
-
-def overridden(column: Column, type_name: str) -> Column:
-    """The column, read as another type: by its text, cast in Spark under checks; or by the bytes of its text.
-
-    Raises:
-        ValueError: `type_name` is no SQL type, or none that text can be cast to.
-    """
-    sql_type = SqlType.parse(type_name)
-    if sql_type.name == "VARBINARY" and column.as_bytes is not None:
-        return replace(column, reading=column.as_bytes)
-    if sql_type.name not in KNOWN_TYPES:
-        raise ValueError(
-            f"{type_name!r} is not a type that a column can be read as; known are {', '.join(KNOWN_TYPES)}"
-        )
-    becomes = text_cast(sql_type).replace(
-        "{complaint}", spark_string(complaint(column.name, column.native_type, sql_type))
-    )
-    text = column.as_text
-    return replace(
-        column, reading=Reading(sql_type, text.select, text.read_as, becomes.replace("{c}", f"({text.becomes})"))
-    )
 
 
 def text_form(value: KeyValue, like: str | None = None) -> str:
@@ -284,23 +213,3 @@ def _literal_type(key: Key) -> KeyType:
     if key.column.key_type is KeyType.STRING:
         return KeyType.STRING
     return key.key_type
-
-
-def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
-    sql_type = SqlType.parse(_fill(rule.sql_type, groups))
-    becomes = text_cast(sql_type) if rule.cast_text else _fill(rule.becomes, groups)
-    return Reading(
-        sql_type,
-        _fill(rule.select, groups),
-        _fill(rule.read_as, groups),
-        becomes,
-        typed=rule.typed,
-        key_literal=rule.key_literal,
-    )
-
-
-def _fill(template: str | None, groups: Mapping[str, str | None]) -> str:
-    filled = template or ""
-    for name, value in groups.items():
-        filled = filled.replace("{" + name + "}", value or "0")
-    return filled

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from singer_spark.bookmark import KeyType
 from singer_spark.sql_type import SqlType
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.text_casts import json_texts_cast
+from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS VARCHAR)"
 

@@ -6,7 +6,8 @@ Dates and times leave as text, which keeps what no lake type holds (zero dates, 
 from __future__ import annotations
 
 from singer_spark.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
 # As it stands a float is printed with six digits, and a number with a declared scale with that scale.

@@ -6,7 +6,8 @@ Its DATE has a time of day, and its empty string is NULL: it arrives as null.
 from __future__ import annotations
 
 from singer_spark.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # S tells years before Christ apart, which are refused; without it they look like others.
 _DATE = "LTRIM(TO_CHAR({c}, 'SYYYY-MM-DD HH24:MI:SS'))"

@@ -6,7 +6,8 @@ Dates and timestamps leave as integers: the driver's own way shifts days before 
 from __future__ import annotations
 
 from singer_spark.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # The years that a lake's date can hold; infinities and years before Christ are outside.
 _DATES = "BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from singer_spark.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect, TypeRule
+from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "TO_VARCHAR({c})"
 _DATE = "TO_VARCHAR({c}, 'YYYY-MM-DD')"

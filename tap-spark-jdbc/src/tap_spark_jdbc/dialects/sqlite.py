@@ -6,7 +6,8 @@ A value of another type makes the query fail: `json_extract` quotes a path that 
 from __future__ import annotations
 
 from singer_spark.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, TypeRule
+from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _REFUSE = "json_extract('{}', {complaint} || quote({c}))"
 # The shortest text that reads back as the same number: CAST alone stops at 15 digits.
