@@ -48,6 +48,8 @@ BASE_CONF = {
     "spark.sql.caseSensitive": "true",
     # A column may be named ${env:HOME}: no text that we hand to Spark has variables.
     "spark.sql.variable.substitute": "false",
+    # What a driver calls CHAR(n) is read as it is: the database itself says whether it is padded.
+    "spark.sql.readSideCharPadding": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",

@@ -36,7 +36,9 @@ def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table
             f"stream {table.stream}: replication_key {expression!r} would be a column {name!r}, which the table has "
             "already; make a stream of it by `queries`"
         )
-    sql = f"SELECT t.*, ({expression}\n) AS {dialect.quote(name)} FROM {dialect.table(table)} t"
+    # By which late rows are known.
+    writer = ", t.xmin" if dialect.shares_snapshots and not table.is_view else ""
+    sql = f"SELECT t.*{writer}, ({expression}\n) AS {dialect.quote(name)} FROM {dialect.table(table)} t"
     try:
         *_, computed = described_columns(connection, dialect, sql)
     except SourceError as error:

@@ -89,7 +89,10 @@ SPARK = _object(
 CONFIG_JSONSCHEMA: JSON = _object(
     {
         "jdbc_url": _setting(
-            TEXT, "JDBC URL of the database: `jdbc:postgresql://…`, `jdbc:sqlite:…`, `jdbc:derby:…`, …", secret=True
+            TEXT,
+            "JDBC URL of the database: `jdbc:postgresql://…`, `jdbc:mariadb://…`, `jdbc:sqlite:…`, `jdbc:duckdb:…`, "
+            "`jdbc:h2:…`, … ([databases.md](databases.md))",
+            secret=True,
         ),
         "user": _setting({"type": "string"}, "Who logs in"),
         "password": _setting({"type": "string"}, "Kept out of every log, error, plan and process list", secret=True),

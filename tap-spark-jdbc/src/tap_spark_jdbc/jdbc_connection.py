@@ -1,4 +1,4 @@
-"""A JDBC connection inside Spark's JVM, for metadata and small results: the one file that touches `_jvm`."""
+"""A JDBC connection inside Spark's JVM, for metadata and small results."""
 
 from __future__ import annotations
 

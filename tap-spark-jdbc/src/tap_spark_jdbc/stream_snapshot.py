@@ -141,8 +141,9 @@ class StreamSnapshots:
 
     def _of_heaps(self, extraction: Extraction) -> bool:
         dialect, table = self._database.source.dialect, extraction.plan.table
-        name = dialect.string(dialect.table(table))
-        if table.query is None and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1":
+        name = dialect.string(dialect.table(replace(table, query=None)))
+        is_table = table.query is None or table.computed_key is not None
+        if is_table and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1":
             return True
         logger.warning(
             "stream %s: transactions are open, and its rows don't say who wrote them (a view, query or foreign table, "

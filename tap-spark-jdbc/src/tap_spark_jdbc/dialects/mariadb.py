@@ -39,7 +39,6 @@ _RULES = (
     # The session's zone is UTC.
     TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True),
     TypeRule(r"time(\(\d\))?", "TIME", _TEXT),
-    # A driver says CHAR of these three as they stand, and Spark would fill their values up with spaces.
     TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT),
     # The two sort by their members' numbers but compare by their names: no order for a key.
     TypeRule(r"enum\(.*", "ENUM", _TEXT),
