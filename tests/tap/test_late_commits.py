@@ -316,6 +316,19 @@ def test_without_a_shared_snapshot_nothing_is_skipped_and_the_log_says_so(source
     assert it.ids() == []
 
 
+def test_a_computed_key_is_guarded_as_a_column_is(source):
+    it = source(
+        TABLE + "insert into t values (1, -100, 'row');",
+        incremental_tables=[],
+        stream_options={"public-t": {"replication_key": "abs(k)"}},
+    )
+    long = it.transaction("insert into t values (2, 5, 'late')")
+
+    assert it.ids() == [1]
+    long.commit()
+    assert it.ids() == [2]
+
+
 def test_a_view_says_that_it_is_not_guarded(source, caplog):
     it = source(TABLE.replace("table t", "table b").replace("on t", "on b") + "create view t as select * from b;")
     it.database.execute("insert into t values (1, 10, 'row')")

@@ -16,7 +16,7 @@ import pytest
 
 from servers import postgresql as server
 from servers.postgresql import Database
-from singer_spark.errors import ConnectionLostError, SourceError
+from singer_spark.errors import ConnectionLostError, SkippedStreamsError, SourceError
 from tap.in_process import run_tap
 from tap.opened import login
 from tap_spark_jdbc import lost_connection
@@ -37,6 +37,7 @@ end $$;
 create view a_held as select hold(id) as id from rows;
 create table b_next as select * from rows; create index on b_next (k);
 """
+EACH_ONCE = Counter(range(1, ROWS + 1))
 BLOCKED = """
 select pid from pg_stat_activity
 where wait_event_type = 'Lock' and wait_event = 'advisory' and datname = current_database()
@@ -77,13 +78,6 @@ def config_of(database: Database) -> dict[str, Any]:
     return login(database, **bounds, fetch_size=50, slice_rows=500)
 
 
-def each_row_once(sent: Any) -> None:
-    sent.succeeded()
-    for stream in ("public-a_held", "public-b_next"):
-        assert sent.values(stream, "id") == Counter(range(1, ROWS + 1))
-    assert sent.final["value"]["bookmarks"]["public-b_next"]["replication_key_value"] == ROWS
-
-
 def test_a_reader_whose_connection_ends_in_mid_slice_reads_the_slice_again_and_no_row_comes_twice(
     spark: SparkSession, postgresql: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,11 +93,14 @@ def test_a_reader_whose_connection_ends_in_mid_slice_reads_the_slice_again_and_n
         with meanwhile(end_the_reader):
             sent = run_tap(config_of(database))
 
-    each_row_once(sent)
+    sent.succeeded()
+    for stream in ("public-a_held", "public-b_next"):
+        assert sent.values(stream, "id") == EACH_ONCE
+    assert sent.final["value"]["bookmarks"]["public-b_next"]["replication_key_value"] == ROWS
     assert "trying again in 0.2 s (1 of 6)" in caplog.text
 
 
-def test_a_server_that_restarts_in_mid_slice_costs_no_row_and_repeats_none(spark: SparkSession) -> None:
+def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_no_other(spark: SparkSession) -> None:
     # Not in a folder of pytest's: the server's account can't enter those.
     with tempfile.TemporaryDirectory(prefix="postgresql-") as folder, server.running(Path(folder)) as facts:
         database = Database(name="postgres", **facts)
@@ -117,10 +114,18 @@ def test_a_server_that_restarts_in_mid_slice_costs_no_row_and_repeats_none(spark
             server.restart(Path(folder))
 
         with meanwhile(crash):
-            sent = run_tap(config_of(database))
+            sent = run_tap({**config_of(database), "on_stream_error": "skip"})
         connection.close()
+        goes_on = run_tap(config_of(database), sent.final["value"])
 
-    each_row_once(sent)
+    # No reader sees the snapshot of the stream again.
+    assert isinstance(sent.error, SkippedStreamsError)
+    assert "1 of 2 streams did not arrive" in str(sent.error)
+    assert "stream public-a_held: reading failed: the server has lost the snapshot" in str(sent.error)
+    assert "run again" in str(sent.error)
+    assert (sent.values("public-a_held", "id"), sent.values("public-b_next", "id")) == ({}, EACH_ONCE)
+    goes_on.succeeded()
+    assert (goes_on.values("public-a_held", "id"), goes_on.values("public-b_next", "id")) == (EACH_ONCE, {})
 
 
 def test_a_connection_that_stays_broken_fails_after_some_attempts_with_growing_pauses() -> None:
