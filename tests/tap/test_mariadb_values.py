@@ -13,7 +13,7 @@ import pymysql
 import pytest
 from pymysql.constants import FIELD_TYPE
 
-from end_to_end.pipe import Pipe
+from end_to_end.round_trip import RoundTrip
 from tap.opened import discovered, login, read
 from tap_spark_jdbc.dialects import known_dialects, overridden
 
@@ -155,12 +155,12 @@ def matrix(database: MariaDatabase) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def lake(database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory) -> Pipe:
-    """The table as the pipe has brought it."""
+def lake(spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory) -> RoundTrip:
+    """The table as tap and target have brought it."""
     config = login(database, tables=["matrix"], schemas=[database.name], spark={"master": "local[2]"})
-    pipe = Pipe(tmp_path_factory.mktemp("mariadb"), config)
-    pipe.run().succeeded()
-    return pipe
+    trip = RoundTrip(tmp_path_factory.mktemp("mariadb"), config)
+    trip.run()
+    return trip
 
 
 def _slot(native_type: str, value: Any) -> str:
@@ -182,11 +182,11 @@ def _truth(native_type: str, value: Any, row: int) -> Any:
     return in_lake(value)
 
 
-def test_every_value_of_mariadb_is_the_same_in_parquet(lake: Pipe, database: MariaDatabase, matrix) -> None:
+def test_every_value_of_mariadb_is_the_same_in_parquet(lake: RoundTrip, database: MariaDatabase, matrix) -> None:
     stream = f"{database.name}-matrix"
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        files = f"{lake.bucket}/raw/{stream}/**/*.parquet"
+        files = f"{lake.folder}/raw/{stream}/**/*.parquet"
         found = connection.sql(f"select * from read_parquet('{files}') order by id").to_arrow_table().to_pylist()
     assert len(found) == len(matrix)
     wrong = []
@@ -219,10 +219,10 @@ def test_the_text_of_a_shape_is_exact(database: MariaDatabase, matrix) -> None:
             assert cursor.fetchone() == (shape,)
 
 
-def test_the_page_of_types_says_what_becomes_of_each(lake: Pipe, database: MariaDatabase, matrix) -> None:
+def test_the_page_of_types_says_what_becomes_of_each(lake: RoundTrip, database: MariaDatabase, matrix) -> None:
     rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| `(.+?)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     with duckdb.connect() as connection:
-        files = f"{lake.bucket}/raw/{database.name}-matrix/**/*.parquet"
+        files = f"{lake.folder}/raw/{database.name}-matrix/**/*.parquet"
         found = connection.sql(f"describe select * from read_parquet('{files}')").fetchall()
     stored = {name: kind for name, kind, *_ in found}
     dialect = known_dialects()["mariadb"]
