@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pytest
 
 from singer_spark.schema_mapping import property_schema, spark_type
 from singer_spark.sql_type import SqlType
 from tap.opened import discovered, login
-from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, text_cast
+from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,9 +78,3 @@ def test_the_page_of_types_says_what_sqlite_s_columns_become(spark: SparkSession
 def test_the_page_of_types_names_every_override() -> None:
     named = re.findall(r"`([A-Z][A-Z ]*)", " ".join(row[0] for row in section("The way out: `type_overrides`")))
     assert {SqlType.parse(name).name for name in named} == {*KNOWN_TYPES, "VARBINARY"} - {"TIME WITH TIME ZONE"}
-
-
-@pytest.mark.parametrize("name", KNOWN_TYPES)
-def test_every_override_is_checked_or_text(name: str) -> None:
-    cast = text_cast(SqlType(name, 10, 2) if name == "DECIMAL" else SqlType(name))
-    assert cast == "{c}" or "{complaint}" in cast

@@ -262,16 +262,6 @@ def values(sent: Any, stream: str) -> Counter[str]:
     )
 
 
-def test_a_table_of_1600_columns_is_read(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "wide.db"
-    with duckdb.connect(path) as connection:
-        connection.execute("create table wide (" + ", ".join(f"c{number} integer" for number in range(1600)) + ")")
-        connection.execute("insert into wide values (" + ", ".join(str(number) for number in range(1600)) + ")")
-    sent = Pipe(tmp_path, {"jdbc_url": f"jdbc:duckdb:{path}", "spark": {"master": "local[2]"}}).run()
-    (record,) = [each["record"] for each in sent.messages if each["type"] == "RECORD"]
-    assert {name: value for name, value in record.items() if name[0] == "c"} == {f"c{n}": n for n in range(1600)}
-
-
 def test_a_file_that_is_not_there_is_an_error_and_is_not_made(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("h2", "duckdb"):
         with pytest.raises(SourceError, match="none"):

@@ -10,7 +10,6 @@ import pytest
 from psycopg import sql
 
 from end_to_end.round_trip import RoundTrip
-from singer_spark.errors import ConfigurationError
 from tap.opened import discovered, login
 
 if TYPE_CHECKING:
@@ -71,16 +70,6 @@ def test_hostile_names_and_values_arrive_as_they_are_and_do_nothing(
         for column in NAMES:
             assert sorted(found[column].to_pylist()) == sorted(VALUES)
     assert connection.execute("select * from y").fetchall() == [(1,)]
-
-
-def test_columns_that_differ_by_case_are_refused_by_name_unless_one_is_deselected(
-    spark: SparkSession, database: Any, tmp_path: Path
-) -> None:
-    place, connection = database
-    connection.execute('create table twins (id int, "Name" text, name text)')
-    trip = RoundTrip(tmp_path, login(place, tables=["twins"]))
-    with pytest.raises(ConfigurationError, match=r"stream public-twins: columns 'Name' and 'name' differ only by case"):
-        trip.tap_lines()
 
 
 def test_every_kind_of_table_arrives_once(spark: SparkSession, database: Any, tmp_path: Path) -> None:

@@ -87,8 +87,3 @@ def test_an_override_that_does_not_fit_is_an_error_with_the_column_s_name(spark:
     assert [(each, taken) for each, taken in zip(cases, row, strict=True) if taken is not None] == []
     with pytest.raises(Exception, match="column v: 1e400"):
         only_row(spark, f"SELECT {cast('DOUBLE PRECISION', '1e400')}")
-
-
-def test_what_text_can_t_be_read_as_is_refused() -> None:
-    with pytest.raises(ValueError, match="can't be read as VARBINARY"):
-        text_cast(SqlType("VARBINARY"))

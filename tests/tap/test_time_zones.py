@@ -24,7 +24,6 @@ AFTER = ["2025-11-02 01:30:00", "2025-11-02 01:30:00.000001", "2025-11-02 02:30:
 ZONES = [
     ("UTC", "UTC", "UTC"),
     ("America/New_York", "Asia/Kolkata", "Australia/Lord_Howe"),
-    ("Asia/Kolkata", "America/New_York", "Europe/Berlin"),
 ]
 TABLES = {"naive": "timestamp", "aware": "timestamptz", "days": "date"}
 
@@ -95,7 +94,7 @@ def test_the_same_rows_and_bookmarks_in_any_zone_across_clock_changes(
             for name in TABLES:
                 assert list(zip(*lake[name].values(), strict=True)) == truth[name]
             runs.append((first, second, state, lake))
-    assert runs[0] == runs[1] == runs[2]
+    assert runs[0] == runs[1]
     assert [len(rows) for rows in runs[0][0].values()] == [len(BEFORE)] * 3
     # The fold's second half is new under the key that was the last one; nothing else comes again.
     assert [len(rows) for rows in runs[0][1].values()] == [len(AFTER)] * 3
