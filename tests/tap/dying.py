@@ -34,10 +34,13 @@ class Sent:
             json.dumps([each["stream"], each["record"]]) for each in self.messages if each["type"] == "RECORD"
         )
 
-    def ids(self, stream: str) -> Counter[Any]:
+    def values(self, stream: str, column: str) -> Counter[Any]:
         return Counter(
-            each["record"]["id"] for each in self.messages if each["type"] == "RECORD" and each["stream"] == stream
+            each["record"][column] for each in self.messages if each["type"] == "RECORD" and each["stream"] == stream
         )
+
+    def ids(self, stream: str) -> Counter[Any]:
+        return self.values(stream, "id")
 
     @property
     def extents(self) -> dict[str, str]:

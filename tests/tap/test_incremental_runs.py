@@ -2,11 +2,7 @@
 
 from collections import Counter
 
-import pytest
-
-from singer_spark.errors import SourceError
-from tap.conftest import Tap
-from tap.opened import connected
+from tap.dying import Pipe
 
 SCRIPT = [
     'create table "ties" ("id" integer not null primary key, "v" varchar(20), "updated_at" timestamp not null)',
@@ -26,60 +22,47 @@ NEWS = [
 ]
 
 
-def life_of_a_pipeline(tap, execute, prefix):
+def life_of_a_pipeline(pipe, execute, prefix):
     """First run, idle run, new rows at the boundary and a changed one, idle again: on any database."""
     ties, keyless, plain = f"{prefix}ties", f"{prefix}keyless", f"{prefix}plain"
 
-    first = tap.run("--state", str(tap.folder / "none.json")).succeeded()
+    first = pipe.run()
     assert first.start == "first"
-    assert first.values(ties, "id") == Counter([1, 2, 3, 4])
+    assert first.ids(ties) == Counter([1, 2, 3, 4])
     assert first.values(keyless, "v") == Counter(["x", "twin", "twin", "none"])
-    assert first.values(plain, "id") == Counter([1, 2])
-    assert first.final_state["bookmarks"][ties]["replication_key_value"] == "2025-01-02T10:00:00.000000"
-    assert plain not in first.final_state["bookmarks"]
+    assert first.ids(plain) == Counter([1, 2])
+    assert first.final["bookmarks"][ties]["replication_key_value"] == "2025-01-02T10:00:00.000000"
+    assert plain not in first.final["bookmarks"]
 
-    idle = tap.run(state=first.final_state).succeeded()
+    pipe.save(first.final)
+    idle = pipe.run()
     assert idle.start == "saved"
-    assert idle.states[0] == first.final_state == idle.final_state
-    assert idle.records(ties) == []
+    assert idle.states[0]["value"] == first.final == idle.final
+    assert idle.ids(ties) == Counter()
     assert idle.values(keyless, "v") == Counter(["none"])
-    assert idle.values(plain, "id") == Counter([1, 2])
+    assert idle.ids(plain) == Counter([1, 2])
 
     execute(NEWS)
-    next_run = tap.run(state=idle.final_state).succeeded()
-    assert next_run.values(ties, "id") == Counter([3, 5, 6])
-    assert next_run.values(keyless, "v") == Counter(["twin", "other", "none"])
-    assert next_run.final_state["bookmarks"][ties]["replication_key_value"] == "2025-01-03T00:00:00.000000"
+    news = pipe.run()
+    assert news.ids(ties) == Counter([3, 5, 6])
+    assert news.values(keyless, "v") == Counter(["twin", "other", "none"])
+    assert news.final["bookmarks"][ties]["replication_key_value"] == "2025-01-03T00:00:00.000000"
 
-    idle = tap.run(state=next_run.final_state).succeeded()
-    assert idle.records(ties) == idle.records(keyless) == []
-    assert idle.final_state == next_run.final_state
+    pipe.save(news.final)
+    idle = pipe.run()
+    assert idle.ids(ties) == idle.values(keyless, "v") == Counter()
+    assert idle.final == news.final
 
 
-def test_life_of_a_pipeline_on_postgresql(postgres):
+def test_life_of_a_pipeline_on_postgresql(spark, postgres, tmp_path):
     tap, database = postgres(
         ";".join(SCRIPT), incremental_tables=["public.ties:updated_at:timestamp", "public.keyless:at:integer"]
     )
-    life_of_a_pipeline(tap, lambda statements: database.execute(";".join(statements)), "public-")
+    pipe = Pipe(tmp_path / "lake", tap.config)
+    life_of_a_pipeline(pipe, lambda statements: database.execute(";".join(statements)), "public-")
 
 
-def test_life_of_a_pipeline_on_sqlite(sqlite):
+def test_life_of_a_pipeline_on_sqlite(spark, sqlite, tmp_path):
     tap, database = sqlite(";".join(SCRIPT), incremental_tables=["ties:updated_at:timestamp", "keyless:at:integer"])
-    life_of_a_pipeline(tap, lambda statements: database.executescript(";".join(statements)), "")
-
-
-def test_life_of_a_pipeline_on_derby(spark, tmp_path):
-    url = f"jdbc:derby:{tmp_path / 'shop'}"
-
-    def execute(statements):
-        with connected(spark, {"jdbc_url": f"{url};create=true"}) as connection:
-            for statement in statements:
-                connection.execute(statement)
-        # One JVM at a time may have a Derby database open.
-        with pytest.raises(SourceError, match="shutdown"):
-            connected(spark, {"jdbc_url": f"{url};shutdown=true"}).__enter__()
-
-    execute(SCRIPT)
-    specs = ["APP.ties:updated_at:timestamp", "APP.keyless:at:integer"]
-    tap = Tap(tmp_path, {"jdbc_url": url, "incremental_tables": specs, "spark": {"master": "local[2]"}})
-    life_of_a_pipeline(tap, execute, "APP-")
+    pipe = Pipe(tmp_path / "lake", tap.config)
+    life_of_a_pipeline(pipe, lambda statements: database.executescript(";".join(statements)), "")
