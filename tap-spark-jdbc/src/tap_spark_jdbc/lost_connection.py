@@ -69,8 +69,10 @@ def sql_state(cause: Any) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[Any]:
-    """The Java exception and what caused it; PySpark wraps some of them once more."""
-    cause = getattr(getattr(error, "_origin", None) or error, "java_exception", None)
+    """The Java exception and what caused it."""
+    # Py4J's errors have the Java exception, PySpark's own keep it as what they were made of.
+    origin = getattr(error, "_origin", None) or error
+    cause = getattr(origin, "java_exception", None) if isinstance(origin, BaseException) else origin
     for _ in range(_DEEPEST):
         if cause is None:
             return
