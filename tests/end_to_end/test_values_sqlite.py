@@ -53,7 +53,7 @@ KINDS = [
     Kind("decimal(10,2)", pa.decimal128(10, 2), [12.34, 0.1, 7, -99999999.99, 0], lambda v: Decimal(str(v))),
     Kind("decimal(20,18)", pa.decimal128(20, 18), [0.1, 1e-18, 1.5, -0.3], lambda v: Decimal(str(v))),
     Kind("decimal(38)", pa.decimal128(38, 0), [2**62, 3.0, 1e22], Decimal),
-    Kind("numeric", pa.string(), [10**15, 2**63 - 1, "1e2", "not a number"], number_text),
+    Kind("numeric", pa.string(), [10**15, 2**63 - 1, 1 / 3, "1e2", "not a number"], number_text),
     Kind("boolean", pa.bool_(), [0, 1, "true", "F"], lambda v: v in (1, "true")),
     Kind("text", pa.string(), [*TEXTS, 5], number_text),
     Kind("varchar(3)", pa.string(), TEXTS),

@@ -96,7 +96,7 @@ def test_hostile_names_and_values_reach_mariadb_as_they_are(database: MariaDatab
     columns = ", ".join(f"{quoted(name)} varchar(40)" for name in HOSTILE)
     one = quoted(HOSTILE[0])
     statements = []
-    tables = HOSTILE[::2]
+    tables = HOSTILE[::4]
     for name in tables:
         rows = ", ".join(f"({', '.join([literal(value)] * len(HOSTILE))})" for value in VALUES)
         statements += [
@@ -105,7 +105,7 @@ def test_hostile_names_and_values_reach_mariadb_as_they_are(database: MariaDatab
         ]
     run(database, *statements)
     streams = [f"{database.name}-{name}" for name in tables]
-    keyed = streams[:4]
+    keyed = streams[:2]
     lake = pipe(stream_options={stream: {"replication_key": HOSTILE[9]} for stream in keyed}, slice_rows=5)
 
     first = lake.run()
@@ -143,7 +143,7 @@ def test_every_kind_of_key_goes_on_where_it_stood(database: MariaDatabase, pipe)
         ]
     run(database, *script)
     streams = {name: f"{database.name}-{name}" for name in KEYS}
-    lake = pipe(slice_rows=2, stream_options={f"{database.name}-*": {"replication_key": "k"}})
+    lake = pipe(stream_options={f"{database.name}-*": {"replication_key": "k"}})
 
     first = lake.run()
 
@@ -245,10 +245,10 @@ def test_databases_are_schemas_and_those_of_the_server_itself_are_left_out(
     assert set(discovered(spark, login(database, tables=[f"{other.name}.T"]))) == {f"{other.name}-t"}
 
 
-def test_two_thousand_tables_of_mariadb_are_described_in_three_queries(
+def test_hundreds_of_tables_of_mariadb_are_described_in_three_queries(
     spark: SparkSession, database: MariaDatabase
 ) -> None:
-    tables = 2000
+    tables = 500
     columns = ", ".join(f"column_with_a_long_name_{n} varchar(20)" for n in range(20))
     with database.connect() as connection, connection.cursor() as cursor:
         for number in range(tables):
