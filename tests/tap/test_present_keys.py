@@ -21,12 +21,12 @@ def rows(numbers: range) -> str:
     return ";".join(f"insert into orders values ('r{n % 2}', {n}, 'note {n}', {n})" for n in numbers)
 
 
-def test_the_keys_of_all_rows_follow_the_records_of_an_increment(sqlite) -> None:
+def test_the_keys_of_all_rows_follow_the_records_of_an_increment(spark, sqlite) -> None:
     settings = {"incremental_tables": ["orders:at:integer!upsert"], "slice_rows": 3}
     tap, database = sqlite(ORDERS + rows(range(10)), **settings, stream_options={"orders": DETECT})
-    first = tap.run().succeeded()
+    first = tap.run_here().succeeded()
     database.executescript("delete from orders where id in (3, 4);" + rows(range(20, 22)))
-    second = tap.run(state=first.final_state).succeeded()
+    second = tap.run_here(state=first.final_state).succeeded()
     assert [each["id"] for each in second.records("orders")] == [20, 21]
     keys = second.records("orders__keys")
     assert {tuple(each) for each in keys} == {("region", "id")}
@@ -45,17 +45,17 @@ def test_the_keys_of_all_rows_follow_the_records_of_an_increment(sqlite) -> None
     assert all("__keys" not in json.dumps(state) for state in second.states)
 
 
-def test_the_dry_run_shows_the_keys_and_a_test_of_the_connection_sends_none(sqlite) -> None:
+def test_the_dry_run_shows_the_keys_and_a_test_of_the_connection_sends_none(spark, sqlite) -> None:
     options = {"orders": {**DETECT, "where": "id <> 5"}}
     tap, _ = sqlite(ORDERS + rows(range(10)), stream_options=options)
-    tested = tap.run("--test").succeeded()
+    tested = tap.run_here("--test").succeeded()
     assert {each.get("stream", "orders") for each in tested.messages} == {"orders"}
-    *_, planned = tap.run("--dry-run").succeeded().output.decode().splitlines()
+    *_, planned = tap.run_here("--dry-run").succeeded().output.decode().splitlines()
     assert planned.startswith("  keys of all rows, to detect deletes: SELECT ")
     assert planned.endswith(" FROM `orders` WHERE (id <> 5) AND 1=1")
     assert "`note`" not in planned
     tap.config["stream_maps"] = {"orders": {"id": "id + 1"}}
-    assert "put these into the target's config" in tap.run().failed()
+    assert "put these into the target's config" in tap.run_here().failed()
 
 
 def test_keys_are_those_under_the_same_condition_wherever_the_run_starts() -> None:

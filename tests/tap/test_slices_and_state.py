@@ -2,8 +2,11 @@
 
 from collections import Counter
 
+import pytest
+
 from singer_spark.bookmark import MAX_BOUNDARY_HASHES
 
+pytestmark = pytest.mark.usefixtures("spark")
 ROWS = 60
 
 
@@ -28,7 +31,7 @@ def test_every_state_of_a_run_is_a_good_place_to_go_on(sqlite):
     script, keys = numbered()
     tap, _ = sqlite(script + "create index t_k on t (k);", incremental_tables=["t:k:integer"], slice_rows=5)
 
-    run = tap.run().succeeded()
+    run = tap.run_here().succeeded()
 
     seen = list(messages_between_states(run))
     assert len(seen) > 8
@@ -44,7 +47,7 @@ def test_every_state_of_a_run_is_a_good_place_to_go_on(sqlite):
         assert sent & below == below
         whole_groups += [(sent, state)] if sent == below else []
     sent, state = whole_groups[len(whole_groups) // 2]
-    rest = tap.run(state=state).succeeded()
+    rest = tap.run_here(state=state).succeeded()
     assert sent + rest.values("t", "id") == Counter(range(ROWS))
     assert rest.final_state == run.final_state
 
@@ -53,7 +56,7 @@ def test_an_unindexed_key_has_no_bookmark_before_its_end(sqlite):
     script, _ = numbered()
     tap, _ = sqlite(script, incremental_tables=["t:k:integer"], slice_rows=5)
 
-    run = tap.run().succeeded()
+    run = tap.run_here().succeeded()
 
     assert run.values("t", "id") == Counter(range(ROWS))
     states = list(messages_between_states(run))
@@ -71,24 +74,24 @@ def test_a_tie_group_larger_than_its_fingerprints_is_not_repeated(sqlite):
         incremental_tables=["t:k:integer"],
         slice_rows=MAX_BOUNDARY_HASHES,
     )
-    first = tap.run().succeeded()
+    first = tap.run_here().succeeded()
     assert first.values("t", "id") == Counter(range(count))
     assert len(str(first.final_state)) < 5_000
 
-    idle = tap.run(state=first.final_state).succeeded()
+    idle = tap.run_here(state=first.final_state).succeeded()
     assert idle.records("t") == []
     assert idle.final_state == first.final_state
 
     database.execute("update t set v = 'changed' where id = 5")
     database.execute(f"insert into t values ({count}, 7, 'tie'), ({count + 1}, 8, 'next')")
-    changed = tap.run(state=idle.final_state).succeeded()
+    changed = tap.run_here(state=idle.final_state).succeeded()
     ids = set(changed.values("t", "id"))
     # Which rows changed is known by bucket: their neighbours there come again, all others do not.
     assert {5, count, count + 1} <= ids
     assert len(ids) < count / 50
     assert changed.final_state["bookmarks"]["t"]["replication_key_value"] == 8
 
-    idle = tap.run(state=changed.final_state).succeeded()
+    idle = tap.run_here(state=changed.final_state).succeeded()
     assert idle.records("t") == []
 
 
@@ -96,12 +99,12 @@ def test_start_end_lag_and_full(sqlite):
     script, keys = numbered()
     tap, _ = sqlite(script + "create index t_k on t (k);", incremental_tables=["t:k:integer@4"])
 
-    first = tap.run().succeeded()
+    first = tap.run_here().succeeded()
     assert first.values("t", "id") == Counter(number for number, key in enumerate(keys) if key >= 4)
     assert first.schema("t")["schema"]["x-extent"] == "delta"
 
     tap.config["safety_lag_seconds"] = 2
-    lagging = tap.run(state=first.final_state).succeeded()
+    lagging = tap.run_here(state=first.final_state).succeeded()
     last = max(keys)
     assert lagging.values("t", "id") == Counter(n for n, key in enumerate(keys) if last - 2 <= key < last)
     assert "safety_lag_seconds" in lagging.errors
@@ -109,13 +112,13 @@ def test_start_end_lag_and_full(sqlite):
     del tap.config["safety_lag_seconds"]
 
     other = {"bookmarks": {**first.final_state["bookmarks"], "elsewhere": {"replication_key_value": 3}}}
-    full = tap.run("--full", state=other).succeeded()
+    full = tap.run_here("--full", state=other).succeeded()
     assert full.start == "full"
     assert full.values("t", "id") == first.values("t", "id")
     assert full.final_state == other
 
     tap.config["stream_options"] = {"t": {"start_value": 2, "end_value": 5}}
-    backfill = tap.run(state=first.final_state).succeeded()
+    backfill = tap.run_here(state=first.final_state).succeeded()
     assert backfill.values("t", "id") == Counter(number for number, key in enumerate(keys) if 2 <= key < 5)
     assert backfill.final_state == first.final_state
 
@@ -131,15 +134,15 @@ def test_rows_without_key_are_sent_left_out_or_refused(sqlite):
     tap, _ = sqlite(script, incremental_tables=["indexed:k:integer", "unindexed:k:integer"])
 
     for stream in ("indexed", "unindexed"):
-        run = tap.run().succeeded() if stream == "indexed" else run  # noqa: F821  one run shows both
+        run = tap.run_here().succeeded() if stream == "indexed" else run  # noqa: F821  one run shows both
         assert run.values(stream, "id") == Counter([1, 2, 3])
         assert f"stream {stream}: 1 rows whose replication key 'k' is NULL were sent" in run.errors
         assert run.final_state["bookmarks"][stream]["replication_key_value"] == 11
 
     tap.config["null_replication_key"] = "exclude"
-    run = tap.run().succeeded()
+    run = tap.run_here().succeeded()
     assert run.values("indexed", "id") == run.values("unindexed", "id") == Counter([1, 3])
     assert "left out" in run.errors
 
     tap.config["null_replication_key"] = "error"
-    assert "is NULL" in tap.run().failed()
+    assert "is NULL" in tap.run_here().failed()

@@ -98,6 +98,8 @@ def _run(options: dict[str, Any]) -> None:
             tap.run()
     finally:
         tap.progress.stop()
+    # So that the server does not take it for a client that was lost.
+    tap.database.close()
 
 
 def _opening(options: dict[str, Any], config: dict[str, Any]) -> Any:
