@@ -63,7 +63,7 @@ def test_bad_configs_and_states_are_one_line_without_spark(tmp_path, config, sta
     assert all(text in lines[0] for text in told)
 
 
-def test_a_database_that_refuses_is_one_line_without_secrets(postgres):
+def test_a_database_that_refuses_is_one_line_without_secrets(spark, postgres):
     tap, _ = postgres("create table t (id integer primary key)")
     good = dict(tap.config)
 
@@ -73,13 +73,13 @@ def test_a_database_that_refuses_is_one_line_without_secrets(postgres):
     assert "a-very-wrong-secret" not in wrong_password.errors
 
     tap.config = {**good, "jdbc_url": "jdbc:postgresql://127.0.0.1:1/nothing"}
-    assert "127.0.0.1:1" in tap.run().failed()
+    assert "127.0.0.1:1" in tap.run_here().failed()
 
     tap.config = {**good, "incremental_tables": ["public.unknown:id:integer"]}
-    assert "unknown" in tap.run().failed()
+    assert "unknown" in tap.run_here().failed()
 
     tap.config = good
-    broken = tap.run(state={"bookmarks": {"public-t": {"replication_key_value": "x"}}})
+    broken = tap.run_here(state={"bookmarks": {"public-t": {"replication_key_value": "x"}}})
     assert broken.succeeded().records("public-t") == []
 
 
@@ -93,18 +93,18 @@ def test_a_value_that_its_type_cannot_hold_is_one_line_that_names_the_column(pos
     assert "\tat " not in run.errors
 
 
-def test_a_bookmark_that_is_no_value_of_the_key_is_an_error(sqlite):
+def test_a_bookmark_that_is_no_value_of_the_key_is_an_error(spark, sqlite):
     tap, _ = sqlite(TABLE, incremental_tables=["t:id:integer"])
 
-    assert "stream t" in tap.run(state={"bookmarks": {"t": {"replication_key_value": "yesterday"}}}).failed()
-    by_hand = tap.run(state={"bookmarks": {"t": {"replication_key_value": 2}}}).succeeded()
+    assert "stream t" in tap.run_here(state={"bookmarks": {"t": {"replication_key_value": "yesterday"}}}).failed()
+    by_hand = tap.run_here(state={"bookmarks": {"t": {"replication_key_value": 2}}}).succeeded()
     assert [record["id"] for record in by_hand.records("t")] == [2]
 
 
-def test_discover_select_dry_run_and_test(sqlite):
+def test_discover_select_dry_run_and_test(spark, sqlite):
     tap, _ = sqlite(TABLE + "create table other (id integer primary key);", incremental_tables=["t:id:integer"])
 
-    discovered = tap.run("--discover")
+    discovered = tap.run_here("--discover")
     assert discovered.code == 0
     catalog = json.loads(discovered.output)
     assert {stream["tap_stream_id"] for stream in catalog["streams"]} == {"t", "other"}
@@ -115,23 +115,23 @@ def test_discover_select_dry_run_and_test(sqlite):
                 entry["metadata"]["selected"] = False
     path = tap.folder / "catalog.json"
     path.write_text(json.dumps(catalog))
-    run = tap.run("--catalog", str(path)).succeeded()
+    run = tap.run_here("--catalog", str(path)).succeeded()
     assert run.records("t") == [{"id": 1}, {"id": 2}]
     assert list(run.schema("t")["schema"]["properties"]) == ["id"]
     assert not run.records("other")
 
-    planned = tap.run("--dry-run")
+    planned = tap.run_here("--dry-run")
     text = planned.output.decode()
     assert planned.code == 0
     assert "stream t: INCREMENTAL by id, from the beginning to 2" in text
     assert "FROM `t`" in text
 
-    sample = tap.run("--test")
+    sample = tap.run_here("--test")
     assert sample.code == 0
     assert len(sample.records("t")) == len([each for each in sample.messages if each["type"] == "RECORD"]) == 1
 
 
-def test_the_state_of_a_target_and_settings_of_the_environment(sqlite, monkeypatch):
+def test_the_state_of_a_target_and_settings_of_the_environment(spark, sqlite, monkeypatch):
     tap, _ = sqlite(TABLE)
     state = tap.folder / "lake/.dataspoc/state/shop/state.json"
     state.parent.mkdir(parents=True)
@@ -140,7 +140,7 @@ def test_the_state_of_a_target_and_settings_of_the_environment(sqlite, monkeypat
     target.write_text(json.dumps({"bucket": str(tap.folder / "lake"), "pipeline": "shop"}))
     monkeypatch.setenv("TAP_SPARK_JDBC_INCREMENTAL_TABLES", '["t:id:integer"]')
 
-    run = tap.run("--config", "ENV", "--state-from", str(target)).succeeded()
+    run = tap.run_here("--config", "ENV", "--state-from", str(target)).succeeded()
 
     assert run.start == "saved"
     assert run.states[0] == {"bookmarks": {"t": {"replication_key_value": 2}}}

@@ -200,8 +200,8 @@ def test_the_command_continues_what_the_targets_config_leads_to(dead):
     target = dead.folder / "target.json"
     target.write_text(json.dumps({"bucket": str(dead.folder), "pipeline": PIPELINE}))
 
-    rest = tap.run("--state-from", str(target)).succeeded()
-    anew = tap.run("--state-from", str(target), "--no-resume").succeeded()
+    rest = tap.run_here("--state-from", str(target)).succeeded()
+    anew = tap.run_here("--state-from", str(target), "--no-resume").succeeded()
 
     assert (rest.start, anew.start) == ("resume", "first")
     assert rest.values("t", "id") == Counter(range(11, 21))
