@@ -4,6 +4,7 @@ import json
 import logging
 import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
@@ -23,14 +24,25 @@ SCRIPT = """
 """
 
 
+@pytest.fixture(scope="module")
+def death(spark, tmp_path_factory):
+    """A run until it died: its config, its database's bytes, and what it had sent."""
+    folder = tmp_path_factory.mktemp("death")
+    path = folder / "source.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(SCRIPT)
+    config = {"jdbc_url": f"jdbc:sqlite:{path}", "incremental_tables": ["t:k:integer"], "slice_rows": 5}
+    return config, path, path.read_bytes(), Pipe(folder / "lake", config).run().until(3)
+
+
 @pytest.fixture
-def dead(spark, sqlite, tmp_path, caplog):
+def dead(death, tmp_path, caplog):
     """A pipe whose first run died half way."""
     caplog.set_level(logging.INFO)
-    tap, _ = sqlite(SCRIPT, incremental_tables=["t:k:integer"], slice_rows=5)
-    pipe = Pipe(tmp_path / "lake", tap.config)
-    pipe.die(pipe.run().until(3))
-    caplog.clear()
+    config, path, content, sent = death
+    path.write_bytes(content)
+    pipe = Pipe(tmp_path / "lake", dict(config))
+    pipe.die(sent)
     return pipe
 
 
