@@ -14,8 +14,9 @@ import pytest
 from pymysql.constants import FIELD_TYPE
 
 from end_to_end.round_trip import RoundTrip
-from tap.opened import discovered, login, read
+from tap.opened import connected, discovered, login, read
 from tap_spark_jdbc.dialects import known_dialects, overridden
+from tap_spark_jdbc.queries import described_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,6 +235,22 @@ def test_the_page_of_types_says_what_becomes_of_each(lake: RoundTrip, database: 
         for n, native_type in enumerate(VALUES)
     }
     assert {native_type: (sql_type, kind) for native_type, sql_type, kind in rows} == listed
+
+
+def test_the_columns_of_a_query_of_mariadb_have_the_types_of_the_table_s(
+    spark: SparkSession, database: MariaDatabase, matrix
+) -> None:
+    dialect = known_dialects()["mariadb"]
+    columns = [column(number) for number in range(len(VALUES))]
+    with connected(spark, login(database)) as connection:
+        found = described_columns(connection, dialect, f"select {', '.join(columns)} from matrix -- all")
+    # The driver says CHAR of what it has no name for.
+    words = {"enum": "CHAR(4)", "set": "CHAR(5)", "inet4": "CHAR(15)", "inet6": "CHAR(39)", "json": "JSON"}
+    listed = [
+        words.get(each.partition("(")[0], str(dialect.column("v", each, nullable=True).sql_type)) for each in VALUES
+    ]
+    assert [(each.name, str(each.sql_type)) for each in found] == list(zip(columns, listed, strict=True))
+    assert [each.name for each in found if each.reading.problem] == []
 
 
 def _catalog_type(native_type: str) -> str:

@@ -86,6 +86,15 @@ _AS_JSON = (
     "SELECT JSON_ARRAYAGG(JSON_ARRAY({columns})) FROM ({query}) q GROUP BY table_schema, LEFT(MD5(table_name), 2)"
 )
 
+# The driver's names of a query's columns that are none of the catalog's, and the numbers that it tells apart.
+_DESCRIBED_TYPE = """
+CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int' WHEN 'INTEGER UNSIGNED' THEN 'int unsigned'
+  WHEN 'DECIMAL' THEN 'decimal({precision},{scale})' WHEN 'DECIMAL UNSIGNED' THEN 'decimal({precision},{scale})'
+  WHEN 'BIT' THEN 'bit({precision})' WHEN 'BINARY' THEN 'binary({precision})'
+  WHEN 'VARBINARY' THEN 'varbinary({precision})'
+  WHEN 'CHAR' THEN 'char({precision})' WHEN 'VARCHAR' THEN 'varchar({precision})' ELSE {name} END
+"""
+
 _SESSION = "time_zone='+00:00',sql_mode='NO_BACKSLASH_ESCAPES',group_concat_max_len=67108864,net_write_timeout=600"
 
 MARIADB = Dialect(
@@ -116,6 +125,7 @@ MARIADB = Dialect(
     now="CAST(UTC_TIMESTAMP(6) AS CHAR)",
     system_schemas=("information_schema", "mysql", "performance_schema", "sys"),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
+    described_type=_DESCRIBED_TYPE,
     quote_mark="`",
     # The driver reads a backslash in a string as an escape, whatever the session says.
     backslash_string="_utf8mb4 X'{hex}'",
