@@ -74,9 +74,10 @@ class SharedSnapshot:
         if not self._held:
             return
         self._held = False
-        self._database.close_snapshot()
-        try:
-            self._database.connection.execute("ROLLBACK")
-        except SourceError as error:
-            # What is asked next is asked over a new one.
-            logger.debug("the snapshot's transaction ended with its connection: %s", error)
+        for connection in (self._database.connection, self._database.snapshot_connection):
+            try:
+                connection.execute("ROLLBACK")
+            except SourceError as error:
+                # What is asked next is asked over new ones.
+                logger.debug("a transaction of the snapshot ended with its connection: %s", error)
+                self._database.close_snapshot()
