@@ -7,7 +7,10 @@ import psycopg
 import pytest
 
 pytestmark = pytest.mark.usefixtures("spark")
-OTHERS = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+OTHERS = """
+select count(*) from pg_stat_activity
+where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
+"""
 
 
 def test_an_unindexed_key_costs_one_scan_beside_the_upper_bound(postgres):
