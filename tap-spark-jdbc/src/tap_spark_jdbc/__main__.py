@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from singer_spark.program import run_program
+from singer_spark.signals import loading
 
 PROGRAM = "tap-spark-jdbc"
 
@@ -13,8 +14,8 @@ def main() -> None:
 
 
 def _command() -> int:
-    from tap_spark_jdbc.command_line import run
-
+    with loading():
+        from tap_spark_jdbc.command_line import run
     return run()
 
 

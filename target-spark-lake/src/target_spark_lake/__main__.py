@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from singer_spark.program import run_program
+from singer_spark.signals import loading
 
 PROGRAM = "target-spark-lake"
 
@@ -13,8 +14,8 @@ def main() -> None:
 
 
 def _command() -> int:
-    from target_spark_lake.target import run
-
+    with loading():
+        from target_spark_lake.target import run
     return run()
 
 
