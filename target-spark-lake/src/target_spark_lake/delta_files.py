@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -143,15 +144,17 @@ def rearrangement(
 
     Args:
         storage: The bucket.
-        before: The table as it stands; without partition columns.
+        before: The table as it stands; its partitions stay, too.
         staged: The other files.
         columns: The table's columns; they stay.
 
     Raises:
         StorageError: a file can't be read.
     """
-    statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns)
-    return DeltaChange(before.version, None, statistics=statistics, data_change=False)
+    partitioned = before.partitioned
+    statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
+    told = DeltaChange(before.version, None, statistics=statistics, data_change=False)
+    return replace(told, partitioned=partitioned, partitioned_before=partitioned)
 
 
 def _statistics(
