@@ -15,7 +15,7 @@ from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
 from target_spark_lake.changes import Commit, TableChange
 from target_spark_lake.compaction_plan import joined_paths, planned_joins
-from target_spark_lake.delta_files import partition_columns, rearrangement
+from target_spark_lake.delta_files import logged_columns, partition_columns, rearrangement
 from target_spark_lake.delta_schema import schema_after
 from target_spark_lake.delta_snapshot import LOG_FOLDER
 from target_spark_lake.file_joiner import FileJoiner
@@ -158,7 +158,7 @@ def _not_for_us(run: PipelineRun, table: str, record: TableRecord) -> str:
         return "was partitioned by someone else in another way than its last run did"
     if any(_lies_elsewhere(path) for path in snapshot.files):
         return "has files in other folders than those of its partitions"
-    if schema_after(snapshot.schema, columns_from_text(record.columns)) is not None:
+    if schema_after(snapshot.schema, logged_columns(record)) is not None:
         return "got other columns by someone else than its last run gave it"
     return ""
 
