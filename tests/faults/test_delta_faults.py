@@ -85,11 +85,13 @@ class TwoTables:
     def change(
         self, run: PipelineRun, table: str, staged: tuple[StagedFile, ...], retire: tuple[str, ...] = ()
     ) -> TableChange:
-        record = TableRecord("test", table[4:], {"id": "bigint", "run": "bigint"}, "upsert", format=self.kind)
-        change = TableChange(table[4:], table, staged, retire, record)
+        change = TableChange(table[4:], table, staged, retire, self.record(table))
         if self.kind != "delta":
             return change
         return replace(change, delta=delta_change(run.storage, run.snapshots.of(table), change))
+
+    def record(self, table: str) -> TableRecord:
+        return TableRecord("test", table[4:], {"id": "bigint", "run": "bigint"}, "upsert", format=self.kind)
 
     def table(self, table: str) -> DeltaTable:
         return DeltaTable(str(self.folder / table))

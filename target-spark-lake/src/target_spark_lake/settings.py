@@ -276,6 +276,5 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
         if not isinstance(each, Mapping):
             continue
         problems += [f"stream_options.{stream}.columns.{problem}" for problem in type_problems(each.get("columns"))]
-        folders = setting_problems(each, delta=given.get("format") == DELTA)
-        problems += [f"stream_options.{stream}.{problem}" for problem in folders]
+        problems += [f"stream_options.{stream}.{problem}" for problem in setting_problems(each)]
     return problems
