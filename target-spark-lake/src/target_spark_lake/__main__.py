@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from singer_spark.jsonschema_import import import_jsonschema
 from singer_spark.program import run_program
 from singer_spark.signals import loading
 
@@ -15,6 +16,7 @@ def main() -> None:
 
 def _command() -> int:
     with loading():
+        import_jsonschema()
         from target_spark_lake.target import run
     return run()
 
