@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.jsonschema_import import import_jsonschema
 from singer_spark.program import run_program
 from singer_spark.state_store import BucketState
 from singer_spark.storage import Storage
@@ -32,7 +31,6 @@ JSON = dict[str, Any]
 
 def main() -> None:
     """Runs the command and leaves the process."""
-    import_jsonschema()
     run_program(lambda: command(sys.argv[1:]), PROGRAM, if_stopped="what was begun is finished by the next start")
 
 

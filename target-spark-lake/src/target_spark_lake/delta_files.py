@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -17,12 +16,11 @@ from target_spark_lake.partitioning import LONGEST_FOLDER, Part, check_unchanged
 from target_spark_lake.table_index import FOOTERS_AT_ONCE, footer_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from singer_spark.storage import Storage
     from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.delta_snapshot import DeltaSnapshot
-    from target_spark_lake.lake_type import Struct
     from target_spark_lake.table_record import TableRecord
 
 
@@ -147,15 +145,21 @@ def rearrangement(
     """
     partitioned = before.partitioned
     statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
-    told = DeltaChange(before.version, None, statistics=statistics, data_change=False)
-    return replace(told, partitioned=partitioned, partitioned_before=partitioned)
+    return DeltaChange(
+        before.version,
+        None,
+        statistics=statistics,
+        data_change=False,
+        partitioned=partitioned,
+        partitioned_before=partitioned,
+    )
 
 
 def _statistics(
-    storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Collection[str] = ()
+    storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Container[str]
 ) -> dict[str, str]:
     """What the log says of each file; of partition columns it says more elsewhere."""
-    described = described_columns(Struct(tuple(each for each in columns if each.name not in partitioned)))
+    described = described_columns(columns.without(partitioned))
 
     def told(path: str) -> str:
         return statistics_text(footer_statistics(storage, path, sizes[path], described), described)

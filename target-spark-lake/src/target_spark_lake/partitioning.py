@@ -102,8 +102,7 @@ class Partitioning:
 
     def inside(self, columns: Struct) -> Struct:
         """Those columns of the table that its files have."""
-        said = self.columns
-        return Struct(tuple(each for each in columns if each.name not in said))
+        return columns.without(self.columns)
 
     @property
     def nowhere(self) -> str:
