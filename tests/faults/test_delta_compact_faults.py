@@ -7,14 +7,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Proxy
-from faults.small_lake import NO_BEATS, dead_process
+from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Watched
+from faults.small_lake import NO_BEATS
 from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, is_log_entry, rows_after, store_of
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.storage import Storage
@@ -60,24 +59,6 @@ class CompactedTables(TwoTables):
         assert self.table(GROWS).partitions() == [{"part": "a b"}]
 
 
-class Watched(Proxy):
-    """A reader looks after each call."""
-
-    def __init__(self, inner: Any, look: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self.look = look
-
-    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-        result = call()
-        self.look()
-        return result
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
-
-
 @pytest.fixture
 def tables(tmp_path: Path) -> Callable[[object], CompactedTables]:
     """Gives lakes of the same three runs."""
@@ -101,7 +82,7 @@ def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_
     assert len(probe.compact(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))) == 2
     for nth in range(1, len(counting[0].calls) + 1):
         lake = tables(nth)
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))
         with suppress(SingerSparkError, Died):
             lake.compact(broken, dead)
         lake.check_rows()
@@ -123,7 +104,7 @@ def met_by(lake: CompactedTables, other: Callable[[], object]) -> Storage:
         lambda files: Interrupted(
             files,
             lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
-            other,  # type: ignore[arg-type]
+            other,
         )
     )
 

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted
-from faults.small_lake import NO_BEATS, dead_process
+from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.run_log import last_committed
 from singer_spark.storage import Storage
@@ -32,11 +32,6 @@ LAYOUT = Layout("test")
 GROWS, CHANGES = LAYOUT.table("grows"), LAYOUT.table("changes")
 STEP = 2
 Rows = list[tuple[int, int]]
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
 
 
 def rows_after(table: str, number: int) -> Rows:
