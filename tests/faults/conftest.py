@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from faults.small_lake import dead_process
 from target.fixtures import checkpoints_at_once, without_jvm
+from target_spark_lake.process import Process
 
 __all__ = ["checkpoints_at_once", "without_jvm"]
 
 MEMORY_DISK = Path("/dev/shm")
+
+
+@pytest.fixture(scope="module")
+def dead() -> Process:
+    """A process of this machine that has ended."""
+    return dead_process()
 
 
 @pytest.fixture

@@ -49,6 +49,20 @@ class Counting(Proxy):
         return call()
 
 
+class Watched(Proxy):
+    """A reader looks before and after each call."""
+
+    def __init__(self, inner: Any, look: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.look = look
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        self.look()
+        result = call()
+        self.look()
+        return result
+
+
 class Faulty(Proxy):
     """Has one fault at its n-th call, the first being 1; `only` these methods count where given."""
 

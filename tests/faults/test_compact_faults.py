@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
-from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
+from faults.faulty import FAULTS, Counting, Died, Faulty, Watched
+from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake
 from singer_spark.errors import SingerSparkError
 from singer_spark.storage import Storage
 from target_spark_lake.compaction import CompactedTable, compact
@@ -43,25 +43,6 @@ class CompactedLake(SmallLake):
 
     def files(self) -> int:
         return len(self.storage().list(LAYOUT.table("grows")))
-
-
-class Watched(Proxy):
-    """A reader looks before and after each call."""
-
-    def __init__(self, inner: Any, look: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self.look = look
-
-    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-        self.look()
-        result = call()
-        self.look()
-        return result
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
 
 
 @pytest.fixture

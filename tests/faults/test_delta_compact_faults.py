@@ -5,34 +5,48 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Proxy
-from faults.small_lake import NO_BEATS, dead_process
+from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Watched
+from faults.small_lake import NO_BEATS
 from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, is_log_entry, rows_after, store_of
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.storage import Storage
+from target_spark_lake.changes import StagedFile, TableChange
 from target_spark_lake.compaction import CompactedTable, compact
-from target_spark_lake.pipeline_run import open_run
+from target_spark_lake.pipeline_run import PipelineRun, open_run
 from target_spark_lake.process import Process
 from target_spark_lake.recovery import free
 from target_spark_lake.settings import TargetSettings
+from target_spark_lake.table_record import TableRecord
 
 RUNS = 3
 
 
 class CompactedTables(TwoTables):
-    """Three runs, and what `compact` makes of them."""
+    """Three runs, and what `compact` makes of them; the table that only grows has partitions."""
 
     def compact(self, storage: Storage | None = None, process: Process | None = None) -> tuple[CompactedTable, ...]:
         settings = TargetSettings.from_config({"bucket": str(self.folder), "pipeline": "test", "format": "delta"})
         run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
         return compact(run, settings)
+
+    def record(self, table: str) -> TableRecord:
+        plain = super().record(table)
+        partitioned = replace(plain, columns={**plain.columns, "part": "string"}, partition_by=("part",))
+        return partitioned if table == GROWS else plain
+
+    def change(
+        self, run: PipelineRun, table: str, staged: tuple[StagedFile, ...], retire: tuple[str, ...] = ()
+    ) -> TableChange:
+        if table == GROWS:
+            staged = tuple(replace(file, partition="part=a%20b") for file in staged)
+        return super().change(run, table, staged, retire)
 
     def check_rows(self) -> None:
         """At any moment a reader finds each row once."""
@@ -42,24 +56,7 @@ class CompactedTables(TwoTables):
     def check_compacted(self) -> None:
         self.check_exact(RUNS)
         assert [len(self.table(table).file_uris()) for table in (GROWS, CHANGES)] == [1, 1]
-
-
-class Watched(Proxy):
-    """A reader looks after each call."""
-
-    def __init__(self, inner: Any, look: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self.look = look
-
-    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-        result = call()
-        self.look()
-        return result
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
+        assert self.table(GROWS).partitions() == [{"part": "a b"}]
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_
     assert len(probe.compact(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))) == 2
     for nth in range(1, len(counting[0].calls) + 1):
         lake = tables(nth)
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))
         with suppress(SingerSparkError, Died):
             lake.compact(broken, dead)
         lake.check_rows()
@@ -107,7 +104,7 @@ def met_by(lake: CompactedTables, other: Callable[[], object]) -> Storage:
         lambda files: Interrupted(
             files,
             lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
-            other,  # type: ignore[arg-type]
+            other,
         )
     )
 

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted
-from faults.small_lake import NO_BEATS, dead_process
+from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.run_log import last_committed
 from singer_spark.storage import Storage
@@ -32,11 +32,6 @@ LAYOUT = Layout("test")
 GROWS, CHANGES = LAYOUT.table("grows"), LAYOUT.table("changes")
 STEP = 2
 Rows = list[tuple[int, int]]
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
 
 
 def rows_after(table: str, number: int) -> Rows:
@@ -85,11 +80,13 @@ class TwoTables:
     def change(
         self, run: PipelineRun, table: str, staged: tuple[StagedFile, ...], retire: tuple[str, ...] = ()
     ) -> TableChange:
-        record = TableRecord("test", table[4:], {"id": "bigint", "run": "bigint"}, "upsert", format=self.kind)
-        change = TableChange(table[4:], table, staged, retire, record)
+        change = TableChange(table[4:], table, staged, retire, self.record(table))
         if self.kind != "delta":
             return change
         return replace(change, delta=delta_change(run.storage, run.snapshots.of(table), change))
+
+    def record(self, table: str) -> TableRecord:
+        return TableRecord("test", table[4:], {"id": "bigint", "run": "bigint"}, "upsert", format=self.kind)
 
     def table(self, table: str) -> DeltaTable:
         return DeltaTable(str(self.folder / table))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty, Proxy
-from faults.small_lake import NO_BEATS, dead_process
+from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
 from singer_spark.storage import Storage
 from target.increment import assert_exact, increment, lake_with_two_rows
@@ -23,11 +23,6 @@ CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_
 LINES_OF_A_DEAD_TAP = 9
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
 
 
 def load_with(

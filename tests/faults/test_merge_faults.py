@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
-from faults.small_lake import NO_BEATS, dead_process
+from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
 from singer_spark.run_log import last_committed
 from singer_spark.storage import Storage
@@ -31,11 +31,6 @@ from target_spark_lake.table_record import TableRecord
 LAYOUT = Layout("test")
 TABLE = LAYOUT.table("s")
 STEP = 3
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
 
 
 def last_run(id: int, number: int) -> int:

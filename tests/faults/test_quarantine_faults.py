@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faults.faulty import FAULTS, Counting, Died, Faulty
-from faults.small_lake import NO_BEATS, dead_process
+from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
 from singer_spark.storage import Storage
 from target.loading import Lake, record, schema, to_bytes
@@ -25,11 +25,6 @@ from target_spark_lake.settings import TargetSettings
 
 LAYOUT = Layout("test")
 TABLE = LAYOUT.table("s")
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
 
 
 class QuarantiningLake:

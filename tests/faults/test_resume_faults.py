@@ -10,15 +10,10 @@ import pytest
 
 from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, FAULTS, Counting, Died, Faulty, Proxy
 from faults.resuming_lake import PARTS, ResumingLake
-from faults.small_lake import LAYOUT, STEP, SmallLake, dead_process
+from faults.small_lake import LAYOUT, STEP, SmallLake
 from servers.s3 import S3
 from singer_spark.errors import SingerSparkError
 from target_spark_lake.process import Process
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
 
 
 def calls_of_a_sync(lake: SmallLake) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faults.faulty import FAULTS, Counting, Died, Faulty
-from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake, dead_process
+from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
 from singer_spark.errors import SingerSparkError
 from target_spark_lake.arrow_columns import arrow_schema, columns_of_arrow
 from target_spark_lake.changes import StagedFile, TableChange
@@ -61,11 +61,6 @@ class ChangedLake(SmallLake):
         contents = [self.storage().read(file.path) for file in self.storage().list(TABLE)]
         schemas = [pq.read_schema(io.BytesIO(data)) for data in contents if data is not None]
         assert all(columns_of_arrow(schema) == self.columns for schema in schemas)
-
-
-@pytest.fixture(scope="module")
-def dead() -> Process:
-    return dead_process()
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -50,6 +50,23 @@ def test_a_signal_is_one_line_and_its_exit_code(name: str, code: int) -> None:
     assert errors == f"tap-x: stopped by {name}; nothing happened\n"
 
 
+def test_a_signal_raises_nothing_into_imports() -> None:
+    """A compiled module that meets an exception while it starts may crash the interpreter."""
+    body = """
+    with signals.loading():
+        try:
+            say("begun")
+            time.sleep(60)
+        except BaseException:
+            say("raised")
+    """
+    process = start(body)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output) == (143, "")
+    assert errors == "tap-x: stopped by SIGTERM; nothing happened\n"
+
+
 def test_a_signal_in_the_same_breath_means_the_same() -> None:
     """The clean-up tells that it has begun, and goes on although more signals come right then."""
     body = """

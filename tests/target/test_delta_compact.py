@@ -23,12 +23,12 @@ from target.delta_lake import DeltaLake
 from target.loading import record, schema
 from target_spark_lake import admin
 from target_spark_lake.arrow_columns import arrow_schema
-from target_spark_lake.compaction_plan import Join
+from target_spark_lake.compaction_plan import Join, planned_joins
 from target_spark_lake.delta_snapshot import log_file
 from target_spark_lake.file_joiner import FileJoiner
 from target_spark_lake.lake_type import columns_from_text
 from target_spark_lake.layout import Layout
-from target_spark_lake.table_record import read_record, write_record
+from target_spark_lake.table_record import TableRecord, read_record, write_record
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -148,6 +148,39 @@ def test_values_that_other_programs_spell_in_other_ways_are_joined_exactly(tmp_p
     assert joined.to_pylist() == 3 * [dict(zip(rows, each, strict=True)) for each in zip(*rows.values(), strict=True)]
 
 
+@pytest.mark.usefixtures("without_jvm")
+def test_files_of_a_delta_table_are_joined_within_their_partitions(lake: CompactedLake) -> None:
+    texts, options = ["a/b=c %é", "DE", None], {"stream_options": {"s": {"partition_by": ["name"]}}}
+    for id in range(3):
+        lake.load(schema("s", ITEM), *(record("s", id=id, name=text) for text in texts), **options)
+    before = lake.rows("s")
+    (done,) = lake.compact()
+    assert (done["retired"], done["published"]) == (9, 3)
+    assert lake.rows("s") == before
+    assert [pq.ParquetFile(file).read()["id"].to_pylist() for file in lake.present()] == [[0, 1, 2]] * 3
+    by_text = polars.scan_delta(str(lake.folder / "raw/s"))
+    for text in texts:
+        found = by_text.filter(polars.col("name").eq_missing(text)).select("id", "name").collect().rows()
+        assert sorted(found) == [(id, text) for id in range(3)]
+    actions = [(kind, action) for kind, action in lake.entry(3) if kind in ("add", "remove")]
+    assert {kind for kind, _ in lake.entry(3)} == {"add", "commitInfo", "remove", "txn"}
+    assert not any(action["dataChange"] for _, action in actions)
+    said = [action["partitionValues"]["name"] for kind, action in actions if kind == "add"]
+    assert sorted(said, key=str) == sorted(texts, key=str)
+    assert all("name" not in json.loads(action["stats"])["nullCount"] for kind, action in actions if kind == "add")
+    assert lake.compact() == []
+    lake.load(schema("s", ITEM), item(9, "DE"), **options)
+    assert lake.rows("s", "id") == [(id,) for id in (0, 0, 0, 1, 1, 1, 2, 2, 2, 9)]
+
+
+def test_files_of_one_partition_in_folders_of_two_spellings_are_not_jumped_over() -> None:
+    known = TableRecord("test", "s", {"id": "bigint", "c": "string"}, "append-only", key_properties=("c",))
+    files = [FileInfo(f"raw/s/{('c=a b', 'c=a%20b')[n % 2]}/{n}.zstd.parquet", 1) for n in range(4)]
+    assert planned_joins("raw/s", known, files, 100) == []
+    other = [FileInfo(file.path.replace("a b", "b"), 1) for file in files]
+    assert len(planned_joins("raw/s", known, other, 100)) == 2
+
+
 def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(spark: Any, lake: CompactedLake) -> None:
     for id, name in ((1, "z"), (2, "z"), (1, "b"), (2, "a")):
         lake.load(items(), item(id, name))
@@ -178,7 +211,7 @@ def test_a_delta_table_that_compact_can_not_keep_as_it_is_is_left_alone(lake: Co
     known = read_record(storage, path)
     assert known is not None
     assert write_record(storage, path, replace(known, partition_by=("name",)), storage.read(path))
-    check_left("has partition columns")
+    check_left("was partitioned by someone else")
     assert write_record(storage, path, known, storage.read(path))
     log.rename(lake.folder / "kept")
     with pytest.raises(StorageError, match="the log of Delta table raw/s is gone"):

@@ -46,14 +46,6 @@ def test_what_no_code_stands_behind_yet_is_refused_and_not_ignored() -> None:
         TargetSettings.from_config({**LEAST, "state_backend": {"uri": "sqlite:///x.db"}})
 
 
-def test_folders_of_times_are_refused_for_delta_with_the_way_out() -> None:
-    options = {"stream_options": {"a": {"partition_by": ["day", "month(moment)"]}}}
-    with pytest.raises(ConfigurationError, match=r"no partitions of times such as month\(moment\).*name plain columns"):
-        TargetSettings.from_config({**LEAST, **options, "format": "delta"})
-    TargetSettings.from_config({**LEAST, **options})
-    TargetSettings.from_config({**LEAST, "stream_options": {"a": {"partition_by": ["day"]}}, "format": "delta"})
-
-
 def test_options_of_a_stream_are_those_of_all_patterns_that_match_a_later_one_wins() -> None:
     options = {"public-*": {"load_method": "overwrite", "key_properties": ["id"]}, "*orders": {"path": "o"}}
     settings = TargetSettings.from_config(

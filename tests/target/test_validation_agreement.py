@@ -27,7 +27,7 @@ JSON = dict[str, Any]
 INTEGER, NUMBER, STRING = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 DECIMAL = {**NUMBER, "x-sql-datatype": "DECIMAL(6,2)"}
 PERSON = {"type": "object", "properties": {"a": INTEGER, "b": {"type": ["string", "null"]}}}
-FORMATS = ("date-time", "date", "time", "uuid", "email", "ipv4", "ipv6", "hostname", "uri", "no-such-format")
+FORMATS = ("date-time", "date", "time", "uuid", "email", "ipv4", "ipv6", "hostname", "uri", "iri", "no-such-format")
 ONES = [
     *({"type": kind} for kind in ("integer", "number", "string", "boolean", "null", "object", "array")),
     *({"type": [kind, "null"]} for kind in ("integer", "number", "string", "boolean", "object", "array")),

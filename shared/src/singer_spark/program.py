@@ -24,7 +24,8 @@ def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str
     """Runs `main` and leaves the process with its exit code; an error or a signal becomes one line.
 
     Args:
-        main: Gives the exit code; everything heavy is imported in it, so that signals are handled from early on.
+        main: Gives the exit code; everything heavy is imported in it, under `loading`, so that signals are handled from
+            early on.
         program: Its name.
         if_stopped: What the user should know after a signal.
 
@@ -34,7 +35,7 @@ def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str
     claim_stdout()
     claim_stderr()
     try:
-        stop_on_signals(program, kill_jvm)
+        stop_on_signals(program, kill_jvm, if_stopped)
         code = _run(main, program)
         too_late_to_stop()
     except (Stopped, KeyboardInterrupt) as stopped:

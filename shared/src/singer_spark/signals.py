@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -36,13 +37,17 @@ class _Stopping:
 
     Attributes:
         program: Its name, for what is said.
+        if_stopped: What the user should know after a signal.
         at_once: Called right before the process leaves without any clean-up.
+        loading: Whether nothing has begun yet, so that there is nothing to clean up.
         asked_at: When the first signal came, by the monotonic clock.
         too_late: Whether what is being done now must come to its end.
     """
 
     def __init__(self) -> None:
         self.program = ""
+        self.if_stopped = ""
+        self.loading = False
         self.at_once: Callable[[], None] = lambda: None
         self.asked_at: float | None = None
         self.too_late = False
@@ -50,6 +55,9 @@ class _Stopping:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal."""
         now, name = time.monotonic(), signal.Signals(number).name
+        if self.loading:
+            self._say(f"stopped by {name}; {self.if_stopped}")
+            os._exit(128 + number)
         if self.asked_at is None:
             self.asked_at = now
             if not self.too_late:
@@ -71,18 +79,32 @@ class _Stopping:
 _stopping = _Stopping()
 
 
-def stop_on_signals(program: str, at_once: Callable[[], None]) -> None:
+def stop_on_signals(program: str, at_once: Callable[[], None], if_stopped: str) -> None:
     """Lets the first signal raise `Stopped` in the main thread; a later one leaves the process at once.
 
     Args:
         program: Its name, for what is said.
+        if_stopped: What the user should know after a signal.
         at_once: Called right before leaving at once; it must wait for nothing.
     """
-    _stopping.program, _stopping.at_once = program, at_once
+    _stopping.program, _stopping.at_once, _stopping.if_stopped = program, at_once, if_stopped
     for number in STOP_SIGNALS:
         # Who starts a program by `nohup` wants it to go on without its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stopping)
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """For the imports of a program: a signal ends the process there and then.
+
+    An exception out of a handler, in the middle of a compiled module's start, can crash the interpreter.
+    """
+    _stopping.loading = True
+    try:
+        yield
+    finally:
+        _stopping.loading = False
 
 
 def too_late_to_stop() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from singer_spark.jsonschema_import import import_jsonschema
 from singer_spark.program import run_program
+from singer_spark.signals import loading
 
 PROGRAM = "tap-spark-jdbc"
 
@@ -13,8 +15,9 @@ def main() -> None:
 
 
 def _command() -> int:
-    from tap_spark_jdbc.command_line import run
-
+    with loading():
+        import_jsonschema()
+        from tap_spark_jdbc.command_line import run
     return run()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from singer_spark.jsonschema_import import import_jsonschema
 from singer_spark.program import run_program
+from singer_spark.signals import loading
 
 PROGRAM = "target-spark-lake"
 
@@ -13,8 +15,9 @@ def main() -> None:
 
 
 def _command() -> int:
-    from target_spark_lake.target import run
-
+    with loading():
+        import_jsonschema()
+        from target_spark_lake.target import run
     return run()
 
 

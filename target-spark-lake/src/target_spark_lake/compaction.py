@@ -15,11 +15,12 @@ from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
 from target_spark_lake.changes import Commit, TableChange
 from target_spark_lake.compaction_plan import joined_paths, planned_joins
-from target_spark_lake.delta_files import rearrangement
+from target_spark_lake.delta_files import logged_columns, partition_columns, rearrangement
 from target_spark_lake.delta_schema import schema_after
 from target_spark_lake.delta_snapshot import LOG_FOLDER
 from target_spark_lake.file_joiner import FileJoiner
 from target_spark_lake.lake_type import columns_from_text
+from target_spark_lake.partitioning import folders_of
 from target_spark_lake.settings import DELTA
 from target_spark_lake.table_record import read_record
 
@@ -150,16 +151,22 @@ def _tables(storage: Storage, layout: Layout) -> Iterator[tuple[str, TableRecord
 
 def _not_for_us(run: PipelineRun, table: str, record: TableRecord) -> str:
     """Why a Delta table can't be compacted here; empty where it can."""
-    if record.partition_by:
-        return "has partition columns"  # looked at first: a snapshot of it may be refused
     snapshot = run.snapshots.of(table)
     if snapshot is None:
         raise StorageError(f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}")
-    if any("=" in path.rpartition("/")[0] for path in snapshot.files):
-        return "has files in hive folders"
-    if schema_after(snapshot.schema, columns_from_text(record.columns)) is not None:
+    if snapshot.partitioned != partition_columns(record):
+        return "was partitioned by someone else in another way than its last run did"
+    if any(_lies_elsewhere(path) for path in snapshot.files):
+        return "has files in other folders than those of its partitions"
+    if schema_after(snapshot.schema, logged_columns(record)) is not None:
         return "got other columns by someone else than its last run gave it"
     return ""
+
+
+def _lies_elsewhere(path: str) -> bool:
+    """Whether some of a file's folders look like partitions and are not read as such."""
+    folders = path.rpartition("/")[0]
+    return "=" in folders and folders != folders_of(path)
 
 
 def _leave_to_delta(told: str, stream: str | None) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from target_spark_lake.layout import file_age, file_place, folder_name
+from target_spark_lake.partitioning import said_by
 from target_spark_lake.settings import MERGING_LOAD_METHODS
 
 if TYPE_CHECKING:
@@ -82,17 +82,13 @@ def _keys_of_versions(table: str, record: TableRecord) -> set[str]:
 
 def _may_share_keys(keys: set[str], one: str, other: str) -> bool:
     """Whether two rows of a key may lie in these two folders, so that the order between their files counts, too."""
-    columns = _partition_columns(one)
-    return one != other and not (columns == _partition_columns(other) and columns <= keys)
+    said, others = said_by(one), said_by(other)
+    # Folders of one partition may be spelled in two ways, in Delta tables.
+    return one != other and (said == others or not (said.keys() == others.keys() and said.keys() <= keys))
 
 
 def _is_history(table: str, record: TableRecord) -> bool:
     return table.rpartition("/")[2] != folder_name(record.stream)
-
-
-def _partition_columns(partition: str) -> set[str]:
-    """The columns whose values hive folders say."""
-    return {unquote(folder.partition("=")[0]) for folder in partition.split("/")} - {""}
 
 
 def joined_paths(joins: Sequence[Join]) -> tuple[str, ...]:

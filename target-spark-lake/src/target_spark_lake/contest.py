@@ -19,6 +19,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from target_spark_lake.record_metadata import DELETED_AT, TABLE_VERSION
+from target_spark_lake.spark_columns import column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -234,10 +235,3 @@ def _key_names(rules: MergeRules) -> list[str]:
 
 def _cursor_names(rules: MergeRules) -> list[str]:
     return [f"cursor{number}" for number in range(len(rules.cursor))]
-
-
-def column(name: str, of: str | None = None) -> Column:
-    """A column whose name may hold a dot or a backtick."""
-    escaped = name.replace("`", "``")
-    quoted = f"`{escaped}`"
-    return F.col(quoted if of is None else f"{of}.{quoted}")

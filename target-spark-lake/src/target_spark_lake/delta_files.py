@@ -12,16 +12,15 @@ from target_spark_lake.delta_schema import check_names, columns_that_differ, fea
 from target_spark_lake.delta_statistics import described_columns, statistics_text
 from target_spark_lake.lake_type import Struct, columns_from_text
 from target_spark_lake.parquet_files import open_parquet
-from target_spark_lake.partitioning import LONGEST_FOLDER, Partitioning, check_unchanged, folders_of, said_by
+from target_spark_lake.partitioning import LONGEST_FOLDER, Part, check_unchanged, folders_of, said_by
 from target_spark_lake.table_index import FOOTERS_AT_ONCE, footer_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from singer_spark.storage import Storage
     from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.delta_snapshot import DeltaSnapshot
-    from target_spark_lake.lake_type import Struct
     from target_spark_lake.table_record import TableRecord
 
 
@@ -36,7 +35,7 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
     import pyarrow.parquet
     from deltalake import Schema
 
-    wanted = schema_after(None, columns_from_text(record.columns)) or ""
+    wanted = schema_after(None, logged_columns(record)) or ""
     partitioned = partition_columns(record)
 
     def check(path: str) -> None:
@@ -73,20 +72,14 @@ def _readable(folder: str) -> str:
 
 
 def partition_columns(record: TableRecord) -> tuple[str, ...]:
-    """The partition columns of a table as Delta has them, the outer one first.
+    """The partition columns of a table as Delta has them, the outer one first."""
+    return tuple(part.name for part in map(Part.of, record.partition_by))
 
-    Raises:
-        ConfigurationError: some of its folders are of times, which are no columns.
-    """
-    partitioning = Partitioning.of(record.stream, record.partition_by)
-    parts = partitioning.parts if partitioning else ()
-    problem = next(filter(None, (part.delta_problem for part in parts)), None)
-    if problem is not None:
-        raise ConfigurationError(
-            f"stream {record.stream}: partition_by {', '.join(record.partition_by)}: {problem}; leave the table as "
-            "parquet, or load the stream anew with load_method overwrite"
-        )
-    return tuple(part.column for part in parts)
+
+def logged_columns(record: TableRecord) -> Struct:
+    """A table's columns as its log has them: behind the stream's those that only folders of times say."""
+    made = (part.made for part in map(Part.of, record.partition_by))
+    return Struct((*columns_from_text(record.columns), *filter(None, made)))
 
 
 def delta_change(
@@ -102,15 +95,15 @@ def delta_change(
 
     Raises:
         SchemaError: Delta takes no column of such a name.
-        ConfigurationError: the table's owner forbade that its rows change, or partitioned it, or it has folders of
-            times.
+        ConfigurationError: the table's owner forbade that its rows change, or partitioned it.
         StorageError: a file can't be read.
     """
     assert change.record is not None
     columns = columns_from_text(change.record.columns)
-    check_names(change.stream, columns)
+    logged = logged_columns(change.record)
+    check_names(change.stream, logged)
     partitioned, partitioned_before = partition_columns(change.record), before.partitioned if before else ()
-    schema = schema_after(before.schema if before else None, columns)
+    schema = schema_after(before.schema if before else None, logged)
     if change.retire and before is not None and before.details["configuration"].get("delta.appendOnly") == "true":
         raise ConfigurationError(
             f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so its rows can't be "
@@ -143,22 +136,30 @@ def rearrangement(
 
     Args:
         storage: The bucket.
-        before: The table as it stands; without partition columns.
+        before: The table as it stands; its partitions stay, too.
         staged: The other files.
         columns: The table's columns; they stay.
 
     Raises:
         StorageError: a file can't be read.
     """
-    statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns)
-    return DeltaChange(before.version, None, statistics=statistics, data_change=False)
+    partitioned = before.partitioned
+    statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
+    return DeltaChange(
+        before.version,
+        None,
+        statistics=statistics,
+        data_change=False,
+        partitioned=partitioned,
+        partitioned_before=partitioned,
+    )
 
 
 def _statistics(
-    storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Collection[str] = ()
+    storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Container[str]
 ) -> dict[str, str]:
     """What the log says of each file; of partition columns it says more elsewhere."""
-    described = described_columns(Struct(tuple(each for each in columns if each.name not in partitioned)))
+    described = described_columns(columns.without(partitioned))
 
     def told(path: str) -> str:
         return statistics_text(footer_statistics(storage, path, sizes[path], described), described)

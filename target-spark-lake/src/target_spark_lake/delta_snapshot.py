@@ -134,13 +134,17 @@ def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, LoggedFile]:
     if partitioned:
         partitions = list(actions.column("partition").to_pylist())
     return {
-        unquote(path): LoggedFile(path, size, {name: _text(value) for name, value in said.items()})
-        for path, size, said in zip(paths, sizes, partitions, strict=True)
+        unquote(path): LoggedFile(path, size, _texts(said_by(folders_of(unquote(path))), values))
+        for path, size, values in zip(paths, sizes, partitions, strict=True)
     }
 
 
-def _text(value: Any) -> str | None:
-    """A partition value as the log spells it."""
+def _texts(said: Mapping[str, str | None], values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Partition values as the log spells them."""
+    return {name: _text(value, said.get(name)) for name, value in values.items()}
+
+
+def _text(value: Any, said: str | None) -> str | None:
     match value:
         case None:
             return None
@@ -148,6 +152,9 @@ def _text(value: Any) -> str | None:
             return "true" if value else "false"
         case date():
             return value.isoformat()
+        # Of the year 0001 delta-rs tells the number.
+        case int() if said == f"{value:04d}":
+            return said
     return str(value)
 
 

@@ -6,7 +6,7 @@ A table's columns are one `Struct`. Nothing here needs Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -87,6 +87,10 @@ class Struct:
     def types(self) -> Mapping[str, LakeType]:
         """Name to type, in their order."""
         return {field.name: field.type for field in self.fields}
+
+    def without(self, names: Container[str]) -> Struct:
+        """The others, in their order."""
+        return Struct(tuple(each for each in self.fields if each.name not in names))
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from singer_spark.errors import ConfigurationError, RecordError
-from target_spark_lake.lake_type import LakeType, Struct
+from target_spark_lake.lake_type import Field, LakeType, Scalar, Struct
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # Stands for a value that no folder can say, until the run fails for it.
@@ -27,6 +27,8 @@ LONGEST_FOLDER = 255
 MOST_FOLDERS = 2000
 # Digits of a moment's ISO form that tell the unit.
 UNITS = {"year": 4, "month": 7, "day": 10, "hour": 13}
+# Types of the columns that folders of times are to their readers.
+UNIT_TYPES = {"year": "int", "month": "string", "day": "date", "hour": "string"}
 # Types whose texts say their values exactly.
 COLUMN_TYPES = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
@@ -60,9 +62,9 @@ class Part:
         return f"{self.column}_{self.unit}".lstrip("_.") if self.unit else self.column
 
     @property
-    def delta_problem(self) -> str | None:
-        """Why Delta can't have such folders; None where it can."""
-        return self.unit and f"Delta has no partitions of times such as {self}, only of columns (a date, a text)"
+    def made(self) -> Field | None:
+        """The column that the folders alone say; None where they say one of the table's."""
+        return Field(self.name, Scalar(UNIT_TYPES[self.unit])) if self.unit else None
 
     def folder(self, value: str | None) -> str:
         """The name of a value's folder."""
@@ -100,8 +102,7 @@ class Partitioning:
 
     def inside(self, columns: Struct) -> Struct:
         """Those columns of the table that its files have."""
-        said = self.columns
-        return Struct(tuple(each for each in columns if each.name not in said))
+        return columns.without(self.columns)
 
     @property
     def nowhere(self) -> str:
@@ -236,12 +237,9 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
         )
 
 
-def setting_problems(options: Mapping[str, Any], *, delta: bool) -> list[str]:
-    """What is wrong with the setting on its own; `delta` is whether the tables are Delta's."""
+def setting_problems(options: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the setting on its own."""
     texts = options.get("partition_by")
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         return []
-    if any(not each.strip() for each in texts):
-        return ["partition_by: a column has no name"]
-    problems = [part.delta_problem for part in map(Part.of, texts) if delta]
-    return [f"partition_by: {problem}; name plain columns" for problem in problems if problem]
+    return ["partition_by: a column has no name"] if any(not each.strip() for each in texts) else []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, register_secret
+from singer_spark.jsonschema_import import import_jsonschema
 from singer_spark.spark_settings import SparkSettings
 from target_spark_lake.declared_columns import declared_types, type_problems
 from target_spark_lake.evolution import DISCARD, EVOLVE, FREEZE
@@ -246,6 +247,7 @@ def register_secrets(value: Any) -> None:
 
 
 def _schema_problems(given: Mapping[str, Any]) -> list[str]:
+    import_jsonschema()
     from jsonschema import Draft7Validator
 
     problems = []
@@ -276,6 +278,5 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
         if not isinstance(each, Mapping):
             continue
         problems += [f"stream_options.{stream}.columns.{problem}" for problem in type_problems(each.get("columns"))]
-        folders = setting_problems(each, delta=given.get("format") == DELTA)
-        problems += [f"stream_options.{stream}.{problem}" for problem in folders]
+        problems += [f"stream_options.{stream}.{problem}" for problem in setting_problems(each)]
     return problems

@@ -29,6 +29,13 @@ _SPARK: dict[str, T.DataType] = {
 }
 
 
+def column(name: str, of: str | None = None) -> Column:
+    """A column whose name may hold a dot or a backtick."""
+    escaped = name.replace("`", "``")
+    quoted = f"`{escaped}`"
+    return F.col(quoted if of is None else f"{of}.{quoted}")
+
+
 def fitted_columns(found: Mapping[str, Column], types: Struct, columns: Struct) -> list[Column]:
     """The table's columns, each under its name: missing ones NULL, others left out, types widened.
 

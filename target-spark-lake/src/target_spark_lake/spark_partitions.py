@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from target_spark_lake.partitioning import ESCAPED, LONGEST_FOLDER, NULL_VALUE, UNHOLDABLE, Part, Partitioning, escaped
+from target_spark_lake.spark_columns import column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,7 +36,7 @@ def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partition
     names = [part.name for part in partitioning.parts]
     if files:
         # All rows of a folder in one task, which writes them into one file.
-        told = told.repartition(files, *map(_quoted, names))
+        told = told.repartition(files, *map(column, names))
     told.write.option("compression", codec).partitionBy(*names).parquet(url)
 
 
@@ -45,9 +46,9 @@ def _folder_text(part: Part) -> Column:
 
 
 def _text(part: Part) -> Column:
-    column = _quoted(part.column)
+    value = column(part.column)
     # Instants are formatted in the session's zone, which is UTC whatever the machine's is.
-    return column.cast("string") if part.unit is None else F.date_format(column, _PATTERNS[part.unit])
+    return value.cast("string") if part.unit is None else F.date_format(value, _PATTERNS[part.unit])
 
 
 def _is_unholdable(part: Part, text: Column) -> Column:
@@ -57,8 +58,3 @@ def _is_unholdable(part: Part, text: Column) -> Column:
         reduce(or_, (text == "", text == NULL_VALUE, text == UNHOLDABLE, F.contains(text, F.lit("\0")), long)),
         F.lit(False),
     )
-
-
-def _quoted(name: str) -> Column:
-    escaped_name = name.replace("`", "``")
-    return F.col(f"`{escaped_name}`")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,8 @@ from singer_spark.errors import ProtocolError, RecordError, SingerSparkError, St
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from target_spark_lake.changes import StagedBatch, StagedFile
-from target_spark_lake.parquet_files import parquet_rows
-from target_spark_lake.partitioning import folders_of
 from target_spark_lake.quarantine import RejectedRecords
 from target_spark_lake.staging_place import StagingPlace
-from target_spark_lake.table_index import FOOTERS_AT_ONCE
 from target_spark_lake.validation import InvalidRecordError
 
 if TYPE_CHECKING:
@@ -81,7 +77,7 @@ def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: Batc
     try:
         place = _stage_plain(storage, job) or _stage_by_spark(session(), storage, job, rejected)
         place.bring()
-        files = _staged_files(storage, job, job.batch.rows - (rejected.rows if rejected else 0))
+        files = _staged_files(place, job, job.batch.rows - (rejected.rows if rejected else 0))
         return StagedBatch(files, rejected.stage(storage, job.folder) if rejected else None)
     except SingerSparkError:
         raise
@@ -187,17 +183,8 @@ def _rewrite(job: BatchJob, line: bytes, position: int, rejected: RejectedRecord
         raise
 
 
-def _staged_files(storage: Storage, job: BatchJob, expected: int) -> tuple[StagedFile, ...]:
-    found = [file for file in storage.list(job.folder) if file.path.endswith(".parquet")]
-    partitioning = job.plan.partitioning
-    if partitioning is not None:
-        partitioning.check_written(folders_of(file.path) for file in found)
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        counted = list(pool.map(lambda file: parquet_rows(storage, file.path), found))
-    files = tuple(
-        StagedFile(file.path, rows, file.size, "" if partitioning is None else folders_of(file.path), positioned=each)
-        for file, rows, each in zip(found, counted, (_is_positioned(job, file.path) for file in found), strict=True)
-    )
+def _staged_files(place: StagingPlace, job: BatchJob, expected: int) -> tuple[StagedFile, ...]:
+    files = [replace(file, positioned=_is_positioned(job, file.path)) for file in place.files(job.plan.partitioning)]
     rows = sum(file.rows for file in files)
     if rows != expected:
         raise StorageError(

@@ -6,14 +6,21 @@ Spark reaches disks and S3 by itself (and a cluster's executors whatever it has 
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from target_spark_lake.changes import StagedFile
+from target_spark_lake.parquet_files import parquet_rows
+from target_spark_lake.partitioning import folders_of
+from target_spark_lake.table_index import FOOTERS_AT_ONCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.storage import Storage
+    from target_spark_lake.partitioning import Partitioning
 
 
 def reaches(session: SparkSession, storage: Storage) -> bool:
@@ -64,3 +71,25 @@ class StagingPlace:
             self.storage.upload(file, f"{self.folder}/{file.relative_to(self.local).as_posix()}")
             file.unlink()
         shutil.rmtree(self.local, ignore_errors=True)
+
+    def files(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
+        """The Parquet files that the bucket has there, those without rows too.
+
+        Args:
+            partitioning: The hive folders that they lie in; None where they lie in none.
+
+        Raises:
+            RecordError: a value can't be the name of a hive folder.
+            ConfigurationError: the hive folders are too many.
+            StorageError: they can't be read.
+        """
+        found = [file for file in self.storage.list(self.folder) if file.path.endswith(".parquet")]
+        folders = ["" if partitioning is None else folders_of(file.path) for file in found]
+        if partitioning is not None:
+            partitioning.check_written(folders)
+        with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+            counted = pool.map(lambda file: parquet_rows(self.storage, file.path), found)
+            return tuple(
+                StagedFile(file.path, rows, file.size, each)
+                for file, rows, each in zip(found, counted, folders, strict=True)
+            )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Context, Decimal, InvalidOperation
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk.exceptions import MissingKeyPropertiesError
@@ -169,12 +169,20 @@ def draft7(schema: JSON) -> Validator:
     # Draft 7 has no uuid yet, but taps write it.
     known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
     formats = FormatChecker(formats=())
-    formats.checkers = {**known, "date-time": (_is_moment, ValueError)}
+    iris = {name: (partial(_is_iri, name.replace("-", "_")), ValueError) for name in ("iri", "iri-reference")}
+    formats.checkers = {**known, **iris, "date-time": (_is_moment, ValueError)}
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
     checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
         Draft7Validator, {"multipleOf": _multiple_of}, type_checker=types
     )
     return checked(exact, format_checker=formats)
+
+
+def _is_iri(rule: str, value: object) -> bool:
+    """As jsonschema's own, whose grammar takes a second to build (`import_jsonschema`)."""
+    from rfc3987_syntax import is_valid_syntax
+
+    return not isinstance(value, str) or bool(is_valid_syntax(rule, value))
 
 
 def _multiple_of(validator: Validator, step: Any, value: Any, _: Any) -> Iterator[Exception]:

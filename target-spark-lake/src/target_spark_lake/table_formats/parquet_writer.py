@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from target_spark_lake.changes import StagedFile, TableChange
-from target_spark_lake.contest import column
 from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.lake_type import columns_from_text
-from target_spark_lake.parquet_files import parquet_rows
-from target_spark_lake.partitioning import folders_of
+from target_spark_lake.spark_columns import column
 from target_spark_lake.spark_partitions import write_parquet
 from target_spark_lake.staging_place import StagingPlace
-from target_spark_lake.table_index import FOOTERS_AT_ONCE
 from target_spark_lake.table_record import TableRecord
 
 if TYPE_CHECKING:
@@ -67,17 +63,7 @@ class ParquetWriter:
         files, partitioning = max(1, -(-size // self._file_bytes)), schema.partitioning
         write_parquet(rows.select(*map(column, columns)), place.url("rows"), self.codec, partitioning, files)
         place.bring()
-        found = [file for file in storage.list(folder) if file.path.endswith(".parquet")]
-        folders = [folders_of(file.path) if partitioning else "" for file in found]
-        if partitioning is not None:
-            partitioning.check_written(folders)
-        with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-            counted = pool.map(lambda file: parquet_rows(storage, file.path), found)
-            staged = [
-                StagedFile(file.path, count, file.size, each)
-                for file, count, each in zip(found, counted, folders, strict=True)
-            ]
-        return [file for file in staged if file.rows]
+        return [file for file in place.files(partitioning) if file.rows]
 
     def nothing(self, schema: StreamSchema, columns: Mapping[str, str]) -> StagedFile:
         """Stages a file without rows: a table that is empty still has its columns."""

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from target_spark_lake.arrow_columns import arrow_type
-from target_spark_lake.contest import PLACE, ROW_BITS, column
+from target_spark_lake.contest import PLACE, ROW_BITS
 from target_spark_lake.lake_type import Field, Struct
 from target_spark_lake.merge import read_rows
 from target_spark_lake.partitioning import folders_of, said_by, value_of
 from target_spark_lake.record_metadata import DELETED_AT
-from target_spark_lake.spark_columns import fitted_columns, spark_columns
+from target_spark_lake.spark_columns import column, fitted_columns, spark_columns
 from target_spark_lake.spark_files import SparkFiles
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class PlacedRows:
         urls = self._files.urls([file.path for file in files])
         places = {url: file.number << ROW_BITS for url, file in zip(urls, files, strict=True)}
         asked = Struct(tuple(each for each in first.columns if each.name in columns.types))
-        inside = Struct(tuple(each for each in asked if each.name not in first.said))
+        inside = asked.without(first.said)
         said = {each.name: _values(files, each) for each in asked if each.name in first.said}
         rows = read_rows(self._session, places, spark_columns(inside), said, positioned=first.positioned)
         found = {each.name: column(each.name) for each in asked}
