@@ -67,6 +67,38 @@ def test_a_signal_raises_nothing_into_imports() -> None:
     assert errors == "tap-x: stopped by SIGTERM; nothing happened\n"
 
 
+def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> None:
+    """Raised right behind the taking of the process's lock, it would let the end of the JVM wait for ever."""
+    body = """
+    import os, signal, subprocess
+    from singer_spark.spark_jvm import start_jvm
+    class Lock:
+        def __init__(self, lock):
+            self.lock, self.release, self.signalled = lock, lock.release, False
+        def acquire(self, *options):
+            taken = self.lock.acquire(*options)
+            if not self.signalled:
+                self.signalled = True
+                os.kill(os.getpid(), signal.SIGTERM)
+            return taken
+        def __enter__(self):
+            return self.lock.__enter__()
+        def __exit__(self, *raised):
+            return self.lock.__exit__(*raised)
+    class Jvm(subprocess.Popen):
+        def __init__(self, *options, **more):
+            super().__init__(*options, **more)
+            self._waitpid_lock = Lock(self._waitpid_lock)
+    subprocess.Popen = Jvm
+    say("begun")
+    start_jvm(["sleep", "60"], grace_seconds=0)
+    """
+    process = start(body)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output) == (143, "")
+    assert errors == "tap-x: stopped by SIGTERM; nothing happened\n"
+
+
 def test_a_signal_in_the_same_breath_means_the_same() -> None:
     """The clean-up tells that it has begun, and goes on although more signals come right then."""
     body = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,13 @@ class Lake:
 
     def listen(self, source: io.BytesIO, **settings: Any) -> None:
         config = {"bucket": str(self.folder), "pipeline": "test", "spark": {"master": "local[2]"}, **settings}
-        TargetSparkLake(config=config).listen(source)
+        try:
+            TargetSparkLake(config=config).listen(source)
+        finally:
+            # As the end of the process does.
+            for thread in threading.enumerate():
+                if thread.name.startswith("staging"):
+                    thread.join()
 
     def announced(self, body: list[JSON], *, resume: bool = True) -> list[JSON]:
         """The lines of a tap that announces itself, and goes on from the checkpoint where there is one.

@@ -15,15 +15,16 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from singer_spark.errors import ConfigurationError, ResourceError
 from singer_spark.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+T = TypeVar("T")
 OUT_OF_MEMORY = (3, 52)  # what a JVM exits with under -XX:+ExitOnOutOfMemoryError, and what Spark does by itself
 LOOK_SECONDS = 0.02
 # A dying JVM's connections break a moment before it is gone.
@@ -74,9 +75,24 @@ def start_jvm(command: Sequence[str], *, grace_seconds: float) -> Gateway:
     """
     told = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
     environment = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0"}
-    # In another thread: the exception of a signal could come before the process is known.
-    with ThreadPoolExecutor(1) as launcher:
-        process = launcher.submit(_launch, command, environment, grace_seconds).result()
+    return _apart(lambda: _answer(command, environment, grace_seconds, told))
+
+
+def _apart(task: Callable[[], T]) -> T:
+    """Does it in another thread, away from the exceptions of signals.
+
+    One that came out of `Popen` would leave its process unknown; one out of `wait` its lock taken for ever.
+    """
+    thread = ThreadPoolExecutor(1)
+    try:
+        return thread.submit(task).result()
+    finally:
+        thread.shutdown(wait=False)
+
+
+def _answer(command: Sequence[str], environment: dict[str, str], grace_seconds: float, told: Path) -> Gateway:
+    """Waits for the JVM's answer, or its end."""
+    process = _launch(command, environment, grace_seconds)
     while not told.exists():
         try:
             process.wait(LOOK_SECONDS)
@@ -127,7 +143,7 @@ def jvm_failure() -> ResourceError | None:
     if process is None:
         return None
     try:
-        code = process.wait(SECONDS_TO_BE_GONE)
+        code = _apart(lambda: process.wait(SECONDS_TO_BE_GONE))
     except subprocess.TimeoutExpired:
         return None
     way_out = "run it again"

@@ -39,6 +39,7 @@ class StagingPool:
         self._session: Future[SparkSession] | None = None
         self._places = threading.Semaphore(WORKERS + WAITING_BATCHES)
         self._pending: set[Future[StagedBatch]] = set()
+        self._abandoned = threading.Event()
 
     def start(self) -> None:
         """Starts the session in the background, unless it was."""
@@ -88,14 +89,19 @@ class StagingPool:
         self._starter.shutdown()
 
     def abandon(self) -> None:
-        """Begins nothing more; what runs may come to its end unseen."""
+        """Begins nothing more; what runs may come to its end unseen, and removes what it has staged."""
+        self._abandoned.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._starter.shutdown(wait=False, cancel_futures=True)
 
     def _stage(self, job: BatchJob) -> StagedBatch:
-        batch = stage_batch(self.session, self._storage, job)
-        # Here, beside the reading: what a checkpoint names must outlive a power cut, and the commit waits less.
-        self._storage.flush(file.path for file in (*batch.files, batch.rejected) if file is not None)
+        try:
+            batch = stage_batch(self.session, self._storage, job)
+            # Here, beside the reading: what a checkpoint names must outlive a power cut, and the commit waits less.
+            self._storage.flush(file.path for file in (*batch.files, batch.rejected) if file is not None)
+        finally:
+            if self._abandoned.is_set():
+                self._storage.delete_all(job.folder)
         return batch
 
     def session(self) -> SparkSession:
