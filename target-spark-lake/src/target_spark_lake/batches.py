@@ -256,5 +256,6 @@ class Batches:
         folders = None if merging else sink.schema.partitioning
         plan = BatchPlan(sink.columns, sink.check, times, codec, merging, table, folders)
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine)
+        late = sink.schema.late_rows
+        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine, late)
         sink.staging.append(self._pool.submit(job))
