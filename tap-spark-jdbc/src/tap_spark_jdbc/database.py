@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,14 @@ class Database:
     """What a tap reads from; each part is there from its first use."""
 
     settings: TapSettings
+    _others: list[Database] = field(default_factory=list, init=False, repr=False)
+
+    def beside(self) -> Database:
+        """The same source in the same session, over connections of its own; closed with this one."""
+        other = Database(self.settings)
+        other.source, other.spark = self.source, self.spark
+        self._others.append(other)
+        return other
 
     @cached_property
     def source(self) -> JdbcSource:
@@ -44,6 +52,11 @@ class Database:
             )
         )
 
+    @property
+    def n_jobs(self) -> int:
+        """Slices that are rendered at the same time."""
+        return self.settings.n_jobs or self.spark.sparkContext.defaultParallelism
+
     @cached_property
     def connection(self) -> JdbcConnection:
         """A connection for metadata and bounds."""
@@ -60,8 +73,14 @@ class Database:
         if held is not None:
             held.close()
 
-    def close(self) -> None:
-        """Closes the connections; the session stays for whoever else uses it."""
+    def disconnect(self) -> None:
+        """Closes its connections; the next use opens others."""
         self.close_snapshot()
-        if "connection" in self.__dict__:
-            self.connection.close()
+        held: JdbcConnection | None = self.__dict__.pop("connection", None)
+        if held is not None:
+            held.close()
+
+    def close(self) -> None:
+        """Closes all connections, those beside too; the session stays for whoever else uses it."""
+        for each in (self, *self._others):
+            each.disconnect()
