@@ -67,6 +67,16 @@ class Database:
         """A connection that holds a snapshot for the others."""
         return JdbcConnection.open(self.spark, self.source)
 
+    def connect(self) -> None:
+        """Opens what a stream is read by.
+
+        Raises:
+            SourceError: the server refused, or can't be reached.
+        """
+        _ = self.connection
+        if self.source.dialect.shares_snapshots:
+            _ = self.snapshot_connection
+
     def close_snapshot(self) -> None:
         """Ends what `snapshot_connection` holds; the next use of it is another connection."""
         held: JdbcConnection | None = self.__dict__.pop("snapshot_connection", None)

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError
+from tap_spark_jdbc.lost_connection import again
 from tap_spark_jdbc.spool import SpoolThreads, renderers_of, result_of
 from tap_spark_jdbc.stream_reading import Lane, StreamReading
 
@@ -45,7 +46,6 @@ class _Turn:
         lane: Over which connections.
         begun: Done once its bounds are fixed.
         cut: Whether all of its slices are known.
-        early: Whether it was begun before its turn.
     """
 
     plan: StreamPlan
@@ -53,7 +53,6 @@ class _Turn:
     reading: StreamReading = field(init=False)
     begun: Future[None] = field(init=False)
     cut: bool = False
-    early: bool = True
 
 
 class ReadAhead:
@@ -104,7 +103,7 @@ class ReadAhead:
             try:
                 result_of(turn.begun)
             except ConnectionLostError:
-                if not turn.early:
+                if len(self._lanes) == 1:
                     raise
                 turn = self._anew(turn)
                 result_of(turn.begun)
@@ -129,7 +128,7 @@ class ReadAhead:
     def _front(self, plan: StreamPlan) -> _Turn:
         with self._lock:
             if not self._turns:
-                self._begin(early=False)
+                self._begin()
             front = self._turns[0]
             if front.plan is not plan:
                 raise ValueError(f"stream {plan.stream} is not the next one, {front.plan.stream} is")
@@ -153,17 +152,18 @@ class ReadAhead:
         while not self._over and self._waiting and len(self._turns) < self._most:
             if self._turns and not self._turns[-1].cut:
                 return
-            self._begin(early=bool(self._turns))
+            self._begin()
 
-    def _begin(self, *, early: bool) -> None:
+    def _begin(self, *, patiently: bool = False) -> None:
         """The next stream; the lock is held."""
         if not self._free:
             database = self._database.beside()
             self._free.append(self._lane(database, self._snapshots.beside(database)))
             self._lanes.append(self._free[-1])
-        turn = _Turn(self._waiting.popleft(), self._free.pop(0), early=early)
+        # The one that was used last has its connections already.
+        turn = _Turn(self._waiting.popleft(), self._free.pop())
         turn.reading = self._make(turn.plan, turn.lane, lambda: self._all_cut(turn), self._withdraw)
-        turn.begun = turn.lane.threads.planner.submit(_prepare, turn.reading)
+        turn.begun = turn.lane.threads.planner.submit(_prepare, turn.reading, patiently=patiently)
         self._turns.append(turn)
 
     def _all_cut(self, turn: _Turn) -> None:
@@ -181,6 +181,7 @@ class ReadAhead:
             logger.warning("from here on each stream is begun after the one before, over as few connections as can be")
             while len(self._turns) > 1:
                 self._put_back(self._turns.pop())
+            self._disconnect_free()
 
     def _anew(self, turn: _Turn) -> _Turn:
         """Begins the stream at the front once more, alone."""
@@ -188,23 +189,30 @@ class ReadAhead:
         with self._lock:
             self._turns.remove(turn)
             self._put_back(turn)
+            self._disconnect_free()
         for each in self._closing:
             result_of(each)
         with self._lock:
-            self._begin(early=False)
+            # A server takes a moment to notice that a connection was closed.
+            self._begin(patiently=True)
             return self._turns[0]
 
     def _put_back(self, turn: _Turn) -> None:
         """It waits again; nothing of it was sent."""
         self._waiting.appendleft(turn.plan)
         self._let_go(turn)
-        self._closing.append(turn.lane.threads.planner.submit(turn.lane.database.disconnect))
+
+    def _disconnect_free(self) -> None:
+        for lane in self._free:
+            self._closing.append(lane.threads.planner.submit(lane.database.disconnect))
 
     def _lane(self, database: Database, snapshots: StreamSnapshots) -> Lane:
         planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         return Lane(database, snapshots, SpoolThreads(planner, self._renderers))
 
 
-def _prepare(reading: StreamReading) -> None:
+def _prepare(reading: StreamReading, *, patiently: bool) -> None:
+    if patiently:
+        again(reading.lane.database.connect)
     reading.begin()
     reading.spool.start(FILES_AHEAD)
