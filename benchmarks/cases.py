@@ -81,7 +81,8 @@ def our_pipe(source: Source, folder: Path) -> Work:
         "user": server.user,
         "password": server.password,
         "tables": [f"{source.schema}.{source.table}"],
-        "incremental_tables": [f"{source.schema}.{source.table}:updated_at:timestamp"],
+        "default_replication_method": "INCREMENTAL",
+        "default_replication_key": "updated_at",
     }
     lake = folder / "lake"
     target = {"bucket": str(lake), "pipeline": PIPELINE}

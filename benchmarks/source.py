@@ -66,7 +66,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Source:
-    """A table to copy; `checksum` is the sum of its ids, so that lost and repeated rows can't cancel out."""
+    """A table to copy, or all of a schema (`*`); `checksum` is the sum of ids: lost and repeated rows don't cancel."""
 
     server: Server
     schema: str
@@ -111,3 +111,20 @@ def table_of(server: Server, rows: int) -> Source:
         row = connection.execute(f"SELECT count(*), sum(id)::bigint FROM {schema}.orders").fetchone()
         assert row is not None
     return Source(server, schema, row[0], row[1])
+
+
+def tables_of(server: Server, tables: int, rows: int) -> Source:
+    """Makes tables of `rows` rows each in a schema of their own, each like `table_of`'s; those that stand are taken."""
+    schema = f"tables_{tables}_{rows}"
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        if connection.execute("SELECT to_regnamespace(%s)", [schema]).fetchone() == (None,):
+            connection.execute(f"CREATE SCHEMA {schema}")
+            for number in range(tables):
+                name, first = f"{schema}.t{number:04d}", number * rows
+                generated = f"generate_series({first + 1}::bigint, {first + rows}) AS id"
+                connection.execute(f"CREATE TABLE {name} AS SELECT {COLUMNS} FROM {generated}")
+                connection.execute(f"ALTER TABLE {name} ADD PRIMARY KEY (id), ALTER updated_at SET NOT NULL")
+                connection.execute(f"CREATE INDEX ON {name} (updated_at)")
+                connection.execute(f"VACUUM (ANALYZE) {name}")
+    every = tables * rows
+    return Source(server, schema, every, every * (every + 1) // 2, "*")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,14 @@ class Database:
     """What a tap reads from; each part is there from its first use."""
 
     settings: TapSettings
+    _others: list[Database] = field(default_factory=list, init=False, repr=False)
+
+    def beside(self) -> Database:
+        """The same source in the same session, over connections of its own; closed with this one."""
+        other = Database(self.settings)
+        other.source, other.spark = self.source, self.spark
+        self._others.append(other)
+        return other
 
     @cached_property
     def source(self) -> JdbcSource:
@@ -44,6 +52,11 @@ class Database:
             )
         )
 
+    @property
+    def n_jobs(self) -> int:
+        """Slices that are rendered at the same time."""
+        return self.settings.n_jobs or self.spark.sparkContext.defaultParallelism
+
     @cached_property
     def connection(self) -> JdbcConnection:
         """A connection for metadata and bounds."""
@@ -54,14 +67,30 @@ class Database:
         """A connection that holds a snapshot for the others."""
         return JdbcConnection.open(self.spark, self.source)
 
+    def connect(self) -> None:
+        """Opens what a stream is read by.
+
+        Raises:
+            SourceError: the server refused, or can't be reached.
+        """
+        _ = self.connection
+        if self.source.dialect.shares_snapshots:
+            _ = self.snapshot_connection
+
     def close_snapshot(self) -> None:
         """Ends what `snapshot_connection` holds; the next use of it is another connection."""
         held: JdbcConnection | None = self.__dict__.pop("snapshot_connection", None)
         if held is not None:
             held.close()
 
-    def close(self) -> None:
-        """Closes the connections; the session stays for whoever else uses it."""
+    def disconnect(self) -> None:
+        """Closes its connections; the next use opens others."""
         self.close_snapshot()
-        if "connection" in self.__dict__:
-            self.connection.close()
+        held: JdbcConnection | None = self.__dict__.pop("connection", None)
+        if held is not None:
+            held.close()
+
+    def close(self) -> None:
+        """Closes all connections, those beside too; the session stays for whoever else uses it."""
+        for each in (self, *self._others):
+            each.disconnect()

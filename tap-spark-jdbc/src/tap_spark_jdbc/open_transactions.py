@@ -28,16 +28,17 @@ SELECT 'prepared ' || CAST(transaction AS text) FROM pg_catalog.pg_prepared_xact
 class OpenTransactions:
     """Which transactions are open, look by look; one that outlasted the patience once is not waited for again."""
 
-    def __init__(self, connection: JdbcConnection, own_name: str) -> None:
+    def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
         """Looks at nothing yet.
 
         Args:
             connection: To ask by, outside of a transaction.
             own_name: A string literal, the application name of taps' sessions.
+            long: Those that have outlasted the patience; more may be added.
         """
         self._connection = connection
         self._open = _OPEN.replace("{name}", own_name)
-        self._long: set[str] = set()
+        self._long = long
 
     def lasting(self) -> frozenset[str]:
         """Those that are open now and still are after `PATIENCE_SECONDS`.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.database import Database
     from tap_spark_jdbc.jdbc_source import JdbcSource
     from tap_spark_jdbc.settings import TapSettings
+    from tap_spark_jdbc.spool import SpoolThreads
     from tap_spark_jdbc.stream_plan import StreamPlan
     from tap_spark_jdbc.stream_sql import Point
 
@@ -32,7 +33,12 @@ class PresentKeys:
     """The keys of one stream."""
 
     def __init__(
-        self, plan: StreamPlan, database: Database, settings: TapSettings, source: JdbcSource | None = None
+        self,
+        plan: StreamPlan,
+        database: Database,
+        settings: TapSettings,
+        source: JdbcSource | None = None,
+        threads: SpoolThreads | None = None,
     ) -> None:
         """Reads nothing yet.
 
@@ -41,12 +47,14 @@ class PresentKeys:
             database: The source.
             settings: The tap's.
             source: As readers open it; None: the database's own.
+            threads: That work for it; None: its own.
         """
         self._of = plan.stream
         self._plan = keys_plan(plan)
         self._database = database
         self._settings = settings
         self._source = source
+        self._threads = threads
 
     def announce(self) -> None:
         """Writes their SCHEMA: a target that has no use for keys can say so before it takes a record in."""
@@ -77,9 +85,9 @@ class PresentKeys:
             return reader.render(each, folder, fetch_size=size.fetch_size())
 
         rows = 0
-        n_jobs = settings.n_jobs or spark.sparkContext.defaultParallelism
+        n_jobs, slices = self._database.n_jobs, extraction.slices(size.rows)
         with spool_folder() as folder:
-            for file in Spool(folder, extraction.slices(size.rows), render, size, n_jobs).files():
+            for file in Spool(folder, slices, render, size, n_jobs, self._threads).files():
                 stdout.send_file(file.path)
                 rows += file.rows
         logger.info("stream %s: %d keys sent", self._of, rows)

@@ -6,13 +6,13 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
 from threading import Event
+from typing import TypeVar
 
 from singer_spark import stdout
 from singer_spark.scratch import scratch_folder
@@ -26,6 +26,7 @@ FIRST_SLICE_ROWS = 20_000
 FIRST_FETCH_SIZE = 1_000
 CHUNK_BYTES = 1 << 22
 LOOK_SECONDS = 1.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,34 @@ class SliceSize:
         return first if self._row_bytes is None else min(most, max(least, int(size / self._row_bytes)))
 
 
+@dataclass(frozen=True)
+class SpoolThreads:
+    """Who works for a spool.
+
+    Attributes:
+        planner: One thread, which cuts the slices in their order.
+        renderers: As many as slices are rendered at the same time.
+    """
+
+    planner: Executor
+    renderers: Executor
+
+    @classmethod
+    def of(cls, n_jobs: int) -> SpoolThreads:
+        """Threads for one spool alone."""
+        return cls(ThreadPoolExecutor(1, thread_name_prefix="plan"), renderers_of(n_jobs))
+
+    def close(self) -> None:
+        """Begins nothing more, and waits for nothing."""
+        for each in (self.planner, self.renderers):
+            each.shutdown(wait=False, cancel_futures=True)
+
+
+def renderers_of(n_jobs: int) -> Executor:
+    """Threads that render; nothing is begun before they have work."""
+    return ThreadPoolExecutor(n_jobs, thread_name_prefix="render")
+
+
 class Spool:
     """Renders a stream's slices ahead, several side by side; twice as many files are on disk at most."""
 
@@ -78,8 +107,12 @@ class Spool:
         render: Callable[[Slice[Point], Path], Path],
         size: SliceSize,
         n_jobs: int,
+        threads: SpoolThreads | None = None,
+        *,
+        all_cut: Callable[[], None] = lambda: None,
+        troubled: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepares; nothing is read before `files`.
+        """Prepares; nothing is read before `start` or `files`.
 
         Args:
             folder: Where files go.
@@ -87,39 +120,69 @@ class Spool:
             render: Renders a slice into a new folder and gives the file; once more where a connection breaks.
             size: Learns from what was rendered.
             n_jobs: Slices that are rendered at the same time.
+            threads: That work for it; None: its own.
+            all_cut: Called, in another thread, once the last slice is cut.
+            troubled: Called, in another thread, before something is read anew because its connection broke.
         """
         self._folder = folder
         self._slices = slices
         self._render = render
         self._size = size
         self._n_jobs = n_jobs
+        self._threads = threads
+        self._all_cut = all_cut
+        self._troubled = troubled
+        self._pending: deque[Future[Future[SpoolFile] | None]] = deque()
+        self._count = 0
         self._over = Event()
+
+    def start(self, most: int) -> None:
+        """Begins to render slices whose files nobody asks for yet.
+
+        Args:
+            most: How many.
+        """
+        threads = self._threads = self._threads or SpoolThreads.of(self._n_jobs)
+        while len(self._pending) < most:
+            folder = self._folder / f"slice-{self._count:06d}"
+            self._pending.append(threads.planner.submit(self._cut, threads.renderers, folder))
+            self._count += 1
 
     def files(self) -> Iterator[SpoolFile]:
         """The files in the order of their slices; each is deleted once the next one is asked for."""
-        planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        renderers = ThreadPoolExecutor(self._n_jobs, thread_name_prefix="render")
-        pending: deque[Future[SpoolFile | None]] = deque()
+        own = self._threads is None
         try:
-            for number in count():
-                cut = planner.submit(next, self._slices, None)
-                pending.append(renderers.submit(self._rendered, cut, self._folder / f"slice-{number:06d}"))
-                if len(pending) < 2 * self._n_jobs:
-                    continue
-                file = _result(pending.popleft())
-                if file is None:
+            while True:
+                self.start(2 * self._n_jobs)
+                rendering = result_of(self._pending.popleft())
+                if rendering is None:
                     return
+                file = result_of(rendering)
                 yield file
                 shutil.rmtree(file.path.parent, ignore_errors=True)
         finally:
-            self._over.set()
-            planner.shutdown(wait=False, cancel_futures=True)
-            renderers.shutdown(wait=False, cancel_futures=True)
+            self.give_up()
+            if own and self._threads is not None:
+                self._threads.close()
 
-    def _rendered(self, cut: Future[Slice[Point] | None], folder: Path) -> SpoolFile | None:
-        each = cut.result()
+    def give_up(self) -> None:
+        """Nobody wants its files any more; what is being rendered comes to its end unseen."""
+        self._over.set()
+        for each in self._pending:
+            each.cancel()
+
+    def _cut(self, renderers: Executor, folder: Path) -> Future[SpoolFile] | None:
+        if self._over.is_set():
+            raise CancelledError
+        each = next(self._slices, None)
         if each is None:
+            self._all_cut()
             return None
+        return renderers.submit(self._rendered, each, folder)
+
+    def _rendered(self, each: Slice[Point], folder: Path) -> SpoolFile:
+        if self._over.is_set():
+            raise CancelledError
         path = again(partial(self._anew, each, folder), self._pause)
         file = SpoolFile(each, path, count_lines(path))
         self._size.learn(file.rows, path.stat().st_size)
@@ -131,15 +194,16 @@ class Spool:
         return self._render(each, folder)
 
     def _pause(self, seconds: float) -> None:
+        self._troubled()
         if self._over.wait(seconds):
             raise CancelledError
 
 
-def _result(rendering: Future[SpoolFile | None]) -> SpoolFile | None:
-    """Waits for a slice, which may take long, but only as long as somebody waits for its lines."""
-    while not wait([rendering], timeout=LOOK_SECONDS).done:
+def result_of(work: Future[T]) -> T:
+    """Waits for work in another thread, which may take long, but only as long as somebody waits for its lines."""
+    while not wait([work], timeout=LOOK_SECONDS).done:
         stdout.check_reader()
-    return rendering.result()
+    return work.result()
 
 
 def count_lines(path: Path) -> int:
@@ -149,11 +213,21 @@ def count_lines(path: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in chunks)
 
 
+def new_spool_folder() -> Path:
+    """A folder of this run's own."""
+    return Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
+
+
+def remove_spool_folder(folder: Path) -> None:
+    """Gives its disk space back."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def spool_folder() -> Iterator[Path]:
     """A folder of this run's own, gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
+    folder = new_spool_folder()
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_spool_folder(folder)

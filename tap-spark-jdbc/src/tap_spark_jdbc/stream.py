@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,20 +11,17 @@ from singer_sdk import Stream
 from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark import messages, stdout
-from tap_spark_jdbc.boundary import Frame
-from tap_spark_jdbc.edges import Edges
-from tap_spark_jdbc.extraction import Extraction
-from tap_spark_jdbc.lost_connection import again
 from tap_spark_jdbc.present_keys import PresentKeys
-from tap_spark_jdbc.slices import Slice
-from tap_spark_jdbc.spool import SliceSize, Spool, SpoolFile, spool_folder
+from tap_spark_jdbc.spool import SpoolThreads
+from tap_spark_jdbc.stream_reading import Lane, StreamReading
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
-    from pathlib import Path
 
+    from tap_spark_jdbc.edges import Edges
+    from tap_spark_jdbc.extraction import Extraction
+    from tap_spark_jdbc.spool import SpoolFile
     from tap_spark_jdbc.stream_plan import StreamPlan
-    from tap_spark_jdbc.stream_sql import Point
     from tap_spark_jdbc.tap import TapSparkJdbc
 
 
@@ -41,21 +36,35 @@ class JdbcStream(Stream):
         self.replication_key = plan.replication_key.column.name if plan.replication_key else None
         self.forced_replication_method = plan.replication_method
         self._tap_state = {}
-        self._extraction: Extraction | None = None
+        self._reading: StreamReading | None = None
+        self._own_threads: SpoolThreads | None = None
         self._states_between = True
+
+    @property
+    def reading(self) -> StreamReading:
+        """What is read of it in this run; begun when it is first asked for, unless it was."""
+        if self._reading is None:
+            tap = self.source
+            self._own_threads = SpoolThreads.of(tap.database.n_jobs)
+            lane = Lane(tap.database, tap.snapshots, self._own_threads)
+            limit = self.ABORT_AT_RECORD_COUNT
+            self._reading = StreamReading(self.plan, tap.run_state, tap.settings, lane, limit=limit)
+            self._reading.begin()
+        return self._reading
+
+    @contextmanager
+    def read_by(self, reading: StreamReading) -> Iterator[None]:
+        """Sends what is read here, for as long as the context lasts."""
+        self._reading = reading
+        try:
+            yield
+        finally:
+            self._reading = None
 
     @property
     def extraction(self) -> Extraction:
         """The bounds of this run, fixed when they are first asked for."""
-        if self._extraction is None:
-            state, plan = self.source.run_state, self.plan
-            lag = self.source.settings.safety_lag_seconds
-            connection, dialect = self.source.database.connection, self.source.database.source.dialect
-            # A stream that failed may have left its own, by which nothing new is seen.
-            self.source.snapshots.end()
-            began = Extraction.begin(connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan))
-            self._extraction = self.source.snapshots.begin(began)
-        return self._extraction
+        return self.reading.extraction
 
     @property
     def hands_on_lines(self) -> bool:
@@ -76,8 +85,7 @@ class JdbcStream(Stream):
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
         """The records one by one, for stream maps, flattening and batches of the SDK."""
-        frame = self._frame()
-        for file, _ in self._sent_files(frame):
+        for file, _ in self._sent_files():
             with file.path.open("rb") as lines:
                 for line in lines:
                     yield orjson.loads(line)["record"]
@@ -88,19 +96,19 @@ class JdbcStream(Stream):
         self._states_between = write_messages
         if not (self.hands_on_lines and write_messages):
             yield from super()._sync_records(context, write_messages=write_messages)
-            self.source.snapshots.end()
+            self._end_own_reading()
             return
         keys = self._keys()
         if keys is not None:
             keys.announce()
-        for file, rows in self._sent_files(self._frame()):
+        for file, rows in self._sent_files():
             size = file.path.stat().st_size
             with self._announced(late=file.slice.late and rows > 0):
                 stdout.send_file(file.path)
             self.source.progress.advance(self.name, rows, size)
         if keys is not None:
             keys.send()
-        self.source.snapshots.end()
+        self._end_own_reading()
 
     def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
         self._states_between = False
@@ -142,38 +150,26 @@ class JdbcStream(Stream):
         """What sends the keys of all rows; None where nobody wants them, or this is a test of the connection."""
         if not self.plan.detect_deletes or self.ABORT_AT_RECORD_COUNT is not None:
             return None
-        return PresentKeys(self.plan, self.source.database, self.source.settings, self.source.snapshots.source)
+        lane = self.reading.lane
+        return PresentKeys(self.plan, lane.database, self.source.settings, lane.snapshots.source, lane.threads)
 
-    def _frame(self) -> Frame:
-        return Frame(messages.record_prefix(self.name), messages.record_suffix(datetime.now(UTC)))
+    def _end_own_reading(self) -> None:
+        """Those that the run has begun are the run's to end."""
+        if self._own_threads is not None and self._reading is not None:
+            self._reading.end()
+            self._own_threads.close()
+            self._reading, self._own_threads = None, None
 
-    def _sent_files(self, frame: Frame) -> Iterator[tuple[SpoolFile, int]]:
+    def _sent_files(self) -> Iterator[tuple[SpoolFile, int]]:
         """The files to send, with their rows; when the next is asked for, STATE may say that the last is sent."""
-        from tap_spark_jdbc.reader import SliceReader
-
-        extraction, settings, database = self.extraction, self.source.settings, self.source.database
-        state, edges = self.source.run_state, Edges(extraction, frame)
-        reader = SliceReader(database.spark, self.source.snapshots.source, extraction.sql, frame)
-        size = SliceSize(settings.slice_rows, settings.fetch_size)
-        limit, changed = self.ABORT_AT_RECORD_COUNT, None
-        if extraction.saved_buckets and extraction.sql.bookmark is not None:
-            sums = again(partial(reader.bucket_sums, extraction.sql.bookmark, size.fetch_size()))
-            changed = edges.changed_buckets(sums)
-            extraction = extraction if changed else extraction.behind_bookmark()
-
-        def render(each: Slice[Point], folder: Path) -> Path:
-            fetch = size.fetch_size()
-            return reader.render(each, folder, fetch_size=fetch, limit=limit, changed_buckets=changed)
-
-        slices = extraction.slices(size.rows) if limit is None else iter([Slice()])
-        n_jobs = settings.n_jobs or database.spark.sparkContext.defaultParallelism
-        with spool_folder() as folder:
-            for file in Spool(folder, slices, render, size, n_jobs).files():
-                yield file, edges.treat(file)
-                if limit is None and (moved := edges.after(file.slice)):
-                    state.advance(self.plan, *moved)
-                    if self._states_between:
-                        state.write()
+        state, reading, limit = self.source.run_state, self.reading, self.ABORT_AT_RECORD_COUNT
+        edges = reading.edges
+        for file in reading.files():
+            yield file, edges.treat(file)
+            if limit is None and (moved := edges.after(file.slice)):
+                state.advance(self.plan, *moved)
+                if self._states_between:
+                    state.write()
         if limit is None:
             self._conclude(edges)
         if self._states_between:

@@ -54,6 +54,19 @@ class StreamSnapshots:
         self._database = database
         self._shared = SharedSnapshot(database)
         self._shares = True
+        self._long: set[str] = set()
+
+    def beside(self, database: Database) -> StreamSnapshots:
+        """The same for a stream that is read at the same time, over connections of its own.
+
+        Args:
+            database: These connections.
+        """
+        other = StreamSnapshots(database)
+        other._shares, other._long = self._shares, self._long
+        # What was found out, and told, of the server.
+        other.__dict__ |= {name: self.__dict__[name] for name in ("_known", "_server") if name in self.__dict__}
+        return other
 
     @property
     def source(self) -> JdbcSource:
@@ -112,10 +125,11 @@ class StreamSnapshots:
     def _standby(self) -> bool:
         return self._server[0] == "1"
 
-    @cached_property
+    @property
     def _open(self) -> OpenTransactions:
         dialect = self._database.source.dialect
-        return OpenTransactions(self._database.connection, dialect.string(dialect.properties["ApplicationName"]))
+        name = dialect.string(dialect.properties["ApplicationName"])
+        return OpenTransactions(self._database.connection, name, self._long)
 
     def _tell(self, why: str) -> None:
         logger.warning(

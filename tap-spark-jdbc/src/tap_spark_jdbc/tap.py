@@ -16,14 +16,16 @@ from tap_spark_jdbc.run_state import OpeningState, RunState
 from tap_spark_jdbc.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.stream import JdbcStream
 from tap_spark_jdbc.stream_errors import StreamErrors
+from tap_spark_jdbc.stream_reading import StreamReading
 from tap_spark_jdbc.stream_snapshot import StreamSnapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import click
 
     from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.stream_reading import Lane
     from tap_spark_jdbc.tables import Table
 
 
@@ -159,13 +161,33 @@ class TapSparkJdbc(Tap):
         self._refuse_mapped_keys()
         self.begin()
         self.run_state.write_opening()
-        for stream in self._jdbc_streams():
-            if stream.selected and stream.name not in self.stream_errors.told:
-                with self.stream_errors.of(stream.name, stream.take_back):
-                    stream.sync()
+        told = self.stream_errors.told
+        self._send([stream for stream in self._jdbc_streams() if stream.selected and stream.name not in told])
         self.run_state.write_final()
         self.progress.finish()
         self.finish_streams()
+
+    def _send(self, streams: Sequence[JdbcStream]) -> None:
+        """Sends the streams in their order; the next ones are being read meanwhile."""
+        from tap_spark_jdbc.read_ahead import ReadAhead
+
+        if self.config.get("batch_config"):
+            for stream in streams:
+                with self.stream_errors.of(stream.name, stream.take_back):
+                    stream.sync()
+            return
+        database, snapshots = self.database, self.snapshots
+        with ReadAhead([each.plan for each in streams], self._reading, database, snapshots) as ahead:
+            for stream in streams:
+                skipped = stream.take_back
+                with self.stream_errors.of(stream.name, skipped), ahead.turn(stream.plan) as reading:
+                    with stream.read_by(reading):
+                        stream.sync()
+
+    def _reading(
+        self, plan: StreamPlan, lane: Lane, all_cut: Callable[[], None], troubled: Callable[[], None]
+    ) -> StreamReading:
+        return StreamReading(plan, self.run_state, self.settings, lane, all_cut=all_cut, troubled=troubled)
 
     def finish_streams(self) -> None:
         """Tells of the streams that were left out.

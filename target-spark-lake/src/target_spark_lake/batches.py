@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 # Where batches are cut at STATE messages, one may grow beyond its size this many times until a STATE comes.
 STRETCH = 2
+# So many small ones are worth staging too: of many tables the first ones are staged while the last ones are read.
+MANY_OPEN = 8
 
 
 class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
@@ -196,9 +198,11 @@ class Batches:
         return {name: kind for name, kind in rows.items() if name not in hidden}
 
     def are_full(self) -> bool:
-        """Whether one of them is worth staging, or was closed since `close_all`, so that the others should be too."""
-        return self.closed_between or any(
-            sink.batch is not None and sink.batch.size >= self._limit(sink) for sink in self._open.values()
+        """Whether they are worth staging, one of them or all, or one was closed since `close_all`."""
+        return (
+            self.closed_between
+            or len(self._open) >= MANY_OPEN
+            or any(sink.batch is not None and sink.batch.size >= self._limit(sink) for sink in self._open.values())
         )
 
     def _limit(self, sink: StreamSink) -> int:

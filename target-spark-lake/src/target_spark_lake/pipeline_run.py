@@ -31,7 +31,7 @@ from target_spark_lake.publish import publish, remember_tables, verify_staged
 from target_spark_lake.recovery import recover
 from target_spark_lake.settings import DELTA
 from target_spark_lake.start_check import check_resumed, check_start
-from target_spark_lake.table_record import check_owner, claim, read_record, release_claims
+from target_spark_lake.table_record import check_owner, claim_all, read_record, release_claims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,11 +177,8 @@ class PipelineRun:
         verify_staged(self.storage, (*staged, *commit.rejected.values()))
         self._lock.ensure_held()
         self._claiming = True
-        records = {
-            change.table: claim(self.storage, self.layout, change.table, change.record, self.run_id)
-            for change in commit.changes
-            if change.record is not None
-        }
+        wanted = {change.table: change.record for change in commit.changes if change.record is not None}
+        records = claim_all(self.storage, self.layout, wanted, self.run_id)
         plan = journal.plan_commit(self.layout, self.run_id, commit, records)
         saved = self.committed_state()
         state = None if commit.state is None or same_state(commit.state, saved) else commit.state

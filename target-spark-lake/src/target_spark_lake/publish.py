@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from singer_spark.errors import LockedError, StorageError
+from target_spark_lake.at_once import each
 from target_spark_lake.delta_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.journal import Plan, mark_published
 from target_spark_lake.layout import written_by
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_AT_ONCE = 16
 RETIRED_LOOKED_AT = 100
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def publish(
@@ -48,16 +45,16 @@ def publish(
         StorageError: the storage failed; the next start repeats all of it.
     """
     plan = Plan.of(entry)
-    _each(storage, lambda file: storage.move(file.staged, file.final), plan.publish)
+    each(storage, lambda file: storage.move(file.staged, file.final), plan.publish)
     storage.flush(file.final for file in plan.publish)
     # Seen first, held then, written last: once another process took over, what was seen no longer stands.
-    records = {path: storage.read(path) for path in plan.tables}
+    records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
     state = None if entry.state is None else store.content()
     ensure_held()
-    versions = {each.table: publish_commit(storage, each) for each in plan.delta}
-    _each(storage, storage.delete, plan.retire)
+    versions = dict(each(storage, lambda delta: (delta.table, publish_commit(storage, delta)), plan.delta))
+    each(storage, storage.delete, plan.retire)
     storage.flush_folders(plan.retire)
-    written = all(write_record(storage, path, record, records[path]) for path, record in plan.tables.items())
+    written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
     if written and entry.state is not None:
         ensure_held()  # once more: a person may put back by hand the very state that was seen
         written = store.write(entry.state, state)
@@ -74,9 +71,12 @@ def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: Run
     """Keeps what a published run learned of its tables' files; without it the next merge only looks longer."""
     final = {file.staged: file.final for file in Plan.of(entry).publish}
     try:
-        for change in commit.changes:
-            if change.index is not None:
-                storage.replace(layout.table_index(change.table), change.index.renamed(final).to_bytes())
+        known = {change.table: change.index for change in commit.changes if change.index is not None}
+        each(
+            storage,
+            lambda table: storage.replace(layout.table_index(table), known[table].renamed(final).to_bytes()),
+            known,
+        )
     except StorageError as failure:
         logger.warning("The index of a table was not written, the next merge makes it anew: %s", failure)
 
@@ -92,7 +92,7 @@ def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
     if storage.local:  # a rename is over with its process
         return
     newest = sorted(entry.body.get("retire", ()), key=written_by)[-RETIRED_LOOKED_AT:]
-    sizes = _each(storage, storage.size, newest)
+    sizes = each(storage, storage.size, newest)
     for path, size in zip(newest, sizes, strict=True):
         if size is not None:
             logger.warning("%s came back after run %s had retired it: removed again.", path, entry.run_id)
@@ -106,17 +106,9 @@ def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:
         StorageError: names the file.
     """
     files = tuple(staged)
-    sizes = dict(zip(files, _each(storage, lambda file: storage.size(file.path), files), strict=True))
+    sizes = dict(zip(files, each(storage, lambda file: storage.size(file.path), files), strict=True))
     for file, size in sizes.items():
         if size != file.bytes:
             found = "is missing" if size is None else f"has {size} bytes"
             raise StorageError(f"staged file {file.path} {found}, not {file.bytes}; run again")
     storage.flush(file.path for file in files)
-
-
-def _each(storage: Storage, action: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Does the action for all items: many requests at once where each has to travel."""
-    if storage.local:
-        return [action(item) for item in items]
-    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        return list(pool.map(action, items))

@@ -15,6 +15,7 @@ from singer_spark.messages import SKIPPED, bare_state
 from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
+from target_spark_lake.at_once import each
 from target_spark_lake.batches import Batches
 from target_spark_lake.changes import Commit
 from target_spark_lake.checkpointing import Checkpointing, StatePoint
@@ -198,7 +199,12 @@ class LoadRun:
 
         kind = DeltaTables if self._settings.format == DELTA else ParquetTables
         tables = kind(self._run, self._settings, self._pool.session, self._spool)
-        return tuple(change for sink in self._batches.loaded.values() for change in tables.changes(told.load_of(sink)))
+        loads = [told.load_of(sink) for sink in self._batches.loaded.values()]
+        # A merge has Spark, and its memory, to itself.
+        plain = [load for load in loads if not load.schema.merges]
+        changes = each(self._run.storage, tables.changes, plain)
+        found = {load.schema.stream: change for load, change in zip(plain, changes, strict=True)}
+        return tuple(change for load in loads for change in found.get(load.schema.stream) or tables.changes(load))
 
     def _rejected(self) -> dict[str, StagedFile]:
         """The quarantined records of each stream that has some, in one file; they are no loaded ones."""

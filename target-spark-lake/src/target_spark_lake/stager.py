@@ -78,8 +78,8 @@ def stage_batch(session: Callable[[], SparkSession], storage: Storage, job: Batc
     rejected = job.rejected()
     try:
         place = _stage_plain(storage, job) or _stage_by_spark(session(), storage, job, rejected)
-        place.bring()
         files = _staged_files(place, job, job.batch.rows - (rejected.rows if rejected else 0))
+        place.bring()
         return StagedBatch(files, rejected.stage(storage, job.folder) if rejected else None)
     except SingerSparkError:
         raise

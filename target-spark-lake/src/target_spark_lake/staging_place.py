@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from singer_spark.storage import FileInfo, Storage
 from target_spark_lake.changes import StagedFile
 from target_spark_lake.parquet_files import parquet_rows
 from target_spark_lake.partitioning import folders_of
@@ -19,7 +20,6 @@ from target_spark_lake.table_index import FOOTERS_AT_ONCE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from singer_spark.storage import Storage
     from target_spark_lake.partitioning import Partitioning
 
 
@@ -67,13 +67,13 @@ class StagingPlace:
         """Brings the Parquet files into the bucket, if they are not there yet; gives the disk space back."""
         if self.local is None:
             return
-        for file in sorted(self.local.rglob("*.parquet")):
-            self.storage.upload(file, f"{self.folder}/{file.relative_to(self.local).as_posix()}")
-            file.unlink()
+        for file in self._local_files():
+            self.storage.upload(self.local / file.path, f"{self.folder}/{file.path}")
+            (self.local / file.path).unlink()
         shutil.rmtree(self.local, ignore_errors=True)
 
     def files(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """The Parquet files that the bucket has there, those without rows too.
+        """The Parquet files that were written, those without rows too; to be asked before `bring`.
 
         Args:
             partitioning: The hive folders that they lie in; None where they lie in none.
@@ -83,13 +83,28 @@ class StagingPlace:
             ConfigurationError: the hive folders are too many.
             StorageError: they can't be read.
         """
-        found = [file for file in self.storage.list(self.folder) if file.path.endswith(".parquet")]
+        if self.local is None:
+            found = [file for file in self.storage.list(self.folder) if file.path.endswith(".parquet")]
+        else:
+            found = [FileInfo(f"{self.folder}/{file.path}", file.size) for file in self._local_files()]
         folders = ["" if partitioning is None else folders_of(file.path) for file in found]
         if partitioning is not None:
             partitioning.check_written(folders)
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-            counted = pool.map(lambda file: parquet_rows(self.storage, file.path), found)
+            counted = pool.map(lambda file: self._rows(file.path), found)
             return tuple(
                 StagedFile(file.path, rows, file.size, each)
                 for file, rows, each in zip(found, counted, folders, strict=True)
             )
+
+    def _rows(self, path: str) -> int:
+        if self.local is None:
+            return parquet_rows(self.storage, path)
+        # What lies here need not travel to be counted.
+        return parquet_rows(Storage(str(self.local)), path[len(self.folder) + 1 :])
+
+    def _local_files(self) -> list[FileInfo]:
+        """Those on this machine, by their paths inside the folder."""
+        assert self.local is not None
+        found = sorted(self.local.rglob("*.parquet"))
+        return [FileInfo(file.relative_to(self.local).as_posix(), file.stat().st_size) for file in found]

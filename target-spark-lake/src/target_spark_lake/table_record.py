@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.run_log import ABORTED, LAKE_FOLDER, decode, encode, read_entry, runs_folder
+from target_spark_lake.at_once import each
 from target_spark_lake.settings import DELTA, PARQUET
 
 if TYPE_CHECKING:
@@ -109,52 +110,50 @@ def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> 
 
 
 def claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord:
-    """Claims a table that nobody owns, or finds it owned by the same pipeline and stream.
+    """`claim_all` of one table."""
+    return claim_all(storage, layout, {table: record}, run_id)[table]
+
+
+def claim_all(
+    storage: Storage, layout: Layout, records: Mapping[str, TableRecord], run_id: str
+) -> dict[str, TableRecord]:
+    """Claims tables that nobody owns, or finds them owned by the same pipeline and stream.
 
     Args:
         storage: The bucket.
         layout: The pipeline's paths.
-        table: Folder of the table.
-        record: What the run wants the record to say.
+        records: Folder of each table to what the run wants its record to say.
         run_id: The run that claims.
 
     Returns:
-        The record to publish with the commit: it keeps the first claim's run.
+        The records to publish with the commit: each keeps the first claim's run.
 
     Raises:
-        ConfigurationError: another pipeline or stream owns the table, or one inside or around it.
-        LockedError: a later run of the pipeline has claimed it.
+        ConfigurationError: another pipeline or stream owns a table, or one inside or around it.
+        LockedError: a later run of the pipeline has claimed one.
     """
-    path = layout.table_record(table)
-    claimed = encode(TableRecord(record.pipeline, record.stream, claimed_by=run_id).to_body())
-    while True:
-        seen = storage.read(path)
-        standing = _parse(seen, path)
-        if standing is not None and not _is_free(storage, standing):
-            check_owner(standing, record.pipeline, record.stream, table)
-            if not standing.is_claim():
-                if standing.format == DELTA != record.format:
-                    raise ConfigurationError(
-                        f"stream {record.stream}: table {table} is kept as delta; set format: delta"
-                    )
-                return replace(record, claimed_by=standing.claimed_by)
-            if (standing.claimed_by or "") > run_id:
-                raise LockedError(f"table {table} was claimed by the later run {standing.claimed_by}; run again")
-        # Also over an earlier run's of this pipeline: that claim falls once somebody undoes the run.
-        if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
-            break
-    # Only now: of two that claim one inside the other at once, each finds the other's.
-    _check_place(storage, layout, table, record.stream)
-    return replace(record, claimed_by=run_id)
+    found = each(storage, lambda table: _claim(storage, layout, table, records[table], run_id), records)
+    standing = {table: record for table, record in zip(records, found, strict=True) if record is not None}
+    claimed = {table: record for table, record in records.items() if table not in standing}
+    if claimed:
+        # Only now: of two that claim one inside the other at once, each finds the other's.
+        _check_places(storage, layout, claimed)
+    return {
+        table: replace(record, claimed_by=standing[table].claimed_by if table in standing else run_id)
+        for table, record in records.items()
+    }
 
 
 def release_claims(storage: Storage, run_id: str) -> None:
     """Gives back the tables that a run claimed and never wrote; only once the run is decided as aborted."""
-    for file in storage.list(f"{LAKE_FOLDER}/tables"):
-        seen = storage.read(file.path)
-        record = _parse(seen, file.path)
+
+    def release(path: str) -> None:
+        seen = storage.read(path)
+        record = _parse(seen, path)
         if record is not None and record.is_claim() and record.claimed_by == run_id:
-            storage.exchange(file.path, seen, encode(replace(record, claimed_by=None).to_body()))
+            storage.exchange(path, seen, encode(replace(record, claimed_by=None).to_body()))
+
+    each(storage, release, [file.path for file in storage.list(f"{LAKE_FOLDER}/tables")])
 
 
 def _parse(data: bytes | None, path: str) -> TableRecord | None:
@@ -171,16 +170,45 @@ def _is_free(storage: Storage, record: TableRecord) -> bool:
     return entry is not None and entry.phase == ABORTED
 
 
-def _check_place(storage: Storage, layout: Layout, table: str, stream: str) -> None:
+def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord | None:
+    """The record of a table that a commit has written; None for one that is claimed now."""
+    path = layout.table_record(table)
+    claimed = encode(TableRecord(record.pipeline, record.stream, claimed_by=run_id).to_body())
+    while True:
+        seen = storage.read(path)
+        standing = _parse(seen, path)
+        if standing is not None and not _is_free(storage, standing):
+            check_owner(standing, record.pipeline, record.stream, table)
+            if not standing.is_claim():
+                if standing.format == DELTA != record.format:
+                    raise ConfigurationError(
+                        f"stream {record.stream}: table {table} is kept as delta; set format: delta"
+                    )
+                return standing
+            if (standing.claimed_by or "") > run_id:
+                raise LockedError(f"table {table} was claimed by the later run {standing.claimed_by}; run again")
+        # Also over an earlier run's of this pipeline: that claim falls once somebody undoes the run.
+        if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
+            return None
+
+
+def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
     """Refuses a table inside another one or around it: readers of the outer one would meet the inner one's rows."""
-    folders = table.split("/")
-    around = [layout.table_record("/".join(folders[:depth])) for depth in range(1, len(folders))]
-    inside = [file.path for file in storage.list(layout.table_record(table).removesuffix(".json"))]
-    for path in (*around, *inside):
-        other = read_record(storage, path)
-        if other is not None:
-            raise ConfigurationError(
-                f"stream {stream}: table {table} would lie {'around' if path in inside else 'inside'} the one of "
-                f"pipeline {other.pipeline}, stream {other.stream}, whose record is {path}; give this stream another "
-                "`path`"
-            )
+    folder = f"{LAKE_FOLDER}/tables"
+    tables = {file.path[len(folder) + 1 :].removesuffix(".json") for file in storage.list(folder)}
+    for inner in sorted(tables):
+        folders = inner.split("/")
+        for outer in ("/".join(folders[:depth]) for depth in range(1, len(folders))):
+            if outer in tables and (inner in claimed or outer in claimed):
+                _refuse_place(storage, layout, claimed, inner, outer)
+
+
+def _refuse_place(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord], inner: str, outer: str) -> None:
+    table, other, where = (inner, outer, "inside") if inner in claimed else (outer, inner, "around")
+    path = layout.table_record(other)
+    found = read_record(storage, path)
+    if found is not None:
+        raise ConfigurationError(
+            f"stream {claimed[table].stream}: table {table} would lie {where} the one of pipeline {found.pipeline}, "
+            f"stream {found.stream}, whose record is {path}; give this stream another `path`"
+        )

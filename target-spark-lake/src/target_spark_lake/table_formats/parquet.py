@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SingerSparkError
 from target_spark_lake.changes import TableChange
+from target_spark_lake.layout import folder_name
 from target_spark_lake.settings import OVERWRITE
 from target_spark_lake.stager import spark_failure
 from target_spark_lake.table_formats.parquet_writer import ParquetWriter
@@ -58,7 +59,7 @@ class ParquetTables:
         """
         if not load.columns:
             return (TableChange(load.schema.stream, load.table),)
-        rewritten = self._scratch / "rewritten"
+        rewritten = self._scratch / "rewritten" / folder_name(load.schema.stream)
         uniform = UniformTables(self._run, rewritten, self._writer.codec, may_lack=self._may_lack)
         load = uniform.staged(load)
         return tuple(uniform.change(change, load) for change in self._by_method(load))

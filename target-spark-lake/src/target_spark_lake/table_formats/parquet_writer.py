@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from target_spark_lake.changes import StagedFile, TableChange
 from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.lake_type import columns_from_text
+from target_spark_lake.layout import folder_name
 from target_spark_lake.spark_columns import column
 from target_spark_lake.spark_partitions import write_parquet
 from target_spark_lake.staging_place import StagingPlace
@@ -62,12 +63,13 @@ class ParquetWriter:
         place = StagingPlace.of(rows.sparkSession, storage, folder, self._scratch / f"{name}.staged")
         files, partitioning = max(1, -(-size // self._file_bytes)), schema.partitioning
         write_parquet(rows.select(*map(column, columns)), place.url("rows"), self.codec, partitioning, files)
+        staged = [file for file in place.files(partitioning) if file.rows]
         place.bring()
-        return [file for file in place.files(partitioning) if file.rows]
+        return staged
 
     def nothing(self, schema: StreamSchema, columns: Mapping[str, str]) -> StagedFile:
         """Stages a file without rows: a table that is empty still has its columns."""
-        local, partitioning = self._scratch / "empty.parquet", schema.partitioning
+        local, partitioning = self._scratch / f"empty-{folder_name(schema.stream)}.parquet", schema.partitioning
         inside = columns_from_text(columns)
         # Readers take the columns that folders say from the folders: it lies in some, even without a row.
         with parquet_writer(local, partitioning.inside(inside) if partitioning else inside, self.codec):
