@@ -25,6 +25,7 @@ class StagedFile:
             reader may see.
         place: What its final name begins with, where its rows are as old as those of a file that it replaces
             (`layout.file_place`); empty where they are the run's own.
+        codec: How it is compressed, where that is not as the run compresses; empty where it is.
     """
 
     path: str
@@ -33,6 +34,7 @@ class StagedFile:
     partition: str = ""
     positioned: bool = False
     place: str = ""
+    codec: str = ""
 
 
 @dataclass(frozen=True)

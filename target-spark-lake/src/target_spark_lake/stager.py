@@ -50,6 +50,10 @@ class BatchJob:
     folder: str
     quarantine: Quarantine | None = None
 
+    def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
+        """Stages the batch: `stage_batch`."""
+        return stage_batch(session, storage, self)
+
     def rejected(self) -> RejectedRecords | None:
         """Where its invalid records go; None where none may come."""
         if self.quarantine is None:
@@ -178,8 +182,8 @@ def _rewrite(job: BatchJob, line: bytes, position: int, rejected: RejectedRecord
             rejected.add(line, error)
             return b""
     except (RecordError, ProtocolError) as error:
-        number = job.batch.line_number(line)
-        error.args = (f"input line {number}: {error}" if number else str(error),)
+        place = job.batch.place_of(line)
+        error.args = (f"{place}: {error}" if place else str(error),)
         raise
 
 
