@@ -288,7 +288,7 @@ def test_a_parquet_file_of_another_writer_is_loaded_by_way_of_records(lake: Lake
         }
     )
     lake.load(schema("s", FOREIGN, ("id",)), tap.parquet("s", rows, metadata=False, told=False))
-    first, second = lake.rows("s", 'id, at, amount, weight, name, "none", flag, _sdc_extracted_at')
+    first, second = lake.rows("s", 'id, "at", amount, weight, name, "none", flag, _sdc_extracted_at')
     moment = datetime.fromisoformat("2025-01-20T15:30:00.123456+00:00")
     assert first == (1, moment, Decimal("12.50"), 1e300, 'a "q" \\ \n\tü', None, True, EXTRACTED)
     assert second == (2, None, None, 0.1, None, None, None, EXTRACTED)

@@ -5,6 +5,7 @@ What Arrow can't spell itself, bytes and what is nested, Python spells value by 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import time, timedelta
 from typing import Any
 
@@ -57,6 +58,10 @@ def _texts(values: pa.Array) -> pa.Array:
 
 
 def _moments(values: pa.Array) -> pa.Array:
+    if values.type.unit == "ns":
+        # Zeros beyond what the lake keeps would only be looked at one by one.
+        with suppress(pa.ArrowInvalid):
+            values = pc.cast(values, pa.timestamp("us", values.type.tz))
     if values.type.tz is None:
         return _quoted(pc.strftime(values, format=_MOMENT))
     return _quoted(pc.strftime(pc.cast(values, pa.timestamp(values.type.unit, "UTC")), format=_MOMENT + "Z"))
