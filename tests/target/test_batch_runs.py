@@ -11,17 +11,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions
 
 from singer_spark.errors import ProtocolError
-from target.batch_making import BatchRun, message, with_metadata
+from singer_spark.schema_mapping import stream_spark_schema
+from target.batch_making import METADATA, RUN, BatchRun, message, with_metadata
 from target.delta_lake import DeltaLake
 from target.loading import JSON, Lake, record, schema, state
+from target.test_batch_files import EVERY_TYPE, EVERY_VALUE
 from target_spark_lake import admin, batch_sweep
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
 S = schema("s", {"id": INT, "name": TEXT}, ("id",))
 DAY = 24 * 60 * 60
+COMPARED = ("id", "amount", "key", "data")
 
 
 def rows(*ids: int, name: str) -> pa.Table:
@@ -46,15 +50,22 @@ def batches_left(lake: Lake) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("kind", [Lake, DeltaLake], ids=["parquet", "delta"])
-@pytest.mark.parametrize("method", ["append-only", "upsert", "append-dedup", "overwrite-delete-stale"])
+@pytest.mark.parametrize(
+    ("kind", "method", "metadata"),
+    [
+        (DeltaLake, "append-only", True),
+        (Lake, "append-dedup", True),
+        (DeltaLake, "upsert", True),
+        (Lake, "overwrite-delete-stale", False),
+    ],
+)
 def test_batches_are_loaded_by_every_method_as_records_are(
-    spark: object, tmp_path: Path, kind: type[Lake], method: str
+    spark: object, tmp_path: Path, kind: type[Lake], method: str, metadata: bool
 ) -> None:
     """Records and batches of all kinds in turns: of rows with one key the last received stays."""
-    lake = kind(tmp_path / "lake")
+    lake, settings = kind(tmp_path / "lake"), {"add_record_metadata": metadata}
     whole = {**S, "schema": {**S["schema"], "x-load-method": method, "x-extent": "full"}}
-    lake.load(whole, *(record("s", id=number, name="old") for number in range(1, 7)))
+    lake.load(whole, *(record("s", id=number, name="old") for number in range(1, 7)), **settings)
     tap = BatchRun(lake.folder)
     body = [
         tap.parquet("s", rows(1, 2, 3, 4, name="adopted")),
@@ -62,7 +73,7 @@ def test_batches_are_loaded_by_every_method_as_records_are(
         tap.parquet("s", rows(3, 4, name="fitted"), metadata=False),
         tap.lines("s", [{"id": 4, "name": "lines"}, {"id": 5, "name": "lines"}]),
     ]
-    lake.load(whole, *body)
+    lake.load(whole, *body, **settings)
     current = [(1, "adopted"), (2, "record"), (3, "fitted"), (4, "lines"), (5, "lines")]
     every = [(number, "old") for number in range(1, 7)]
     every += [*((number, "adopted") for number in (1, 2, 3, 4)), (2, "record"), (3, "fitted"), (4, "fitted")]
@@ -72,15 +83,27 @@ def test_batches_are_loaded_by_every_method_as_records_are(
     if method == "append-dedup":
         assert lake.rows("s__history", "id, name") == sorted(every)
     assert batches_left(lake) == []
+    assert ("_sdc_batched_at" in lake.types("s")) is metadata
 
 
-def test_a_merge_without_metadata_columns_takes_batches_too(spark: object, tmp_path: Path) -> None:
+def test_a_file_that_spark_wrote_as_the_tap_does_is_taken_as_it_is(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors write what the target would: types, NULLs in footers, no INT96."""
+    monkeypatch.setattr("target_spark_lake.target.start_session", None)
     lake = Lake(tmp_path / "lake")
-    upsert = {"add_record_metadata": False, "load_method": "upsert"}
-    tap = BatchRun(lake.folder)
-    lake.load(S, record("s", id=1, name="old"), **upsert)
-    lake.load(S, tap.parquet("s", rows(1, 2, name="new"), metadata=False), **upsert)
-    assert lake.rows("s") == [(1, "new"), (2, "new")]
+    columns = stream_spark_schema({"properties": EVERY_TYPE}, "s")
+    made = spark.createDataFrame([tuple(EVERY_VALUE.values())], columns)
+    for name, (kind, value) in METADATA.items():
+        made = made.withColumn(name, functions.lit(value).cast("bigint" if kind == pa.int64() else "timestamp"))
+    folder = lake.folder / f".dataspoc/staging/batches/{RUN}/s/000001"
+    made.coalesce(1).write.option("compression", "zstd").parquet(folder.as_uri())
+    (path,) = folder.glob("*.parquet")
+    inode = path.stat().st_ino
+    lake.load(schema("s", EVERY_TYPE, ("id",)), message("s", "parquet", [path], [1]))
+    (file,) = (lake.folder / "raw/s").iterdir()
+    assert (file.stat().st_ino, folder.exists(), file.name.endswith(".zstd.parquet")) == (inode, False, True)
+    assert lake.rows("s", "id, amount, key, data") == [tuple(EVERY_VALUE[name] for name in COMPARED)]
 
 
 def test_the_keys_of_detected_deletes_may_come_in_batches(spark: object, tmp_path: Path) -> None:
