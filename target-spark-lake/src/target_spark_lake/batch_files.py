@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -31,6 +32,14 @@ logger = logging.getLogger("target-spark-lake")
 # So many files are looked at side by side, and staged by one job: a manifest may name any number of them.
 FILES_AT_ONCE = 64
 FOOTERS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class TakenFiles:
+    """Files that are on their way to staging: their rows, and their size in bytes."""
+
+    rows: int
+    bytes: int
 
 
 class BatchFiles:
@@ -63,12 +72,11 @@ class BatchFiles:
         for file, place in self._found(batch):
             yield from self._lines(batch, file, place)
 
-    def take(self, batch: BatchMessage) -> Iterator[RecordLines | int]:
+    def take(self, batch: BatchMessage) -> Iterator[RecordLines | TakenFiles]:
         """Stages the files of a BATCH message, but for records that must be checked one by one.
 
         Yields:
-            In the order of the records, lines that are still to be staged, and of files that are staged already the
-            number of their rows.
+            In the order of the records, lines that are still to be staged, and files that are taken.
 
         Raises:
             ProtocolError: a file is not what the message says, or no SCHEMA came before.
@@ -139,7 +147,7 @@ class BatchFiles:
         check_rows(stream, file, judgement.rows)
         return FoundFile(file.url, place, judgement)
 
-    def _adopt(self, batch: BatchMessage, sink: StreamSink, files: tuple[FoundFile, ...]) -> int:
+    def _adopt(self, batch: BatchMessage, sink: StreamSink, files: tuple[FoundFile, ...]) -> TakenFiles:
         from target_spark_lake.parquet_adoption import AdoptionJob
 
         def job(plan: BatchPlan, folder: str) -> AdoptionJob:
@@ -147,5 +155,6 @@ class BatchFiles:
             return AdoptionJob(batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version)
 
         self._jobs += 1
-        self._batches.hand_over(sink, sum(each.place.size for each in files), job)
-        return sum(each.judgement.rows for each in files)
+        size = sum(each.place.size for each in files)
+        self._batches.hand_over(sink, size, job)
+        return TakenFiles(sum(each.judgement.rows for each in files), size)

@@ -15,7 +15,7 @@ from singer_spark.messages import SKIPPED, bare_state
 from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
-from target_spark_lake.batch_files import BatchFiles
+from target_spark_lake.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.batch_message import BatchMessage
 from target_spark_lake.batches import Batches
 from target_spark_lake.changes import Commit
@@ -103,8 +103,8 @@ class LoadRun:
         keys = self._keys.takes(batch.stream)
         for part in self._files.lines(batch) if keys else self._files.take(batch):
             self.check()
-            if isinstance(part, int):
-                self._progress.advance(batch.stream, part, 0)
+            if isinstance(part, TakenFiles):
+                self._progress.advance(batch.stream, part.rows, part.bytes)
             else:
                 self.records(part)
 
