@@ -113,7 +113,7 @@ class Lake:
         if checkpoint is not None:
             opening = {"value": checkpoint.state, "start": "resume", "resume": checkpoint.resume}
             rest = with_resume(body)[checkpoint.resume["sent"] + 1 :]
-            begun = {message["stream"] for message in rest if message["type"] == "RECORD"}
+            begun = {message["stream"] for message in rest if message["type"] in ("RECORD", "BATCH")}
             known = {message["stream"] for message in rest if message["type"] == "SCHEMA"}
             missing = [message for message in body if message["type"] == "SCHEMA" and message["stream"] not in known]
             first = [message for message in missing if message["stream"] in begun]

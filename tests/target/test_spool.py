@@ -32,9 +32,9 @@ def test_a_batch_that_is_cut_back_is_what_it_was_at_its_mark(tmp_path: Path, ste
     assert (batch.rows, batch.size) == (kept, len(wanted))
     if begun:
         assert batch.path.read_bytes() == wanted
-        assert batch.line_number(b'{"n": %d}\n' % kept) is None
+        assert batch.place_of(b'{"n": %d}\n' % kept) is None
     if kept:
-        assert batch.line_number(b'{"n": 0}\n') == 1
+        assert batch.place_of(b'{"n": 0}\n') == "input line 1"
     batch.remove()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -12,10 +12,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file or object: path relative to the storage's root, size in bytes."""
+    """A file or object.
+
+    Attributes:
+        path: Relative to the storage's root.
+        size: In bytes.
+        modified: When it was written, by the storage's clock, in seconds since the epoch; None where it does not say.
+    """
 
     path: str
     size: int
+    modified: float | None = field(default=None, compare=False)
 
 
 class Files(Protocol):

@@ -116,10 +116,10 @@ class LocalFiles:
             for name in names:
                 file = Path(folder, name)
                 try:
-                    size = file.stat().st_size
+                    facts = file.stat()
                 except FileNotFoundError:  # removed while we walked
                     continue
-                found.append(FileInfo(file.relative_to(self.root).as_posix(), size))
+                found.append(FileInfo(file.relative_to(self.root).as_posix(), facts.st_size, facts.st_mtime))
         return found
 
     def size(self, path: str) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # fsspec answers create-if-absent with a conditional put on these; elsewhere it checks, then writes.
 CONDITIONAL_PROTOCOLS = ("s3", "s3a", "gs", "gcs")
+MODIFIED_NAMES = ("LastModified", "last_modified", "updated", "modified")
 LOST_RACE_CODES = ("PreconditionFailed", "412")
 # Another write of that object is under way: nobody has won yet.
 CONFLICT_CODES = ("ConditionalRequestConflict", "409")
@@ -168,7 +170,7 @@ class ObjectFiles:
         """All objects below a prefix, folder markers left out."""
         start = len(self.root) + 1
         return [
-            FileInfo(key[start:], int(info["size"] or 0))
+            FileInfo(key[start:], int(info["size"] or 0), _modified(info))
             for key, info in self._found(prefix).items()
             if info["type"] == "file" and not key.endswith("/")
         ]
@@ -196,6 +198,15 @@ class ObjectFiles:
 
     def sweep(self) -> None:
         """Nothing to do: a put leaves nothing half done."""
+
+
+def _modified(info: Mapping[str, Any]) -> float | None:
+    """When an object was written, as fsspec's packages say it: each by a name of its own."""
+    told = next((info[name] for name in MODIFIED_NAMES if info.get(name)), None)
+    if isinstance(told, str):
+        with suppress(ValueError):
+            told = datetime.fromisoformat(told)
+    return told.timestamp() if isinstance(told, datetime) else None
 
 
 @contextmanager

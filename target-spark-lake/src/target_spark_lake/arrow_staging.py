@@ -66,14 +66,13 @@ def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, chec
 
 def _write(lines: Path, destination: Path, plan: BatchPlan, check: BulkCheck) -> int:
     """Gives the number of rows written; -1 where one may be wrong."""
-    found, staged = arrow_schema(plan.found), plan.staged
-    enough = ROW_GROUP_BYTES if plan.partitioning is None else FOLDERS_BYTES
+    found, staged, enough = arrow_schema(plan.found), plan.staged, bytes_at_once(plan)
     options = pa.json.ParseOptions(explicit_schema=check.message(), unexpected_field_behavior="ignore")
     waiting: list[pa.RecordBatch] = []
     written = 0
     with (
         pa.json.open_json(lines, pa.json.ReadOptions(block_size=BLOCK_BYTES), options) as reader,
-        _writer(destination, plan) as writer,
+        writer_of(destination, plan) as writer,
     ):
         for block in reader:
             if not check.is_right(block.column("record")):
@@ -88,7 +87,13 @@ def _write(lines: Path, destination: Path, plan: BatchPlan, check: BulkCheck) ->
     return written
 
 
-def _writer(destination: Path, plan: BatchPlan) -> pyarrow.parquet.ParquetWriter | FolderWriter:
+def bytes_at_once(plan: BatchPlan) -> int:
+    """So many bytes of rows are gathered before they are written."""
+    return ROW_GROUP_BYTES if plan.partitioning is None else FOLDERS_BYTES
+
+
+def writer_of(destination: Path, plan: BatchPlan) -> pyarrow.parquet.ParquetWriter | FolderWriter:
+    """A writer of rows with the columns that are staged: to a file, or where the plan has hive folders, to a folder."""
     if plan.partitioning is None:
         return parquet_writer(destination, plan.staged, plan.codec)
     return FolderWriter(destination, plan.staged, plan.codec, plan.partitioning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +24,15 @@ from target_spark_lake.stager import BatchJob
 from target_spark_lake.validation import RecordValidator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql.types import StructType
 
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.staged_stream import StagedStream
-    from target_spark_lake.staging_pool import StagingPool
+    from target_spark_lake.staging import BatchPlan
+    from target_spark_lake.staging_pool import StagingJob, StagingPool
 
 JSON = dict[str, Any]
 # Where batches are cut at STATE messages, one may grow beyond its size this many times until a STATE comes.
@@ -131,15 +133,7 @@ class Batches:
 
     def add(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""
-        sink = self.sinks.get(lines.stream)
-        if sink is None:
-            raise RecordBeforeSchemaError(
-                f"input line {lines.first_line}: a RECORD of stream {lines.stream} came before its SCHEMA"
-            )
-        if lines.stream in self.skipped:
-            raise ProtocolError(
-                f"input line {lines.first_line}: a RECORD of stream {lines.stream}, which the tap had given up"
-            )
+        sink = self._known(lines.stream, f"input line {lines.first_line}: a RECORD")
         if sink.columns is None:
             self.prepare(sink)
             if sink.check is not None and sink.check.bulk is None:
@@ -151,6 +145,43 @@ class Batches:
         sink.batch.write(lines)
         if sink.batch.size >= self._limit(sink) * self._stretch:
             self._close(sink)
+
+    def ready(self, stream: str) -> StreamSink:
+        """The sink of a stream of which files of records came, its columns checked against the table.
+
+        Raises:
+            ProtocolError: no SCHEMA came before, or the tap had given the stream up.
+            SchemaError: its columns don't go together with the table's.
+        """
+        sink = self._known(stream, "a BATCH")
+        if sink.columns is None:
+            self.prepare(sink)
+        return sink
+
+    def hand_over(self, sink: StreamSink, size: int, job: Callable[[BatchPlan, str], StagingJob]) -> None:
+        """Stages rows that come next, without their lines.
+
+        Args:
+            sink: The stream's, which is ready.
+            size: Their bytes.
+            job: Makes what stages them, of the plan of the stream's rows now and of a free staging folder.
+
+        Raises:
+            SingerSparkError: an earlier batch failed.
+        """
+        self._close(sink)
+        self.closed_between = True
+        sink.size += size
+        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
+        sink.staging.append(self._pool.submit(job(self.plan(sink), folder)))
+
+    def _known(self, stream: str, what: str) -> StreamSink:
+        sink = self.sinks.get(stream)
+        if sink is None:
+            raise RecordBeforeSchemaError(f"{what} of stream {stream} came before its SCHEMA")
+        if stream in self.skipped:
+            raise ProtocolError(f"{what} of stream {stream}, which the tap had given up")
+        return sink
 
     def prepare(self, sink: StreamSink) -> None:
         """Before the first record of a schema: its columns, checked against the table as it stands.
@@ -244,22 +275,27 @@ class Batches:
         if batch.rows == 0:
             batch.remove()
             return
-        from target_spark_lake.staging import BatchPlan, BatchTimes
-
-        assert sink.columns is not None and sink.validator is not None
+        assert sink.validator is not None
         self.closed_between = True
         batch.close()
         sink.size += batch.size
-        times = None
+        plan = self.plan(sink, batch.received)
+        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
+        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine)
+        sink.staging.append(self._pool.submit(job))
+
+    def plan(self, sink: StreamSink, received: datetime | None = None) -> BatchPlan:
+        """How rows of a stream are staged now; they were received at this time, else now."""
+        from target_spark_lake.staging import BatchPlan, BatchTimes
+
+        assert sink.columns is not None
+        times, now = None, datetime.now(UTC)
         if self._settings.add_record_metadata:
             started = int(self._run.started_at.timestamp() * 1000)
-            times = BatchTimes(batch.received, batch.batched or batch.received, started)
+            times = BatchTimes(received or now, now, started)
         table = columns_from_text(sink.all_columns)
         merging, codec = sink.schema.merges, self._settings.compression
         # A merge looks for the newest of a key's rows wherever they belong, and only then puts it into its folder.
         folders = None if merging else sink.schema.partitioning
-        plan = BatchPlan(sink.columns, sink.check, times, codec, merging, table, folders)
-        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
         late = sink.schema.late_rows
-        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine, late)
-        sink.staging.append(self._pool.submit(job))
+        return BatchPlan(sink.columns, sink.check, times, codec, merging, table, folders, late)

@@ -27,7 +27,7 @@ BLOCK_BYTES = 1 << 24
 # As RE2 knows them; the conversion decides whether the day exists.
 _DATE = r"(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-\d\d-\d\d"
 _CLOCK = r"[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
-_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
 _NUMBERS = {
     "tinyint": "int8",
@@ -127,7 +127,7 @@ def bulk_check_of(schema: JSON, present: Iterable[str], limits: Iterable[Limit] 
         if "null" not in declared_types(branch):
             required.add(name)
     closed = schema.get("additionalProperties") is False
-    if closed or not all(_is_comparable(limit, types) for limit in limits):
+    if closed or not all(is_comparable(limit, types) for limit in limits):
         return None
     return BulkCheck(types, patterns, frozenset(required), limits)
 
@@ -149,7 +149,7 @@ def _pattern(branch: JSON, lake: str) -> str | None:
         case "date-time":
             return _DATE + _CLOCK + ("" if lake == "timestamp_ntz" else r"(?:Z|[+-]\d\d:\d\d)")
         case "uuid":
-            return _UUID
+            return UUID
     return None
 
 
@@ -162,7 +162,12 @@ def _arrow_type(kind: str) -> pa.DataType:
     return getattr(pa, kind)()
 
 
-def _is_comparable(limit: Limit, types: Mapping[str, str]) -> bool:
+def arrow_kind(lake: str) -> str:
+    """The name of a lake type in a check: as Arrow names numbers and booleans, the others as they are."""
+    return "bool_" if lake == "boolean" else _NUMBERS.get(lake, lake)
+
+
+def is_comparable(limit: Limit, types: Mapping[str, str]) -> bool:
     """Whether Arrow compares the column with the bound exactly."""
     kind = types[limit.column]
     if limit.keyword in (CHOICE, PATTERN):

@@ -26,6 +26,7 @@ class StagedFile:
         late: Its rows were committed late: each is as new as the newest row of its key that came before it.
         place: What its final name begins with, where its rows are as old as those of a file that it replaces
             (`layout.file_place`); empty where they are the run's own.
+        codec: How it is compressed, where that is not as the run compresses; empty where it is.
     """
 
     path: str
@@ -35,6 +36,7 @@ class StagedFile:
     positioned: bool = False
     place: str = ""
     late: bool = False
+    codec: str = ""
 
 
 @dataclass(frozen=True)

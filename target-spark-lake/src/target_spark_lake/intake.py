@@ -40,13 +40,15 @@ class RecordLines:
         stream: The stream's name.
         data: Whole lines, each with its newline.
         rows: How many.
-        first_line: Number of the first one in the input, from 1.
+        first_line: Number of the first one in the input, or in the file that they come from, from 1.
+        file: URL of the file of a BATCH message that they come from; None where they stand in the input.
     """
 
     stream: str
     data: bytes
     rows: int
     first_line: int
+    file: str | None = None
 
 
 @dataclass(frozen=True)

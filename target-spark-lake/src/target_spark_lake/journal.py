@@ -85,7 +85,8 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
     publish: list[PublishedFile] = []
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
-            final = layout.final_file(change.table, file.partition, run_id, number, change.extension, file.place)
+            extension = f"{file.codec}.parquet" if file.codec else change.extension
+            final = layout.final_file(change.table, file.partition, run_id, number, extension, file.place)
             publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
     for stream, file in commit.rejected.items():
         publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))

@@ -23,6 +23,7 @@ from singer_spark.errors import ConfigurationError, LockedError, SingerSparkErro
 from singer_spark.run_log import ABORTED, RunEntry, read_entry
 from singer_spark.state_store import BucketState, same_state
 from target_spark_lake import journal
+from target_spark_lake.batch_sweep import sweep_batches
 from target_spark_lake.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.delta_snapshot import Snapshots
 from target_spark_lake.layout import is_data_file
@@ -230,6 +231,7 @@ class PipelineRun:
         try:
             self.checkpoint.remove()
             self.storage.delete_all(self.layout.staging(self.run_id))
+            sweep_batches(self.storage, self.layout)
             journal.prune(self.storage, self.layout, self.recovery.decided, keep={entry.last_committed or ""})
             self._lock.release()
         except StorageError as failure:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
 from singer_spark.state_store import committed_state
+from target_spark_lake.batch_sweep import sweep_batches
 from target_spark_lake.checkpoint_file import take_over
 from target_spark_lake.journal import ROLLED_BACK, RunFacts, aborted_body, decide
 from target_spark_lake.lock import take_lock
@@ -104,6 +105,8 @@ def free(storage: Storage, layout: Layout, store: StateStore, ttl_seconds: float
     """
     lock = take_lock(storage, layout, ttl_seconds, force=force)
     try:
-        return recover(storage, layout, store, lock)
+        recovery = recover(storage, layout, store, lock)
+        sweep_batches(storage, layout)
+        return recovery
     finally:
         lock.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
 from target_spark_lake.at_once import each
+from target_spark_lake.batch_files import BatchFiles, TakenFiles
+from target_spark_lake.batch_message import BatchMessage
 from target_spark_lake.batches import Batches
 from target_spark_lake.changes import Commit
 from target_spark_lake.checkpointing import Checkpointing, StatePoint
@@ -69,6 +71,7 @@ class LoadRun:
         self._spool = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
         self._batches = Batches(settings, run, self._pool, self._spool)
         self._keys = KeyBatches(settings, run, self._pool, self._spool)
+        self._files = BatchFiles(settings, run, self._batches, self._spool)
         self._checkpointing: Checkpointing | None = None
         self._activated: dict[str, int] = {}
         self._state: JSON | None = None
@@ -94,6 +97,21 @@ class LoadRun:
             return
         self._batches.add(lines)
         self._progress.advance(lines.stream, lines.rows, len(lines.data))
+
+    def batch(self, message: JSON) -> None:
+        """A BATCH: files that stand for records of one stream."""
+        batch = BatchMessage.of(message)
+        keys = self._keys.takes(batch.stream)
+        for part in self._files.lines(batch) if keys else self._files.take(batch):
+            self.check()
+            if isinstance(part, TakenFiles):
+                self._progress.advance(batch.stream, part.rows, part.bytes)
+            else:
+                self.records(part)
+
+    def batch_lines(self, message: JSON) -> Iterator[RecordLines]:
+        """The records of a BATCH as lines, for who changes them first."""
+        return self._files.lines(BatchMessage.of(message))
 
     def state(self, message: JSON) -> None:
         """A STATE: the first one is compared with what is saved, the last one is saved."""
@@ -153,6 +171,7 @@ class LoadRun:
         self._pool.close()
         too_late_to_stop()
         self._run.commit(Commit(changes, self._state, rejected))
+        self._files.clean()
         self._clean()
         self._progress.finish()
         self._tell_rejected(rejected)

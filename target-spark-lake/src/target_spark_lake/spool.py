@@ -49,7 +49,7 @@ class SpooledBatch:
     batched: datetime | None = None
     rows: int = 0
     size: int = 0
-    _segments: list[tuple[int, int]] = field(default_factory=list)
+    _segments: list[tuple[int, int, str | None]] = field(default_factory=list)
     _file: BinaryIO | None = None
     _mark: tuple[int, int, int] = (0, 0, 0)
 
@@ -61,7 +61,7 @@ class SpooledBatch:
         while rest:
             # A disk that fills up takes a part first, and refuses what is left of it.
             rest = rest[self._file.write(rest) :]
-        self._segments.append((lines.first_line, lines.rows))
+        self._segments.append((lines.first_line, lines.rows, lines.file))
         self.rows += lines.rows
         self.size += len(lines.data)
 
@@ -83,16 +83,16 @@ class SpooledBatch:
             self._file = None
         self.batched = datetime.now(UTC)
 
-    def line_number(self, line: bytes) -> int | None:
-        """Where in the input this line stood first; reads the file, so only for an error's text."""
+    def place_of(self, line: bytes) -> str | None:
+        """Where this line stood first, in words: in the input or a batch file; reads all, so only for an error."""
         wanted = line.rstrip(b"\n")
         with self.path.open("rb") as lines:
             index = next((index for index, each in enumerate(lines) if each.rstrip(b"\n") == wanted), None)
         if index is None:
             return None
-        for first, rows in self._segments:
+        for first, rows, file in self._segments:
             if index < rows:
-                return first + index
+                return f"input line {first + index}" if file is None else f"line {first + index} of batch file {file}"
             index -= rows
         return None
 

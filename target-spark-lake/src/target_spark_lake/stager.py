@@ -41,7 +41,6 @@ class BatchJob:
         validator: Judges the suspects.
         folder: Staging folder of the batch, relative to the bucket; not there yet.
         quarantine: Takes the invalid records; None where one of them fails the run.
-        late: Whether its rows were committed late.
     """
 
     stream: str
@@ -50,7 +49,10 @@ class BatchJob:
     validator: RecordValidator
     folder: str
     quarantine: Quarantine | None = None
-    late: bool = False
+
+    def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
+        """Stages the batch: `stage_batch`."""
+        return stage_batch(session, storage, self)
 
     def rejected(self) -> RejectedRecords | None:
         """Where its invalid records go; None where none may come."""
@@ -180,14 +182,14 @@ def _rewrite(job: BatchJob, line: bytes, position: int, rejected: RejectedRecord
             rejected.add(line, error)
             return b""
     except (RecordError, ProtocolError) as error:
-        number = job.batch.line_number(line)
-        error.args = (f"input line {number}: {error}" if number else str(error),)
+        place = job.batch.place_of(line)
+        error.args = (f"{place}: {error}" if place else str(error),)
         raise
 
 
 def _staged_files(place: StagingPlace, job: BatchJob, expected: int) -> tuple[StagedFile, ...]:
     found = place.files(job.plan.partitioning)
-    files = [replace(file, positioned=_is_positioned(job, file.path), late=job.late) for file in found]
+    files = [replace(file, positioned=_is_positioned(job, file.path), late=job.plan.late) for file in found]
     rows = sum(file.rows for file in files)
     if rows != expected:
         raise StorageError(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
-
-from target_spark_lake.stager import BatchJob, stage_batch
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,8 +19,19 @@ WAITING_BATCHES = 2
 CHECK_SECONDS = 0.5
 
 
+class StagingJob(Protocol):
+    """What stages some rows."""
+
+    @property
+    def folder(self) -> str:
+        """Where it stages them, relative to the bucket; all below is the job's."""
+
+    def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
+        """Stages every row; the session is started where it is asked for."""
+
+
 class StagingPool:
-    """Runs `stage_batch`; one Spark session for all, started when a batch asks for it."""
+    """Runs the jobs; one Spark session for all, started when a batch asks for it."""
 
     def __init__(self, storage: Storage, start_session: Callable[[], SparkSession]) -> None:
         """Starts nothing yet.
@@ -47,7 +56,7 @@ class StagingPool:
             if self._session is None:
                 self._session = self._starter.submit(self._start_session)
 
-    def submit(self, job: BatchJob) -> Future[StagedBatch]:
+    def submit(self, job: StagingJob) -> Future[StagedBatch]:
         """Hands a batch over; waits where too many are waiting.
 
         Raises:
@@ -94,9 +103,9 @@ class StagingPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._starter.shutdown(wait=False, cancel_futures=True)
 
-    def _stage(self, job: BatchJob) -> StagedBatch:
+    def _stage(self, job: StagingJob) -> StagedBatch:
         try:
-            batch = stage_batch(self.session, self._storage, job)
+            batch = job.stage(self.session, self._storage)
             # Here, beside the reading: what a checkpoint names must outlive a power cut, and the commit waits less.
             self._storage.flush(file.path for file in (*batch.files, batch.rejected) if file is not None)
         finally:

@@ -93,6 +93,7 @@ class TableRewriter:
                     return None
                 rows = source.metadata.num_rows
                 tail = null_columns_tail(file, present, columns) if present else None
+                codec = "" if tail is None else old.codec
                 if tail is None:
                     size = self._write(source, columns, name)
                 else:
@@ -103,7 +104,7 @@ class TableRewriter:
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
             raise StorageError(f"file {path} could not be brought to its table's new columns: {cause}") from error
-        return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size)
+        return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size, codec=codec)
 
     def _write(self, source: pyarrow.parquet.ParquetFile, columns: Struct, name: str) -> int:
         """Decodes a file and writes it under the new columns, a row group at a time; gives the new size."""

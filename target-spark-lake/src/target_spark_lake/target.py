@@ -12,7 +12,7 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
-from singer_spark.errors import ConfigurationError, ProtocolError, redact_logs
+from singer_spark.errors import ConfigurationError, redact_logs
 from singer_spark.messages import SKIPPED
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
@@ -42,6 +42,7 @@ class TargetSparkLake(Target):
     capabilities: ClassVar[list[CapabilitiesEnum]] = [
         PluginCapabilities.ABOUT,
         PluginCapabilities.ACTIVATE_VERSION,
+        PluginCapabilities.BATCH,
         PluginCapabilities.STREAM_MAPS,
         PluginCapabilities.FLATTENING,
         PluginCapabilities.STRUCTURED_LOGGING,
@@ -113,10 +114,11 @@ class TargetSparkLake(Target):
             self.load.activate_version(message)
 
     def _process_batch_message(self, message_dict: JSON) -> None:
-        raise ProtocolError(
-            f"stream {message_dict.get('stream')}: BATCH messages are not available yet; take `batch_config` out of "
-            "the tap's config"
-        )
+        if not self._mapping:
+            self.load.batch(message_dict)
+            return
+        for lines in self.load.batch_lines(message_dict):
+            self._process_record_message(lines)
 
     def process_endofpipe(self) -> None:
         """Commits the run."""

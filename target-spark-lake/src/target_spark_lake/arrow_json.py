@@ -1,0 +1,102 @@
+"""Rows as the text of JSON objects, a column at a time: how files of other writers become records.
+
+What Arrow can't spell itself, bytes and what is nested, Python spells value by value.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import time, timedelta
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from target_spark_lake.exact_json import to_json
+from target_spark_lake.value_text import json_value
+
+_MOMENT = "%Y-%m-%dT%H:%M:%S"
+_CONTROL = [bytes([code]).decode() for code in range(32)]
+
+
+def json_objects(rows: pa.RecordBatch) -> pa.Array:
+    """The text of each row: an object of all columns, NULLs too."""
+    members = [
+        pc.binary_join_element_wise(orjson.dumps(name).decode() + ":", json_values(rows.column(place)), "")
+        for place, name in enumerate(rows.schema.names)
+    ]
+    # A comma between the members, none before the first.
+    parts: list[Any] = ["{"]
+    for number, member in enumerate(members):
+        parts += [",", member] if number else [member]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def json_values(values: pa.Array) -> pa.Array:
+    """The text of each value of a column, `null` for NULL."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return pc.fill_null(_texts(values), "null")
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_null(kind):
+        return pa.nulls(len(values), pa.string())
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return pc.cast(values, pa.string())
+    if pa.types.is_floating(kind):
+        return _fractions(values)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _quoted(_escaped(pc.cast(values, pa.string())))
+    if pa.types.is_date32(kind):
+        return _quoted(pc.cast(values, pa.string()))
+    if pa.types.is_timestamp(kind):
+        return _moments(values)
+    return pa.array(map(_text, values.to_pylist()), pa.string(), size=len(values))
+
+
+def _moments(values: pa.Array) -> pa.Array:
+    if values.type.unit == "ns":
+        # Zeros beyond what the lake keeps would only be looked at one by one.
+        with suppress(pa.ArrowInvalid):
+            values = pc.cast(values, pa.timestamp("us", values.type.tz))
+    if values.type.tz is None:
+        return _quoted(pc.strftime(values, format=_MOMENT))
+    return _quoted(pc.strftime(pc.cast(values, pa.timestamp(values.type.unit, "UTC")), format=_MOMENT + "Z"))
+
+
+def _fractions(values: pa.Array) -> pa.Array:
+    """Numbers as the shortest text that means them; what is none in JSON as its name."""
+    texts = pc.cast(values, pa.string())
+    for said, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+        texts = pc.if_else(pc.equal(texts, said), f'"{name}"', texts)
+    return texts
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    if pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]"), min_count=0).as_py():
+        for control in _CONTROL:
+            texts = pc.replace_substring(texts, control, orjson.dumps(control).decode()[1:-1])
+    return texts
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else to_json(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """A value in JSON's terms; of a map its entries, of a time of day its text."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, time | timedelta):
+        return str(value)
+    return json_value(value)

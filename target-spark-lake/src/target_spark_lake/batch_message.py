@@ -1,0 +1,108 @@
+"""BATCH messages: files that stand for records, as singer-sdk has them, and what our own tap says beside that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from singer_spark.errors import ProtocolError
+
+JSONL, PARQUET = "jsonl", "parquet"
+# Of Parquet the file itself says how it is compressed; of JSON lines its first bytes do.
+COMPRESSIONS = {
+    JSONL: ("gzip", "none"),
+    PARQUET: ("zstd", "snappy", "gzip", "lz4", "brotli", "none"),
+}
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """A file of a manifest.
+
+    Attributes:
+        url: As the message spells it.
+        rows: Records in it; None where the tap does not say.
+        bytes: Its size; None where the tap does not say.
+    """
+
+    url: str
+    rows: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class BatchMessage:
+    """One BATCH message.
+
+    Attributes:
+        stream: Name of the stream.
+        format: `jsonl` or `parquet`.
+        files: In the order of the records.
+        time_extracted: When the records were read, as RECORD lines say it; None where the tap does not say.
+        version: Version of the table that the records belong to; None where the tap does not say.
+    """
+
+    stream: str
+    format: str
+    files: tuple[BatchFile, ...]
+    time_extracted: str | None = None
+    version: int | None = None
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> BatchMessage:
+        """Reads a BATCH message.
+
+        Raises:
+            ProtocolError: it is malformed, or its encoding is none that is known.
+        """
+        stream = message.get("stream")
+        if not isinstance(stream, str) or not stream:
+            raise ProtocolError("a BATCH message has no stream")
+        extracted, version = message.get("time_extracted"), message.get("version")
+        return cls(
+            stream,
+            _format(stream, message.get("encoding")),
+            _files(stream, message.get("manifest"), message.get("files")),
+            extracted if isinstance(extracted, str) else None,
+            version if isinstance(version, int) and not isinstance(version, bool) else None,
+        )
+
+
+def _format(stream: str, encoding: object) -> str:
+    told: Mapping[str, Any] = encoding if isinstance(encoding, Mapping) else {}
+    name, compression = told.get("format"), told.get("compression")
+    if not isinstance(name, str) or name not in COMPRESSIONS:
+        raise ProtocolError(
+            f"stream {stream}: a BATCH message has the format {name!r}; known are {', '.join(COMPRESSIONS)}: set "
+            "batch_config of the tap (encoding, format) to one of them"
+        )
+    if compression not in (None, "", *COMPRESSIONS[name]):
+        known = ", ".join(COMPRESSIONS[name])
+        raise ProtocolError(
+            f"stream {stream}: a BATCH message of format {name} has the compression {compression!r}; known are "
+            f"{known}: set batch_config of the tap (encoding, compression) to one of them"
+        )
+    return name
+
+
+def _files(stream: str, manifest: object, told: object) -> tuple[BatchFile, ...]:
+    if not isinstance(manifest, list) or not all(isinstance(url, str) and url for url in manifest):
+        raise ProtocolError(f"stream {stream}: the manifest of a BATCH message is no list of URLs")
+    if told is None:
+        return tuple(BatchFile(url) for url in manifest)
+    if not isinstance(told, list) or len(told) != len(manifest):
+        raise ProtocolError(
+            f"stream {stream}: what a BATCH message says of its files does not fit its manifest of {len(manifest)}"
+        )
+    return tuple(
+        BatchFile(url, _count(stream, url, each, "rows"), _count(stream, url, each, "bytes"))
+        for url, each in zip(manifest, told, strict=True)
+    )
+
+
+def _count(stream: str, url: str, told: object, name: str) -> int | None:
+    count = told.get(name) if isinstance(told, Mapping) else None
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+        raise ProtocolError(f"stream {stream}: a BATCH message says {name} {count!r} of {url}, which is no count")
+    return count

@@ -1,0 +1,50 @@
+"""Files of BATCH messages that no run took: removed a day after their tap wrote the last of them.
+
+A run moves a file out of here, or reads it, as soon as it is named. So what a checkpoint or a living run needs is not
+here any more, and what is here belongs to a tap that lives, until nothing new of it came for a day.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from target_spark_lake.batch_places import BATCHES, batch_run_folder
+
+if TYPE_CHECKING:
+    from singer_spark.files import FileInfo
+    from singer_spark.storage import Storage
+    from target_spark_lake.layout import Layout
+
+logger = logging.getLogger("target-spark-lake")
+
+KEPT_SECONDS = 24 * 60 * 60
+
+
+def sweep_batches(storage: Storage, layout: Layout) -> None:
+    """Removes what is old, by the storage's clock: a holder of the pipeline has just given a sign of life there.
+
+    Raises:
+        StorageError: the storage failed.
+    """
+    found = storage.list(BATCHES)
+    if not found:
+        return
+    now = max((file.modified for file in storage.list(layout.locks) if file.modified is not None), default=None)
+    if now is None:
+        return
+    groups: dict[str, list[FileInfo]] = {}
+    for file in found:
+        groups.setdefault(batch_run_folder(file.path) or file.path, []).append(file)
+    for path, files in groups.items():
+        # A storage that tells no times removes nothing.
+        if all(file.modified is not None and now - file.modified > KEPT_SECONDS for file in files):
+            logger.info("%s: %d batch file(s) that no run took are removed", path, len(files))
+            _remove(storage, path, files)
+
+
+def _remove(storage: Storage, path: str, files: list[FileInfo]) -> None:
+    if files[0].path == path:
+        storage.delete(path)
+    else:
+        storage.delete_all(path)
