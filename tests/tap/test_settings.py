@@ -12,7 +12,8 @@ URL = "jdbc:postgresql://localhost/shop"
 CONTRACT = """
     jdbc_url user password driver driver_package driver_jars schemas tables incremental_tables
     default_replication_method default_replication_key stream_options queries safety_lag_seconds settle_seconds
-    on_stream_error null_replication_key n_jobs slice_rows fetch_size batch_config storage_options spark
+    on_stream_error null_replication_key n_jobs slice_rows fetch_size batch_config add_record_metadata
+    storage_options spark
 """.split()
 
 
@@ -116,7 +117,6 @@ def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("batch_config", {"encoding": {"format": "jsonl"}}),
         ("spark", {"master": "spark://somewhere:7077"}),
         ("spark", {"remote": "sc://somewhere"}),
     ],

@@ -9,38 +9,37 @@ from typing import Any
 import pytest
 
 from singer_spark.storage import Storage
-from target_spark_lake import staging_pool
 from target_spark_lake.changes import StagedBatch
 from target_spark_lake.staging_pool import StagingPool
 
 
 class Job:
-    """Stands for a batch: all that the pool itself asks of one."""
+    """A batch whose end comes when it may."""
 
     folder = ".dataspoc/staging/runs/test/run/s/00000"
 
+    def __init__(self, staged: Path, *, fails: bool) -> None:
+        self.staged, self.fails = staged, fails
+        self.at_work, self.may_end = threading.Event(), threading.Event()
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_batch_that_ends_after_its_run_failed_leaves_nothing_staged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    storage, at_work, abandoned = Storage(str(tmp_path)), threading.Event(), threading.Event()
-    staged = tmp_path / Job.folder / "plain.parquet"
-
-    def stage_batch(*_: Any) -> StagedBatch:
-        at_work.set()
-        assert abandoned.wait(60)
-        staged.parent.mkdir(parents=True)
-        staged.touch()
-        if fails:
+    def stage(self, *_: Any) -> StagedBatch:
+        self.at_work.set()
+        assert self.may_end.wait(60)
+        self.staged.parent.mkdir(parents=True)
+        self.staged.touch()
+        if self.fails:
             raise OSError("disk")
         return StagedBatch(())
 
-    monkeypatch.setattr(staging_pool, "stage_batch", stage_batch)
-    pool = StagingPool(storage, lambda: pytest.fail("no batch asks for Spark"))
-    future = pool.submit(Job())  # type: ignore[arg-type]
-    assert at_work.wait(60)
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_that_ends_after_its_run_failed_leaves_nothing_staged(tmp_path: Path, fails: bool) -> None:
+    staged = tmp_path / Job.folder / "plain.parquet"
+    job = Job(staged, fails=fails)
+    pool = StagingPool(Storage(str(tmp_path)), lambda: pytest.fail("no batch asks for Spark"))
+    future = pool.submit(job)
+    assert job.at_work.wait(60)
     pool.abandon()
-    abandoned.set()
+    job.may_end.set()
     assert isinstance(future.exception(60), OSError) is fails
     assert not staged.exists()

@@ -128,6 +128,30 @@ def activate_version_message(stream: str, version: int) -> bytes:
     return _line({"type": "ACTIVATE_VERSION", "stream": stream, "version": version})
 
 
-def batch_message(stream: str, encoding: JSON, manifest: list[str]) -> bytes:
-    """A BATCH line (singer-sdk, `docs/batch.md`): how the files are written, and their URLs."""
-    return _line({"type": "BATCH", "stream": stream, "encoding": encoding, "manifest": manifest})
+def batch_message(
+    stream: str,
+    encoding: JSON,
+    manifest: Sequence[str],
+    *,
+    files: Sequence[JSON] | None = None,
+    time_extracted: datetime | None = None,
+    record_metadata: bool = False,
+) -> bytes:
+    """A BATCH line (singer-sdk, `docs/batch.md`), and beside it what our target spares itself to look for.
+
+    Args:
+        stream: The stream's name.
+        encoding: How the files are written: `{"format": "parquet", "compression": "zstd"}`.
+        manifest: URLs of the files, all of them whole.
+        files: What each holds, in the manifest's order: `{"rows": …, "bytes": …}`.
+        time_extracted: When their rows were extracted.
+        record_metadata: Whether they hold the metadata columns of `record_metadata`.
+    """
+    message: JSON = {"type": "BATCH", "stream": stream, "encoding": encoding, "manifest": list(manifest)}
+    if files is not None:
+        message["files"] = list(files)
+    if time_extracted is not None:
+        message["time_extracted"] = timestamp_text(time_extracted)
+    if record_metadata:
+        message["record_metadata"] = True
+    return _line(message)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tap_spark_jdbc.batch_settings import CODECS
+
 JSON = dict[str, Any]
 
 TEXT: JSON = {"type": "string", "minLength": 1}
@@ -78,6 +80,25 @@ QUERY = _object(
     },
     required=("name", "sql"),
 )
+BATCH_CONFIG = _object(
+    {
+        "encoding": _object(
+            {
+                "format": _setting({"type": "string", "enum": list(CODECS)}, "Of the files"),
+                "compression": _setting({"type": "string"}, "zstd for Parquet, gzip for JSON lines where not given"),
+            },
+            required=("format",),
+        ),
+        "storage": _object(
+            {
+                "root": _setting(TEXT, "Path or URL of the folder that the files lie in"),
+                "prefix": _setting({"type": "string"}, "What the path of each file begins with below it"),
+            },
+            required=("root",),
+        ),
+    },
+    required=("encoding", "storage"),
+)
 SPARK = _object(
     {
         "master": _setting(TEXT, "Spark master; `local[*]` where not given"),
@@ -146,7 +167,16 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "n_jobs": _setting(COUNT, "Slices read side by side; Spark's parallelism where not given"),
         "slice_rows": _setting(COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"),
         "fetch_size": _setting(COUNT, "JDBC rows a round trip; measured where not given"),
-        "batch_config": _setting(OPTIONS, "The SDK's: BATCH messages, written by the executors straight to storage"),
+        "batch_config": _setting(
+            BATCH_CONFIG,
+            "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the executors straight to "
+            "storage and named in BATCH messages ([batches.md](batches.md))",
+        ),
+        "add_record_metadata": _setting(
+            {"type": "boolean"},
+            "Parquet batches get the SDK's `_sdc_*` columns, as the target wants them",
+            default=True,
+        ),
         "storage_options": _setting(
             OPTIONS, "fsspec's options, for `--state` and for batches", default={}, secret=True
         ),

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from singer_spark.s3_connector import s3a_jars
 from singer_spark.spark_session import SparkOptions, get_session
+from singer_spark.storage import Storage
 from tap_spark_jdbc.jdbc_connection import JdbcConnection, JdbcSource
 
 if TYPE_CHECKING:
@@ -40,15 +42,16 @@ class Database:
     @cached_property
     def spark(self) -> SparkSession:
         """The session; starts the JVM."""
-        spark = self.settings.spark
+        spark, batches = self.settings.spark, self.batch_storage
+        on_s3 = batches is not None and batches.on_s3
         return get_session(
             SparkOptions(
                 "tap-spark-jdbc",
                 spark.master,
                 spark.remote,
                 dict(spark.conf),
-                self.source.jars,
-                hadoop_conf=SPOOL_CONF,
+                (*self.source.jars, *(s3a_jars(spark.conf) if on_s3 else ())),
+                hadoop_conf={**SPOOL_CONF, **(batches.hadoop_conf() if batches is not None else {})},
             )
         )
 
@@ -56,6 +59,12 @@ class Database:
     def n_jobs(self) -> int:
         """Slices that are rendered at the same time."""
         return self.settings.n_jobs or self.spark.sparkContext.defaultParallelism
+
+    @cached_property
+    def batch_storage(self) -> Storage | None:
+        """Where batches go; None where none are asked for."""
+        batches = self.settings.batch_config
+        return None if batches is None else Storage(batches.root, self.settings.storage_options)
 
     @cached_property
     def connection(self) -> JdbcConnection:

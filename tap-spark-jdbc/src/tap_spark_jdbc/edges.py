@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.bookmark import BUCKETS, Bookmark, Boundary
@@ -12,12 +12,48 @@ from tap_spark_jdbc.stream_progress import SplitPosition
 from tap_spark_jdbc.stream_sql import Edge, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tap_spark_jdbc.extraction import Extraction
     from tap_spark_jdbc.slices import Slice
     from tap_spark_jdbc.spool import SpoolFile
     from tap_spark_jdbc.stream_progress import StreamProgress
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which rows of a slice need a second look.
+
+    Attributes:
+        bookmark: Those at the bookmark.
+        upper: Those at the upper bound.
+        sent: Fingerprints of rows at the bookmark that were sent before, in hexadecimal.
+    """
+
+    bookmark: bool
+    upper: bool
+    sent: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was read of a slice.
+
+    Attributes:
+        rows: All of its rows.
+        nulls: Those without replication key.
+        at_bookmark: Fingerprints of the rows at the bookmark.
+        at_upper: Fingerprints of the rows at the upper bound.
+    """
+
+    rows: int
+    nulls: int = 0
+    at_bookmark: tuple[bytes, ...] = ()
+    at_upper: tuple[bytes, ...] = ()
+
+    def left_out(self, sent: frozenset[str]) -> Counter[str]:
+        """The rows at the bookmark that have one of these fingerprints."""
+        return Counter(each for each in (hashed.hex() for hashed in self.at_bookmark) if each in sent)
 
 
 class Edges:
@@ -28,6 +64,7 @@ class Edges:
         self._frame = frame
         saved = extraction.bookmark.boundary if extraction.bookmark is not None else None
         self._sent = Counter(saved.hashes if saved is not None else ())
+        self._known = frozenset(self._sent)
         self._at_bookmark = BoundaryBuilder()
         self._at_upper = BoundaryBuilder()
         self._new_at_bookmark = 0
@@ -51,24 +88,58 @@ class Edges:
                 self._at_bookmark.add_bucket(number, rows, total)
         return changed
 
+    def look(self, each: Slice[Point]) -> Look:
+        """Which rows of a slice need a second look."""
+        sql = self._extraction.sql
+        upper = each.key is not None and each.key.closed and sql.upper != sql.bookmark
+        return Look(sql.bookmark is not None, upper, self._known)
+
     def treat(self, file: SpoolFile) -> int:
-        """Takes rows out of a file that were sent before, and remembers those at the upper bound.
+        """Takes rows out of a file of lines that were sent before, and remembers those at the upper bound.
 
         Returns:
             How many rows are left to send.
         """
-        sql, each, rows = self._extraction.sql, file.slice, file.rows
-        if sql.bookmark is not None:
+        look, each, rows = self.look(file.slice), file.slice, file.rows
+        if look.bookmark:
             dropped, kept = drop_sent(file.path, self._frame, self._sent, self._at_bookmark)
             self._new_at_bookmark += kept
             rows -= dropped
-        if each.key is not None and each.key.closed and sql.upper != sql.bookmark:
+        if look.upper:
             for _, _, hashed in edge_lines(file.path, self._frame, Edge.UPPER):
                 self._at_upper.add(hashed)
         if each.nulls:
             self.nulls += sum(1 for _ in edge_lines(file.path, self._frame, Edge.NULL))
         self._rows += rows
         return rows
+
+    def settle(self, found: Found, send: Callable[[Counter[str]], Iterable[bytes]]) -> int:
+        """The same for a slice whose rows with a known fingerprint were left out when it was written.
+
+        Args:
+            found: What was read of it.
+            send: Sends some of those rows all the same, so many of each fingerprint: twins of rows that were sent.
+                It gives the fingerprints of those that it still found.
+
+        Returns:
+            How many rows are sent.
+        """
+        at_bookmark = Counter(hashed.hex() for hashed in found.at_bookmark)
+        left_out = found.left_out(self._known)
+        twins = left_out - self._sent
+        self._sent -= left_out
+        sent = Counter(hashed.hex() for hashed in send(twins)) if twins else Counter[str]()
+        # Without a snapshot a twin may be gone again.
+        at_bookmark -= twins - sent
+        for name in at_bookmark.elements():
+            self._at_bookmark.add(bytes.fromhex(name))
+        for hashed in found.at_upper:
+            self._at_upper.add(hashed)
+        self.nulls += found.nulls
+        dropped = left_out.total() - sent.total()
+        self._new_at_bookmark += len(found.at_bookmark) - left_out.total() + sent.total()
+        self._rows += found.rows - dropped
+        return found.rows - dropped
 
     def after(self, each: Slice[Point]) -> tuple[Bookmark | None, StreamProgress] | None:
         """What STATE may say once a slice is sent: the bookmark where it moves, and the progress.

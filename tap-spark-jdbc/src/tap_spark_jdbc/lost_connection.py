@@ -25,6 +25,8 @@ _LOST_CLASSES = (
     "java.net.",
     "java.io.EOFException",
 )
+# Of whoever keeps files, not of a driver.
+_STORAGE_CLASSES = ("org.apache.hadoop.", "software.amazon.awssdk.", "java.nio.file.", "java.io.FileNotFoundException")
 _DEEPEST = 8
 
 
@@ -53,6 +55,12 @@ def is_lost(error: BaseException) -> bool:
         if sql_state(cause).startswith(_LOST_STATES) or str(cause.getClass().getName()).startswith(_LOST_CLASSES):
             return True
     return False
+
+
+def is_of_storage(error: BaseException) -> bool:
+    """Whether a Java failure comes from where files are written, and not from the database."""
+    names = [str(cause.getClass().getName()) for cause in _causes(error)]
+    return not first_sql_state(error) and any(name.startswith(_STORAGE_CLASSES) for name in names)
 
 
 def first_sql_state(error: BaseException) -> str:

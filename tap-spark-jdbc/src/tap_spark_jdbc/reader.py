@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from singer_spark.errors import ConnectionLostError, SourceError
+from singer_spark.bookmark import HASH_CHARACTERS
+from singer_spark.errors import ConnectionLostError, SourceError, StorageError
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
 from tap_spark_jdbc.jdbc_errors import with_hint
-from tap_spark_jdbc.lost_connection import first_sql_state, is_lost
+from tap_spark_jdbc.lost_connection import first_sql_state, is_lost, is_of_storage
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
@@ -68,11 +69,11 @@ class SliceReader:
             ConnectionLostError: the connection broke.
             SourceError: the database refused, or holds a value that its column's type can't.
         """
-        with self._told():
-            rows = self._rows(each, fetch_size).withColumn("record", self._record())
+        with self.told():
+            rows = self.rows(each, fetch_size).withColumn("record", self.record())
             if changed_buckets is not None:
                 at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
-                rows = rows.where(~at_bookmark | _bucket(_fingerprint()).isin(*changed_buckets))
+                rows = rows.where(~at_bookmark | bucket(fingerprint(F.col("record"))).isin(*changed_buckets))
             if limit is not None:
                 rows = rows.limit(limit)
             line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
@@ -81,14 +82,15 @@ class SliceReader:
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
         """(rows, sum of fingerprints) of all rows at one key, by bucket; nothing of them leaves Spark."""
-        with self._told():
-            at_point = self._rows(Slice(Range(point, point, closed=True)), fetch_size)
-            hashed = at_point.withColumn("record", self._record()).select(_fingerprint().alias("hash"))
+        with self.told():
+            at_point = self.rows(Slice(Range(point, point, closed=True)), fetch_size)
+            hashed = at_point.withColumn("record", self.record()).select(fingerprint(F.col("record")).alias("hash"))
             halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
-            sums = hashed.groupBy(_bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
-            return {bucket: (rows, (high << 32) + low) for bucket, rows, high, low in sums.collect()}
+            sums = hashed.groupBy(bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
+            return {number: (rows, (high << 32) + low) for number, rows, high, low in sums.collect()}
 
-    def _rows(self, each: Slice[Point], fetch_size: int) -> DataFrame:
+    def rows(self, each: Slice[Point], fetch_size: int) -> DataFrame:
+        """The rows of a slice: the columns as they are read, under their aliases, and `edge`."""
         options = self._source.reader_options()
         url = options.pop("url")
         reader = self._spark.read.options(**options).option("fetchsize", fetch_size)
@@ -96,33 +98,50 @@ class SliceReader:
         return reader.jdbc(url, self._sql.relation(), predicates=[self._sql.condition(each, aliased=True)])
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turns what Spark reports of a failed job into the one line that matters."""
+    def told(self, place: str = "") -> Iterator[None]:
+        """Turns what Spark reports of a failed job into the one line that matters.
+
+        Args:
+            place: Where the job writes beside this machine's temporary files, in words.
+        """
+        stream = f"stream {self._sql.plan.stream}"
         try:
             yield
         except Exception as error:
-            if lacking := jvm_failure() or shortage(error):
+            if lacking := jvm_failure() or shortage(error, place):
                 raise lacking from error
-            kind = ConnectionLostError if is_lost(error) else SourceError
             reason = _reason(str(error))
+            if place and is_of_storage(error):
+                raise StorageError(
+                    f"{stream}: a batch can't be written to {place}: {reason[:400]}; look at `batch_config` and "
+                    "`storage_options`"
+                ) from error
+            kind = ConnectionLostError if is_lost(error) else SourceError
             told = with_hint(reason, first_sql_state(error))
             if self._source.snapshot is not None and self._source.snapshot in reason:
                 told = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
                 told += "run again: that goes on where this run stopped"
-            raise kind(f"stream {self._sql.plan.stream}: reading failed: {told}") from error
+            raise kind(f"{stream}: reading failed: {told}") from error
+
+    def read_types(self) -> list[tuple[str, str]]:
+        """The alias of each column, and the Spark type that it is read as."""
+        columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
+        return [(alias, column.reading.read_as) for alias, column in columns]
+
+    def values(self) -> list[str]:
+        """Spark SQL of each column's value, over the columns as they are read."""
+        columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
+        return [column.reading.becomes.replace("{c}", alias) for alias, column in columns]
+
+    def record(self) -> Column:
+        """A row's record as it stands in its RECORD line."""
+        columns = zip(self.values(), self._sql.plan.columns, strict=True)
+        named = [f"{value} AS `{column.name.replace('`', '``')}`" for value, column in columns]
+        # One text for all: a call for each of a thousand columns takes longer than reading them.
+        return F.to_json(F.expr(f"struct({', '.join(named)})"), JSON_OPTIONS)
 
     def _read_schema(self) -> str:
-        columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
-        return ", ".join([*(f"{alias} {column.reading.read_as}" for alias, column in columns), "edge INT"])
-
-    def _record(self) -> Column:
-        columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
-        values = [
-            f"{column.reading.becomes.replace('{c}', alias)} AS `{column.name.replace('`', '``')}`"
-            for alias, column in columns
-        ]
-        # One text for all: a call for each of a thousand columns takes longer than reading them.
-        return F.to_json(F.expr(f"struct({', '.join(values)})"), JSON_OPTIONS)
+        return ", ".join([*(f"{alias} {read_as}" for alias, read_as in self.read_types()), "edge INT"])
 
     def _suffix(self) -> Column:
         """The line's end, with the mark of the row's edge."""
@@ -136,12 +155,14 @@ class SliceReader:
         return marked
 
 
-def _fingerprint() -> Column:
-    return F.substring(F.sha2("record", 256), 1, 16)
+def fingerprint(record: Column) -> Column:
+    """Of a record: `boundary.fingerprint` in hexadecimal."""
+    return F.substring(F.sha2(record, 256), 1, HASH_CHARACTERS)
 
 
-def _bucket(fingerprint: Column) -> Column:
-    return F.conv(F.substring(fingerprint, 1, 2), 16, 10).cast("int")
+def bucket(hashed: Column) -> Column:
+    """The bucket that a fingerprint belongs to."""
+    return F.conv(F.substring(hashed, 1, 2), 16, 10).cast("int")
 
 
 def _reason(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from singer_spark.bookmark import KeyType
 from singer_spark.errors import ConfigurationError, register_secret
 from singer_spark.spark_settings import SparkSettings
+from tap_spark_jdbc.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config_schema import CONFIG_JSONSCHEMA, SDK_SETTINGS
 from tap_spark_jdbc.incremental_spec import IncrementalSpec
 
@@ -71,7 +72,8 @@ class TapSettings:
     n_jobs: int | None = None
     slice_rows: int | None = None
     fetch_size: int | None = None
-    batch_config: Mapping[str, Any] | None = None
+    batch_config: BatchSettings | None = None
+    add_record_metadata: bool = True
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)
 
@@ -93,6 +95,7 @@ class TapSettings:
             problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
         if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
             problems.append("default_replication_method: INCREMENTAL wants default_replication_key, too")
+        problems += batch_problems(given.get("batch_config"))
         problems += _unavailable(given)
         if problems:
             raise ConfigurationError(f"{_counted(problems)}: {'; '.join(problems)}")
@@ -100,6 +103,7 @@ class TapSettings:
         values["incremental_tables"] = specs
         values["stream_options"] = options
         values["queries"] = queries
+        values["batch_config"] = BatchSettings.of(given["batch_config"]) if given.get("batch_config") else None
         values["spark"] = SparkSettings.of(given.get("spark", {}))
         # A default key alone says what is meant by it.
         implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
@@ -109,12 +113,7 @@ class TapSettings:
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
     """What the config asks for and no code stands behind yet: refused, never silently ignored."""
-    problems = [
-        f"{name}: {said}"
-        for name, said in (("batch_config", "BATCH messages are not available yet"),)
-        if given.get(name)
-    ]
-    return problems + (SparkSettings.problems(given["spark"]) if isinstance(given.get("spark"), dict) else [])
+    return SparkSettings.problems(given["spark"]) if isinstance(given.get("spark"), dict) else []
 
 
 def nearest(name: str, known: list[str]) -> str:

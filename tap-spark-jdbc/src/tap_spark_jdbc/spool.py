@@ -47,26 +47,41 @@ class SpoolFile:
 class SliceSize:
     """Rows a slice and rows a round trip: what the user says, else measured by the width of rendered rows."""
 
-    def __init__(self, slice_rows: int | None, fetch_size: int | None) -> None:
+    def __init__(self, slice_rows: int | None, fetch_size: int | None, *, slice_bytes: int = SLICE_BYTES) -> None:
         self._fixed_rows = slice_rows
         self._fixed_fetch = fetch_size
+        self._slice_bytes = slice_bytes
         self._row_bytes: float | None = None
+        self._read_bytes: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the rows of the next slice are no guess."""
+        return self._fixed_rows is not None or self._row_bytes is not None
 
     def rows(self) -> int:
         """Rows a slice."""
-        return self._fixed_rows or self._fitting(SLICE_BYTES, FIRST_SLICE_ROWS, 100, 1_000_000)
+        return self._fixed_rows or _fitting(self._slice_bytes, self._row_bytes, FIRST_SLICE_ROWS, 100, 1_000_000)
 
     def fetch_size(self) -> int:
         """JDBC rows a round trip."""
-        return self._fixed_fetch or self._fitting(FETCH_BYTES, FIRST_FETCH_SIZE, 10, 10_000)
+        return self._fixed_fetch or _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, 10, 10_000)
 
-    def learn(self, rows: int, size: int) -> None:
-        """Takes the width of rows just rendered."""
+    def learn(self, rows: int, size: int, read: int | None = None) -> None:
+        """Takes the width of rows just rendered.
+
+        Args:
+            rows: How many.
+            size: Their bytes in a file.
+            read: Their bytes as the database sent them, where a file says nothing of that.
+        """
         if rows:
             self._row_bytes = size / rows
+            self._read_bytes = (size if read is None else read) / rows
 
-    def _fitting(self, size: int, first: int, least: int, most: int) -> int:
-        return first if self._row_bytes is None else min(most, max(least, int(size / self._row_bytes)))
+
+def _fitting(size: int, row_bytes: float | None, first: int, least: int, most: int) -> int:
+    return first if row_bytes is None else min(most, max(least, int(size / max(row_bytes, 1e-3))))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A stream of the SDK whose records do not pass through Python: whole files of RECORD lines are handed on."""
+"""A stream of the SDK whose records do not pass through Python: whole files are handed on, or named in messages."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class JdbcStream(Stream):
         self.source.run_state.write()
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
-        """The records one by one, for stream maps, flattening and batches of the SDK."""
+        """The records one by one, for stream maps and flattening."""
         for file, _ in self._sent_files():
             with file.path.open("rb") as lines:
                 for line in lines:
@@ -111,10 +111,25 @@ class JdbcStream(Stream):
         self._end_own_reading()
 
     def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
-        self._states_between = False
-        for encoding, manifest in self.get_batches(batch_config, context):
-            self._write_batch_message(encoding=encoding, manifest=manifest)
-        self.source.run_state.write()
+        from tap_spark_jdbc.stream_batches import StreamBatches
+
+        keys, state = self._keys(), self.source.run_state
+        if keys is not None:
+            keys.announce()
+        batches = StreamBatches(self.source, self.extraction)
+        for batch, rows in batches.sent():
+            if batch.files:
+                with self._announced(late=batch.slice.late):
+                    stdout.write(batches.message(batch))
+                self.source.progress.advance(self.name, rows, sum(file.size for file in batch.files))
+            if moved := batches.edges.after(batch.slice):
+                state.advance(self.plan, *moved)
+                state.write()
+        self._conclude(batches.edges)
+        state.write()
+        if keys is not None:
+            keys.send()
+        self._end_own_reading()
 
     @contextmanager
     def _announced(self, *, late: bool) -> Iterator[None]:

@@ -11,6 +11,7 @@ from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.progress import Progress
+from tap_spark_jdbc.batch_place import BatchPlace
 from tap_spark_jdbc.database import Database
 from tap_spark_jdbc.run_state import OpeningState, RunState
 from tap_spark_jdbc.settings import CONFIG_JSONSCHEMA, TapSettings
@@ -78,6 +79,7 @@ class TapSparkJdbc(Tap):
         self.database = Database(self.settings)
         self.snapshots = StreamSnapshots(self.database)
         self.stream_errors = StreamErrors(self.settings.on_stream_error)
+        self.batches = self._batch_place()
         return []
 
     def _setup_signal_handlers(self) -> None:
@@ -158,11 +160,13 @@ class TapSparkJdbc(Tap):
             SingerSparkError: what went wrong; no last STATE was sent then.
             SkippedStreamsError: all is sent but for some streams, whose failure the user wants not to end the run.
         """
-        self._refuse_mapped_keys()
+        self._refuse_mapping()
         self.begin()
         self.run_state.write_opening()
         told = self.stream_errors.told
         self._send([stream for stream in self._jdbc_streams() if stream.selected and stream.name not in told])
+        if self.batches is not None:
+            self.batches.finish()
         self.run_state.write_final()
         self.progress.finish()
         self.finish_streams()
@@ -171,7 +175,7 @@ class TapSparkJdbc(Tap):
         """Sends the streams in their order; the next ones are being read meanwhile."""
         from tap_spark_jdbc.read_ahead import ReadAhead
 
-        if self.config.get("batch_config"):
+        if self.batches is not None:
             for stream in streams:
                 with self.stream_errors.of(stream.name, stream.take_back):
                     stream.sync()
@@ -200,13 +204,26 @@ class TapSparkJdbc(Tap):
     def _jdbc_streams(self) -> list[JdbcStream]:
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
 
-    def _refuse_mapped_keys(self) -> None:
-        """Keys are sent as the source has them, so the records that they are compared with must be, too."""
+    def _batch_place(self) -> BatchPlace | None:
+        settings, storage = self.settings.batch_config, self.database.batch_storage
+        if settings is None or storage is None:
+            return None
+        return BatchPlace(settings, storage, metadata=self.settings.add_record_metadata)
+
+    def _refuse_mapping(self) -> None:
+        """What Spark writes or compares as the source has it can't be changed record by record."""
         for stream in self._jdbc_streams():
-            if stream.plan.detect_deletes and not stream.hands_on_lines:
+            if stream.hands_on_lines:
+                continue
+            if stream.plan.detect_deletes:
                 raise ConfigurationError(
                     f"stream {stream.name}: detect_deletes compares keys, which stream_maps or flattening may change; "
                     "put these into the target's config"
+                )
+            if self.batches is not None:
+                raise ConfigurationError(
+                    f"stream {stream.name}: batches (batch_config) are written by Spark, and stream_maps or flattening "
+                    "change records in Python; put these into the target's config, or take batch_config out"
                 )
 
 

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-DELETED_AT = "_sdc_deleted_at"
-TABLE_VERSION = "_sdc_table_version"
-# Column name to Spark type, in the table's order; of these only DELETED_AT may come with a record.
-METADATA_COLUMNS = {
-    "_sdc_extracted_at": "timestamp",
-    "_sdc_received_at": "timestamp",
-    "_sdc_batched_at": "timestamp",
-    DELETED_AT: "timestamp",
-    "_sdc_sequence": "bigint",
-    TABLE_VERSION: "bigint",
-    "_sdc_sync_started_at": "bigint",
-}
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+
+__all__ = ["CONTROL_COLUMNS", "DELETED_AT", "METADATA_COLUMNS", "POSITION", "TABLE_VERSION", "metadata_columns"]
+
 # What a merge decides by: its staged rows have these even where the user wants no metadata columns.
 CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
 # Of staged rows alone, where a file does not hold them in their order: the row's number in its batch.

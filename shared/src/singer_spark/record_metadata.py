@@ -1,0 +1,16 @@
+"""The metadata columns of singer-sdk, which either side may write (record_metadata in its documentation)."""
+
+from __future__ import annotations
+
+DELETED_AT = "_sdc_deleted_at"
+TABLE_VERSION = "_sdc_table_version"
+# Column name to Spark type, in the table's order; of these only DELETED_AT may come with a record.
+METADATA_COLUMNS = {
+    "_sdc_extracted_at": "timestamp",
+    "_sdc_received_at": "timestamp",
+    "_sdc_batched_at": "timestamp",
+    DELETED_AT: "timestamp",
+    "_sdc_sequence": "bigint",
+    TABLE_VERSION: "bigint",
+    "_sdc_sync_started_at": "bigint",
+}

@@ -1,0 +1,83 @@
+"""What executors write as batches is, bit by bit and type by type, what the target stages from RECORD lines."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from end_to_end.round_trip import RoundTrip
+from end_to_end.test_values_postgresql import source
+from end_to_end.test_values_sqlite import columns, fill
+from tap.batch_output import JSON, batch_config, paths_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["source"]
+
+
+def bits(value: Any) -> Any:
+    if isinstance(value, list):
+        return [bits(each) for each in value]
+    return struct.pack("d", value) if isinstance(value, float) else value
+
+
+def by_duckdb(paths: list[Path]) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.execute("set timezone = 'UTC'")
+        found = connection.read_parquet([str(path) for path in paths], hive_partitioning=False).order("id")
+        return found.to_arrow_table()
+
+
+def both_ways(folder: Path, config: JSON, stream: str) -> tuple[list[Path], list[Path]]:
+    """The files of the table that the target made of RECORD lines, and the batches of the same rows."""
+    trip = RoundTrip(folder / "lake", config)
+    trip.run(add_record_metadata=True)
+    batches = RoundTrip(folder / "none", {**config, "batch_config": batch_config(folder / "batches")})
+    messages = [json.loads(line) for line in batches.tap_lines().splitlines()]
+    table = sorted((folder / "lake" / "raw" / stream).rglob("*.parquet"))
+    return table, paths_of([each for each in messages if each["type"] == "BATCH" and each["stream"] == stream])
+
+
+def expect_the_same(records: list[Path], batches: list[Path]) -> None:
+    assert records
+    assert batches
+    staged, written = pq.read_schema(records[0]), pq.read_schema(batches[0])
+    assert [(each.name, each.type) for each in written] == [(each.name, each.type) for each in staged]
+    left, right = by_duckdb(records), by_duckdb(batches)
+    assert right.schema.equals(left.schema)
+    own = [name for name in left.column_names if not name.startswith("_sdc_")]
+    for name in own:
+        assert [bits(each) for each in right[name].to_pylist()] == [bits(each) for each in left[name].to_pylist()], name
+    assert all(isinstance(each, datetime) for each in right["_sdc_extracted_at"].to_pylist())
+
+
+def test_every_type_of_postgresql_at_its_extremes(spark: SparkSession, source: Any, tmp_path: Path) -> None:
+    database, connection = source
+    # A NaN with a sign, which processors make and no text tells.
+    connection.execute("create or replace view v as select id, 'Infinity'::float8 - 'Infinity' as n, c5 as x from t")
+    login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+
+    for stream in ("public-t", "public-v"):
+        expect_the_same(*both_ways(tmp_path / stream, {**login, "tables": [stream[7:]]}, stream))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le"])
+def test_whatever_a_column_of_sqlite_holds(spark: SparkSession, tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "source.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"pragma encoding = '{encoding}'")
+        connection.execute(f"create table t (id integer primary key, {columns()}, g int as (id * 2), s as (id) stored)")
+        fill(connection, "t")
+
+    expect_the_same(*both_ways(tmp_path, {"jdbc_url": f"jdbc:sqlite:{path}"}, "t"))
