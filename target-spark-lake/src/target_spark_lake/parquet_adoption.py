@@ -22,7 +22,7 @@ from target_spark_lake.arrow_staging import bytes_at_once, writer_of
 from target_spark_lake.batch_judge import ROWS_AT_ONCE, Way
 from target_spark_lake.changes import StagedBatch, StagedFile
 from target_spark_lake.parquet_files import open_parquet
-from target_spark_lake.record_metadata import TABLE_VERSION
+from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, is_stamped
 from target_spark_lake.stager import PLAIN_FILE, PLAIN_FOLDER, spark_failure
 from target_spark_lake.staging_place import StagingPlace
 
@@ -160,8 +160,11 @@ class AdoptionJob:
         return rows
 
     def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the metadata columns that they lack, as far as the message and the run know them."""
-        types = self.plan.found.types
+        """The rows with metadata columns; where they come without, as far as the message and the run know them."""
+        types, names = self.plan.found.types, rows.schema.names
+        if is_stamped(names):
+            return rows
+        rows = rows.select([name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS])
         for name, value in self._known().items():
             if name in types and name not in rows.schema.names:
                 always = pa.repeat(pa.scalar(value, arrow_type(types[name])), rows.num_rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 DELETED_AT = "_sdc_deleted_at"
 TABLE_VERSION = "_sdc_table_version"
 # Column name to Spark type, in the table's order; of these only DELETED_AT may come with a record.
@@ -18,6 +20,11 @@ METADATA_COLUMNS = {
 CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
 # Of staged rows alone, where a file does not hold them in their order: the row's number in its batch.
 POSITION = "_spark_lake_position"
+
+
+def is_stamped(names: Iterable[str]) -> bool:
+    """Whether rows with these columns have the metadata columns of whoever read them; some alone are the source's."""
+    return set(METADATA_COLUMNS) <= set(names)
 
 
 def metadata_columns(*, metadata: bool, merging: bool) -> tuple[str, ...]:
