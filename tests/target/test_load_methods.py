@@ -61,6 +61,23 @@ def test_the_worked_example_of_cursor_based_sync(lake: Lake) -> None:
     assert lake.rows("both__history", columns) == every_version
 
 
+@both_formats
+def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_over_nothing_else(lake: Lake) -> None:
+    """Its database holds no newer one, whatever the cursors say; what comes behind it is compared as ever."""
+    late = items("append-dedup", **{"x-late-rows": True})
+    lake.load(items("append-dedup"), item(1, 10, "a"), item(2, 10, "a"), item(3, 10, "a"), item(4, 10, "a"))
+    rows = [item(1, 5, "late"), item(2, 5, "late"), item(2, 4, "later"), item(3, 20, "late"), item(5, 1, "new")]
+    after = [item(1, 9, "old"), item(2, 11, "newer"), item(4, 9, "old")]
+    lake.load(late, *rows, items("append-dedup"), *after)
+    assert lake.rows("s", "id, clock, name") == [
+        (1, 5, "late"),
+        (2, 11, "newer"),
+        (3, 20, "late"),
+        (4, 10, "a"),
+        (5, 1, "new"),
+    ]
+
+
 @pytest.mark.parametrize("method", MERGING)
 def test_the_greatest_cursor_wins_then_the_last_received_and_null_is_the_smallest(lake: Lake, method: str) -> None:
     rows = [item(1, 5, "a"), item(1, 7, "b"), item(1, 6, "c"), item(2, 1, "d"), item(2, 1, "e"), item(3, None, "f")]

@@ -17,7 +17,9 @@ JSON = dict[str, Any]
 KEYS_OF = "x-keys-of"
 # Beside a STATE's value: the streams that failed in this run.
 SKIPPED = "skipped"
-STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF)
+# The rows that follow were committed late: each is its key's newest, whatever its replication key says.
+LATE_ROWS = "x-late-rows"
+STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS)
 
 
 def _line(message: JSON) -> bytes:
@@ -54,8 +56,9 @@ def schema_message(
     extent: str,
     load_method: str | None = None,
     keys_of: str | None = None,
+    late_rows: bool = False,
 ) -> bytes:
-    """A SCHEMA line; method, extent, load method and whose keys these are stand as annotations in the JSON Schema.
+    """A SCHEMA line; all that the Singer specification has no place for stands as annotations in the JSON Schema.
 
     Args:
         stream: The stream's name.
@@ -66,12 +69,15 @@ def schema_message(
         extent: `full` or `delta`: what this run sends of the stream.
         load_method: What the user asked for, if anything.
         keys_of: The stream whose present keys this one holds; None for a stream of records.
+        late_rows: Whether the rows that follow were committed late.
     """
     annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
     if load_method:
         annotated["x-load-method"] = load_method
     if keys_of:
         annotated[KEYS_OF] = keys_of
+    if late_rows:
+        annotated[LATE_ROWS] = True
     return _line(
         {
             "type": "SCHEMA",

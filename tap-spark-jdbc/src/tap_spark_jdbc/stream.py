@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,8 @@ class JdbcStream(Stream):
             keys.announce()
         for file, rows in self._sent_files(self._frame()):
             size = file.path.stat().st_size
-            stdout.send_file(file.path)
+            with self._announced(late=file.slice.late and rows > 0):
+                stdout.send_file(file.path)
             self.source.progress.advance(self.name, rows, size)
         if keys is not None:
             keys.send()
@@ -106,10 +108,22 @@ class JdbcStream(Stream):
             self._write_batch_message(encoding=encoding, manifest=manifest)
         self.source.run_state.write()
 
+    @contextmanager
+    def _announced(self, *, late: bool) -> Iterator[None]:
+        """Around the records of a slice: a SCHEMA of their own says of late rows what they are."""
+        if late:
+            self._write_own_schema(late_rows=True)
+        yield
+        if late:
+            self._write_own_schema()
+
     def _write_schema_message(self) -> None:
         if not self.hands_on_lines:
             super()._write_schema_message()
             return
+        self._write_own_schema()
+
+    def _write_own_schema(self, *, late_rows: bool = False) -> None:
         plan = self.plan
         stdout.write(
             messages.schema_message(
@@ -120,6 +134,7 @@ class JdbcStream(Stream):
                 replication_method=plan.replication_method,
                 extent=self.extraction.progress.extent,
                 load_method=plan.load_method,
+                late_rows=late_rows,
             )
         )
 

@@ -155,7 +155,8 @@ class BatchFiles:
 
         def job(folder: str) -> AdoptionJob:
             scratch = self._spool / f"adopted-{self._jobs:05d}"
-            return AdoptionJob(batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version)
+            late = sink.schema.late_rows
+            return AdoptionJob(batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version, late)
 
         self._jobs += 1
         size = sum(each.place.size for each in files)

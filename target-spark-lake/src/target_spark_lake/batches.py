@@ -276,5 +276,6 @@ class Batches:
         sink.size += batch.size
         plan = plan_of(sink, self._settings, self._run.started_at, batch.received)
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine)
+        late = sink.schema.late_rows
+        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine, late)
         sink.staging.append(self._pool.submit(job))

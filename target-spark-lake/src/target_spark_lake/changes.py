@@ -23,6 +23,7 @@ class StagedFile:
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
         positioned: Its rows do not lie in their order, and say their position (`record_metadata.POSITION`), which no
             reader may see.
+        late: Its rows were committed late: each is as new as the newest row of its key that came before it.
         place: What its final name begins with, where its rows are as old as those of a file that it replaces
             (`layout.file_place`); empty where they are the run's own.
         codec: How it is compressed, where that is not as the run compresses; empty where it is.
@@ -34,6 +35,7 @@ class StagedFile:
     partition: str = ""
     positioned: bool = False
     place: str = ""
+    late: bool = False
     codec: str = ""
 
 

@@ -48,6 +48,7 @@ class MergeRules:
         activated: Rows of a lower version, or of none, are deleted.
         whole: The table may hold a key twice: all of its rows take part.
         stale: Rows of the table whose key the run did not send are removed; all of them take part.
+        late: Numbers of the run's files whose rows were committed late (their places without the row's bits).
     """
 
     keys: tuple[str, ...]
@@ -59,6 +60,7 @@ class MergeRules:
     activated: int | None
     whole: bool
     stale: bool
+    late: frozenset[int] = frozenset()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -108,8 +110,8 @@ def contest(
         if present is not None:
             table_rows = table_rows.transform(_compared_with(present, rules))
         rows = rows.unionByName(table_rows.transform(_taking_part(rows, rules, may_be_gone=present is not None)))
-    if rules.deletes and rules.cursor:
-        rows = rows.transform(_deletes_as_new_as_what_they_meet(rules))
+    if rules.cursor and (rules.deletes or rules.late):
+        rows = rows.transform(_as_new_as_what_they_meet(rules))
     judged = rows.transform(_judge(rules)).persist(StorageLevel.MEMORY_AND_DISK)
     file = F.shiftright(PLACE, ROW_BITS).alias("file")
     with warnings.catch_warnings():
@@ -171,12 +173,16 @@ def _taking_part(of_run: DataFrame, rules: MergeRules, *, may_be_gone: bool) -> 
     return step
 
 
-def _deletes_as_new_as_what_they_meet(rules: MergeRules) -> Step:
-    """A delete without a cursor counts as being as new as the newest row of its key that came before it."""
+def _as_new_as_what_they_meet(rules: MergeRules) -> Step:
+    """What counts as being as new as the newest row of its key that came before it.
+
+    That is a delete without a cursor, and a row that was committed late: its database holds no newer one.
+    """
     cursor = _cursor_names(rules)
     before = Window.partitionBy(*_key_names(rules)).orderBy(PLACE).rowsBetween(Window.unboundedPreceding, -1)
     blind = F.col("is_delete") & reduce(and_, (F.col(name).isNull() for name in cursor))
-    takes = blind & F.col("version").eqNullSafe(F.col("newest.version"))
+    is_late = F.shiftright(PLACE, ROW_BITS).isin(*rules.late) & (F.col("newest") > F.struct("version", *cursor))
+    takes = (blind | is_late) & F.col("version").eqNullSafe(F.col("newest.version"))
 
     def step(rows: DataFrame) -> DataFrame:
         known = rows.withColumn("newest", F.max(F.struct("version", *cursor)).over(before))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +67,7 @@ class AdoptionJob:
         scratch: A free path of this machine.
         extracted: When the records were read, where the message says it.
         version: Version of the table that they belong to, where the message says it.
+        late: Whether the rows were committed late.
     """
 
     stream: str
@@ -76,6 +77,7 @@ class AdoptionJob:
     scratch: Path
     extracted: str | None = None
     version: int | None = None
+    late: bool = False
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
         """Stages every row of the files.
@@ -125,7 +127,7 @@ class AdoptionJob:
                 shutil.copyfileobj(source, output, BLOCK_BYTES)
             storage.upload(copy, target)
             copy.unlink()
-        return StagedFile(target, file.judgement.rows, place.size, codec=file.judgement.codec)
+        return StagedFile(target, file.judgement.rows, place.size, late=self.late, codec=file.judgement.codec)
 
     def _fit(self, storage: Storage, number: int, file: FoundFile) -> tuple[StagedFile, ...]:
         """Writes a file anew under the table's columns, in its hive folders."""
@@ -133,8 +135,7 @@ class AdoptionJob:
         place = StagingPlace.of_python(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
         rows = self._write(file, place.path(PLAIN_FILE if folders is None else PLAIN_FOLDER))
         place.bring()
-        # Of a folder's own `plain.parquet` nobody says that it has positions.
-        staged = tuple(each for each in place.files(folders) if each.rows)
+        staged = tuple(replace(each, late=self.late) for each in place.files(folders) if each.rows)
         if rows != file.judgement.rows or sum(each.rows for each in staged) != rows:
             raise StorageError(
                 f"stream {self.stream}: the staged files hold not all of the {file.judgement.rows} rows of batch file "

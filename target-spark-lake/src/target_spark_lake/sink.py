@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, ProtocolError
+from singer_spark.messages import LATE_ROWS
 from target_spark_lake.declared_columns import read_as_declared
 from target_spark_lake.evolution import EvolutionRules, evolve
 from target_spark_lake.lake_type import columns_from_text, columns_to_text
@@ -52,6 +53,7 @@ class StreamSchema:
         hard_delete: Whether deleted rows are removed; else they are marked.
         bookmark_properties: As the tap says them.
         partition_by: As the setting says it.
+        late_rows: Whether the records that follow were committed late.
     """
 
     stream: str
@@ -63,6 +65,7 @@ class StreamSchema:
     hard_delete: bool = False
     bookmark_properties: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
+    late_rows: bool = False
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -108,6 +111,7 @@ class StreamSchema:
             settings.hard_delete if options.hard_delete is None else options.hard_delete,
             bookmarks,
             options.partition_by,
+            schema.get(LATE_ROWS) is True,
         )
 
     def check_follows(self, earlier: StreamSchema) -> None:

@@ -121,7 +121,8 @@ class _Merge:
         self._rows = PlacedRows(session, run.storage, scratch / "copies" / load.table)
 
     def changes(self) -> tuple[TableChange, ...]:
-        rules = self._found.rules
+        late = frozenset(file.number for file in self._brought if file.late)
+        rules = replace(self._found.rules, late=late)
         decisive = self._columns_of(rules.columns)
         of_table = self._rows.read(self._candidates, decisive) if self._candidates else None
         verdicts = contest(self._rows.read(self._brought, decisive), of_table, rules, self._present())

@@ -42,6 +42,7 @@ class PlacedFile:
         positioned: Its rows say their positions.
         columns: Those that it was written under, or more.
         folders: Its hive folders, which say some of the columns.
+        late: Its rows were committed late.
     """
 
     number: int
@@ -51,6 +52,7 @@ class PlacedFile:
     columns: Struct
     positioned: bool = False
     folders: str = ""
+    late: bool = False
 
     @cached_property
     def said(self) -> Mapping[str, str | None]:
@@ -72,7 +74,7 @@ def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedF
         folder = file.path.rsplit("/", 2)[0] if file.positioned else file.path
         number += folder != batch
         batch = folder
-        placed.append(PlacedFile(number, file.path, file.rows, file.bytes, columns, file.positioned))
+        placed.append(PlacedFile(number, file.path, file.rows, file.bytes, columns, file.positioned, late=file.late))
     return placed
 
 
