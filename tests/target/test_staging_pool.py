@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +14,35 @@ from singer_spark.storage import Storage
 from target_spark_lake.changes import StagedBatch
 from target_spark_lake.staging_pool import StagingPool
 
+FOLDER = ".dataspoc/staging/runs/test/run/s/00000"
 
+
+@dataclass
 class Job:
-    """A batch whose end comes when it may."""
+    """Stands for a batch: all that the pool itself asks of one."""
 
-    folder = ".dataspoc/staging/runs/test/run/s/00000"
-
-    def __init__(self, staged: Path, *, fails: bool) -> None:
-        self.staged, self.fails = staged, fails
-        self.at_work, self.may_end = threading.Event(), threading.Event()
-
-    def stage(self, *_: Any) -> StagedBatch:
-        self.at_work.set()
-        assert self.may_end.wait(60)
-        self.staged.parent.mkdir(parents=True)
-        self.staged.touch()
-        if self.fails:
-            raise OSError("disk")
-        return StagedBatch(())
+    stage: Callable[..., StagedBatch]
+    folder: str = FOLDER
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_batch_that_ends_after_its_run_failed_leaves_nothing_staged(tmp_path: Path, fails: bool) -> None:
-    staged = tmp_path / Job.folder / "plain.parquet"
-    job = Job(staged, fails=fails)
-    pool = StagingPool(Storage(str(tmp_path)), lambda: pytest.fail("no batch asks for Spark"))
-    future = pool.submit(job)
-    assert job.at_work.wait(60)
+    storage, at_work, abandoned = Storage(str(tmp_path)), threading.Event(), threading.Event()
+    staged = tmp_path / FOLDER / "plain.parquet"
+
+    def stage(*_: Any) -> StagedBatch:
+        at_work.set()
+        assert abandoned.wait(60)
+        staged.parent.mkdir(parents=True)
+        staged.touch()
+        if fails:
+            raise OSError("disk")
+        return StagedBatch(())
+
+    pool = StagingPool(storage, lambda: pytest.fail("no batch asks for Spark"))
+    future = pool.submit(Job(stage))
+    assert at_work.wait(60)
     pool.abandon()
-    job.may_end.set()
+    abandoned.set()
     assert isinstance(future.exception(60), OSError) is fails
     assert not staged.exists()

@@ -15,6 +15,7 @@ from singer_spark.errors import StorageError
 from target_spark_lake.batch_lines import check_rows, json_lines
 from target_spark_lake.batch_message import JSONL, BatchFile, BatchMessage
 from target_spark_lake.batch_places import BatchPlaces
+from target_spark_lake.batch_plan import plan_of
 
 if TYPE_CHECKING:
     from target_spark_lake.batch_places import BatchPlace
@@ -89,18 +90,18 @@ class BatchFiles:
         from target_spark_lake.batch_judge import Way
 
         sink = self._batches.ready(batch.stream)
-        rules = self._rules(sink)
+        rules, plan = self._rules(sink), plan_of(sink, self._settings, self._run.started_at)
         for start in range(0, len(batch.files), FILES_AT_ONCE):
             files = batch.files[start : start + FILES_AT_ONCE]
             with ThreadPoolExecutor(FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
-                look = partial(self._look, batch.stream, self._batches.plan(sink), rules)
+                look = partial(self._look, batch.stream, plan, rules)
                 found = list(zip(files, pool.map(look, files), strict=True))
             for are_lines, group in groupby(found, lambda each: each[1].judgement.way is Way.LINES):
                 if are_lines:
                     for file, each in group:
                         yield from self._lines(batch, file, each.place)
                 else:
-                    yield self._adopt(batch, sink, tuple(each for _, each in group))
+                    yield self._adopt(batch, sink, plan, tuple(each for _, each in group))
 
     def clean(self) -> None:
         """After the commit: nothing of the tap's files that this run loaded stays; a failure is only told."""
@@ -147,12 +148,15 @@ class BatchFiles:
         check_rows(stream, file, judgement.rows)
         return FoundFile(file.url, place, judgement)
 
-    def _adopt(self, batch: BatchMessage, sink: StreamSink, files: tuple[FoundFile, ...]) -> TakenFiles:
+    def _adopt(
+        self, batch: BatchMessage, sink: StreamSink, plan: BatchPlan, files: tuple[FoundFile, ...]
+    ) -> TakenFiles:
         from target_spark_lake.parquet_adoption import AdoptionJob
 
-        def job(plan: BatchPlan, folder: str) -> AdoptionJob:
+        def job(folder: str) -> AdoptionJob:
             scratch = self._spool / f"adopted-{self._jobs:05d}"
-            return AdoptionJob(batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version)
+            late = sink.schema.late_rows
+            return AdoptionJob(batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version, late)
 
         self._jobs += 1
         size = sum(each.place.size for each in files)

@@ -13,7 +13,7 @@ from target_spark_lake.arrow_columns import arrow_type, columns_of_arrow
 from target_spark_lake.batch_rules import dated
 from target_spark_lake.file_statistics import statistics_of
 from target_spark_lake.parquet_files import open_batch_file
-from target_spark_lake.record_metadata import METADATA_COLUMNS
+from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, is_stamped
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, ParquetFile
@@ -71,7 +71,7 @@ def judge(storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedR
         _check_columns(file.schema_arrow.names, plan, name)
         if rules is None or not _is_right(file, plan, rules):
             way = Way.LINES
-        elif codec and plan.partitioning is None and columns_of_arrow(file.schema_arrow) == plan.staged:
+        elif codec and plan.partitioning is None and _is_staged(file.schema_arrow, plan):
             way = Way.ADOPT
         else:
             way = Way.FIT
@@ -100,7 +100,8 @@ def _is_right(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> bool:
     if found != wanted or len(set(schema.names)) < len(schema.names):
         return False
     types = plan.found.types
-    if not all(_same_values(field.type, types[field.name]) for field in schema if field.name in types):
+    told = [field for field in schema if field.name in types and _counts(field.name, schema)]
+    if not all(_same_values(field.type, types[field.name]) for field in told):
         return False
     places = _leaf_places(schema)
     moments = rules.moments & set(schema.names)
@@ -108,6 +109,16 @@ def _is_right(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> bool:
         return False
     asked = rules.unproven(statistics_of(metadata, 0, rules.questioned).columns)
     return rules.are_decidable(asked) and (not asked.types or _look(file, asked))
+
+
+def _is_staged(schema: pa.Schema, plan: BatchPlan) -> bool:
+    """Whether a file has exactly the columns of the staged files, in their order."""
+    return columns_of_arrow(schema) == plan.staged and all(_counts(name, schema) for name in schema.names)
+
+
+def _counts(name: str, schema: pa.Schema) -> bool:
+    """Whether a column is taken from the file: of metadata columns all of them, or the mark of deleted rows."""
+    return name not in METADATA_COLUMNS or name == DELETED_AT or is_stamped(schema.names)
 
 
 def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ProtocolError
 from singer_spark.schema_mapping import stream_spark_schema
+from target_spark_lake.batch_plan import plan_of
 from target_spark_lake.evolution import EVOLVE, EvolutionRules
 from target_spark_lake.format_check import check_format
 from target_spark_lake.lake_type import columns_from_text, columns_of_spark, columns_to_text
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.staged_stream import StagedStream
-    from target_spark_lake.staging import BatchPlan
     from target_spark_lake.staging_pool import StagingJob, StagingPool
 
 JSON = dict[str, Any]
@@ -158,13 +157,13 @@ class Batches:
             self.prepare(sink)
         return sink
 
-    def hand_over(self, sink: StreamSink, size: int, job: Callable[[BatchPlan, str], StagingJob]) -> None:
+    def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
         """Stages rows that come next, without their lines.
 
         Args:
             sink: The stream's, which is ready.
             size: Their bytes.
-            job: Makes what stages them, of the plan of the stream's rows now and of a free staging folder.
+            job: Makes what stages them, of a free staging folder.
 
         Raises:
             SingerSparkError: an earlier batch failed.
@@ -173,7 +172,7 @@ class Batches:
         self.closed_between = True
         sink.size += size
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        sink.staging.append(self._pool.submit(job(self.plan(sink), folder)))
+        sink.staging.append(self._pool.submit(job(folder)))
 
     def _known(self, stream: str, what: str) -> StreamSink:
         sink = self.sinks.get(stream)
@@ -279,23 +278,8 @@ class Batches:
         self.closed_between = True
         batch.close()
         sink.size += batch.size
-        plan = self.plan(sink, batch.received)
+        plan = plan_of(sink, self._settings, self._run.started_at, batch.received)
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine)
-        sink.staging.append(self._pool.submit(job))
-
-    def plan(self, sink: StreamSink, received: datetime | None = None) -> BatchPlan:
-        """How rows of a stream are staged now; they were received at this time, else now."""
-        from target_spark_lake.staging import BatchPlan, BatchTimes
-
-        assert sink.columns is not None
-        times, now = None, datetime.now(UTC)
-        if self._settings.add_record_metadata:
-            started = int(self._run.started_at.timestamp() * 1000)
-            times = BatchTimes(received or now, now, started)
-        table = columns_from_text(sink.all_columns)
-        merging, codec = sink.schema.merges, self._settings.compression
-        # A merge looks for the newest of a key's rows wherever they belong, and only then puts it into its folder.
-        folders = None if merging else sink.schema.partitioning
         late = sink.schema.late_rows
-        return BatchPlan(sink.columns, sink.check, times, codec, merging, table, folders, late)
+        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine, late)
+        sink.staging.append(self._pool.submit(job))

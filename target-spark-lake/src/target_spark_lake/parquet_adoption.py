@@ -22,7 +22,7 @@ from target_spark_lake.arrow_staging import bytes_at_once, writer_of
 from target_spark_lake.batch_judge import ROWS_AT_ONCE, Way
 from target_spark_lake.changes import StagedBatch, StagedFile
 from target_spark_lake.parquet_files import open_parquet
-from target_spark_lake.record_metadata import TABLE_VERSION
+from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, is_stamped
 from target_spark_lake.stager import PLAIN_FILE, PLAIN_FOLDER, spark_failure
 from target_spark_lake.staging_place import StagingPlace
 
@@ -67,6 +67,7 @@ class AdoptionJob:
         scratch: A free path of this machine.
         extracted: When the records were read, where the message says it.
         version: Version of the table that they belong to, where the message says it.
+        late: Whether the rows were committed late.
     """
 
     stream: str
@@ -76,6 +77,7 @@ class AdoptionJob:
     scratch: Path
     extracted: str | None = None
     version: int | None = None
+    late: bool = False
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
         """Stages every row of the files.
@@ -125,7 +127,7 @@ class AdoptionJob:
                 shutil.copyfileobj(source, output, BLOCK_BYTES)
             storage.upload(copy, target)
             copy.unlink()
-        return StagedFile(target, file.judgement.rows, place.size, late=self.plan.late, codec=file.judgement.codec)
+        return StagedFile(target, file.judgement.rows, place.size, late=self.late, codec=file.judgement.codec)
 
     def _fit(self, storage: Storage, number: int, file: FoundFile) -> tuple[StagedFile, ...]:
         """Writes a file anew under the table's columns, in its hive folders."""
@@ -133,8 +135,7 @@ class AdoptionJob:
         place = StagingPlace.of_python(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
         rows = self._write(file, place.path(PLAIN_FILE if folders is None else PLAIN_FOLDER))
         place.bring()
-        # Of a folder's own `plain.parquet` nobody says that it has positions.
-        staged = tuple(replace(each, late=self.plan.late) for each in place.files(folders) if each.rows)
+        staged = tuple(replace(each, late=self.late) for each in place.files(folders) if each.rows)
         if rows != file.judgement.rows or sum(each.rows for each in staged) != rows:
             raise StorageError(
                 f"stream {self.stream}: the staged files hold not all of the {file.judgement.rows} rows of batch file "
@@ -160,8 +161,11 @@ class AdoptionJob:
         return rows
 
     def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the metadata columns that they lack, as far as the message and the run know them."""
-        types = self.plan.found.types
+        """The rows with metadata columns; where they come without, as far as the message and the run know them."""
+        types, names = self.plan.found.types, rows.schema.names
+        if is_stamped(names):
+            return rows
+        rows = rows.select([name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS])
         for name, value in self._known().items():
             if name in types and name not in rows.schema.names:
                 always = pa.repeat(pa.scalar(value, arrow_type(types[name])), rows.num_rows)

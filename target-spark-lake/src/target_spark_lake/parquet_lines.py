@@ -12,7 +12,7 @@ from target_spark_lake.arrow_json import json_objects, json_values
 from target_spark_lake.batch_lines import check_rows, frame_members
 from target_spark_lake.intake import RecordLines
 from target_spark_lake.parquet_files import open_batch_file
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, is_stamped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,8 @@ def _lines(batch: BatchMessage, rows: pa.RecordBatch) -> bytes:
     hidden = set(METADATA_COLUMNS) - ({DELETED_AT} if deleted else set())
     objects = json_objects(rows.select([name for name in names if name not in hidden]))
     members: dict[str, Any] = dict(frame_members(batch))
-    members |= {told: json_values(rows.column(name)) for name, told in _TOLD.items() if name in names}
+    if is_stamped(names):
+        members |= {told: json_values(rows.column(name)) for name, told in _TOLD.items()}
     tail = [part for name, text in members.items() for part in (f',"{name}":', text)]
     lines = pc.binary_join_element_wise(record_prefix(batch.stream).decode(), objects, *tail, "}\n", "")
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 
 __all__ = ["CONTROL_COLUMNS", "DELETED_AT", "METADATA_COLUMNS", "POSITION", "TABLE_VERSION", "metadata_columns"]
@@ -10,6 +12,11 @@ __all__ = ["CONTROL_COLUMNS", "DELETED_AT", "METADATA_COLUMNS", "POSITION", "TAB
 CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
 # Of staged rows alone, where a file does not hold them in their order: the row's number in its batch.
 POSITION = "_spark_lake_position"
+
+
+def is_stamped(names: Iterable[str]) -> bool:
+    """Whether rows with these columns have the metadata columns of whoever read them; some alone are the source's."""
+    return set(METADATA_COLUMNS) <= set(names)
 
 
 def metadata_columns(*, metadata: bool, merging: bool) -> tuple[str, ...]:

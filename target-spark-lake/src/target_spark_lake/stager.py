@@ -41,6 +41,7 @@ class BatchJob:
         validator: Judges the suspects.
         folder: Staging folder of the batch, relative to the bucket; not there yet.
         quarantine: Takes the invalid records; None where one of them fails the run.
+        late: Whether its rows were committed late.
     """
 
     stream: str
@@ -49,6 +50,7 @@ class BatchJob:
     validator: RecordValidator
     folder: str
     quarantine: Quarantine | None = None
+    late: bool = False
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
         """Stages the batch: `stage_batch`."""
@@ -189,7 +191,7 @@ def _rewrite(job: BatchJob, line: bytes, position: int, rejected: RejectedRecord
 
 def _staged_files(place: StagingPlace, job: BatchJob, expected: int) -> tuple[StagedFile, ...]:
     found = place.files(job.plan.partitioning)
-    files = [replace(file, positioned=_is_positioned(job, file.path), late=job.plan.late) for file in found]
+    files = [replace(file, positioned=_is_positioned(job, file.path), late=job.late) for file in found]
     rows = sum(file.rows for file in files)
     if rows != expected:
         raise StorageError(

@@ -61,7 +61,6 @@ class BatchPlan:
         merging: The rows are for a merge: what it decides by is staged with them.
         table: The columns that the rows are staged under; None: as they come.
         partitioning: The table's hive folders, in which the rows are staged; None where they are staged in none.
-        late: Whether the rows were committed late.
     """
 
     columns: StructType
@@ -71,7 +70,6 @@ class BatchPlan:
     merging: bool = False
     table: Struct | None = None
     partitioning: Partitioning | None = None
-    late: bool = False
 
     @property
     def metadata(self) -> tuple[str, ...]:
