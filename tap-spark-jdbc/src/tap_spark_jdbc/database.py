@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # Spool files live for seconds: no checksum files beside them, and few system calls.
 SPOOL_CONF = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "io.file.buffer.size": "262144"}
 
+# Of batches: level 3 takes a sixth more of all their time, and spares less than a hundredth of the space.
+BATCH_CONF = {"parquet.compression.codec.zstd.level": "1"}
+
 
 @dataclass
 class Database:
@@ -51,7 +54,7 @@ class Database:
                 spark.remote,
                 dict(spark.conf),
                 (*self.source.jars, *(s3a_jars(spark.conf) if on_s3 else ())),
-                hadoop_conf={**SPOOL_CONF, **(batches.hadoop_conf() if batches is not None else {})},
+                hadoop_conf={**SPOOL_CONF, **({**BATCH_CONF, **batches.hadoop_conf()} if batches is not None else {})},
             )
         )
 

@@ -67,17 +67,17 @@ class SliceSize:
         """JDBC rows a round trip."""
         return self._fixed_fetch or _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, 10, 10_000)
 
-    def learn(self, rows: int, size: int, read: int | None = None) -> None:
+    def learn(self, rows: int, size: int, width: float | None = None) -> None:
         """Takes the width of rows just rendered.
 
         Args:
             rows: How many.
             size: Their bytes in a file.
-            read: Their bytes as the database sent them, where a file says nothing of that.
+            width: Bytes of one as the database sent it, where a file says nothing of that.
         """
         if rows:
             self._row_bytes = size / rows
-            self._read_bytes = (size if read is None else read) / rows
+            self._read_bytes = self._row_bytes if width is None else width
 
 
 def _fitting(size: int, row_bytes: float | None, first: int, least: int, most: int) -> int:

@@ -111,7 +111,7 @@ class StreamBatches:
         rows = found.rows - found.left_out(look.sent).total()
         files = self._files(folder, rows)
         if files:
-            self._size.learn(rows, files[0].size, written.read * rows // found.rows)
+            self._size.learn(rows, files[0].size, written.width)
         return SliceBatch(each, files, found)
 
     def _send_twins(self, each: Slice[Point], files: list[BatchFile], twins: Counter[str]) -> tuple[bytes, ...]:

@@ -24,10 +24,10 @@ def _guarded(fits: str, value: str, result_type: str) -> str:
     return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {refuse} END"
 
 
-# In two halves: before version 14 the epoch is a double, which holds no microseconds of years that are far away.
+# In two halves, for a double, which holds no microseconds of years that are far away: EXTRACT is a slower decimal.
 _MICROSECONDS = (
-    "CAST(EXTRACT(EPOCH FROM date_trunc('second', {c})) AS bigint) * 1000000 "
-    "+ CAST(EXTRACT(MICROSECONDS FROM {c}) AS bigint) % 1000000"
+    "CAST(date_part('epoch', date_trunc('second', {c})) AS bigint) * 1000000 "
+    "+ CAST(date_part('microseconds', {c}) AS bigint) % 1000000"
 )
 _TEXT = "CAST({c} AS text)"
 # One dimension, counted from 1: the lake's arrays know no others.
