@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,6 +14,7 @@ from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark import messages, stdout
 from tap_spark_jdbc.boundary import Frame
+from tap_spark_jdbc.boundary_checksum import sealed, without_unchanged
 from tap_spark_jdbc.edges import Edges
 from tap_spark_jdbc.extraction import Extraction
 from tap_spark_jdbc.lost_connection import again
@@ -134,26 +136,14 @@ class JdbcStream(Stream):
 
     def _sent_files(self, frame: Frame) -> Iterator[tuple[SpoolFile, int]]:
         """The files to send, with their rows; when the next is asked for, STATE may say that the last is sent."""
-        from tap_spark_jdbc.reader import SliceReader
-
-        extraction, settings, database = self.extraction, self.source.settings, self.source.database
-        state, edges = self.source.run_state, Edges(extraction, frame)
-        reader = SliceReader(database.spark, self.source.snapshots.source, extraction.sql, frame)
-        size = SliceSize(settings.slice_rows, settings.fetch_size)
-        limit, changed = self.ABORT_AT_RECORD_COUNT, None
-        if extraction.saved_buckets and extraction.sql.bookmark is not None:
-            sums = again(partial(reader.bucket_sums, extraction.sql.bookmark, size.fetch_size()))
-            changed = edges.changed_buckets(sums)
-            extraction = extraction if changed else extraction.behind_bookmark()
-
-        def render(each: Slice[Point], folder: Path) -> Path:
-            fetch = size.fetch_size()
-            return reader.render(each, folder, fetch_size=fetch, limit=limit, changed_buckets=changed)
-
+        extraction = without_unchanged(self.extraction)
+        settings, state, edges = self.source.settings, self.source.run_state, Edges(self.extraction, frame)
+        size, limit = SliceSize(settings.slice_rows, settings.fetch_size), self.ABORT_AT_RECORD_COUNT
         slices = extraction.slices(size.rows) if limit is None else iter([Slice()])
-        n_jobs = settings.n_jobs or database.spark.sparkContext.defaultParallelism
-        with spool_folder() as folder:
-            for file in Spool(folder, slices, render, size, n_jobs).files():
+        # Nobody starts Spark where there is nothing to read.
+        first = next(slices, None)
+        if first is not None:
+            for file in self._rendered(extraction, edges, frame, size, first, slices):
                 yield file, edges.treat(file)
                 if limit is None and (moved := edges.after(file.slice)):
                     state.advance(self.plan, *moved)
@@ -164,10 +154,39 @@ class JdbcStream(Stream):
         if self._states_between:
             state.write()
 
+    def _rendered(
+        self,
+        extraction: Extraction,
+        edges: Edges,
+        frame: Frame,
+        size: SliceSize,
+        first: Slice[Point],
+        others: Iterator[Slice[Point]],
+    ) -> Iterator[SpoolFile]:
+        """Slices as files of lines, rendered by Spark."""
+        from tap_spark_jdbc.reader import SliceReader
+
+        settings, database, changed = self.source.settings, self.source.database, None
+        reader = SliceReader(database.spark, self.source.snapshots.source, extraction.sql, frame)
+        slices: Iterator[Slice[Point]] = chain([first], others)
+        if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
+            sums = again(partial(reader.bucket_sums, extraction.sql.bookmark, size.fetch_size()))
+            changed = edges.changed_buckets(sums)
+            slices = slices if changed else extraction.behind_bookmark().slices(size.rows)
+
+        def render(each: Slice[Point], folder: Path) -> Path:
+            fetch, limit = size.fetch_size(), self.ABORT_AT_RECORD_COUNT
+            return reader.render(each, folder, fetch_size=fetch, limit=limit, changed_buckets=changed)
+
+        n_jobs = settings.n_jobs or database.spark.sparkContext.defaultParallelism
+        with spool_folder() as folder:
+            yield from Spool(folder, slices, render, size, n_jobs).files()
+
     def _conclude(self, edges: Edges) -> None:
         """Moves the bookmark to the upper bound, and says what the user should know."""
         state = self.source.run_state
-        state.advance(self.plan, *edges.final())
+        bookmark, progress = edges.final()
+        state.advance(self.plan, sealed(bookmark, self.extraction, self.source.snapshots), progress)
         if self.plan.replication_key is None:
             state.drop(self.plan)
         if edges.nulls:
