@@ -33,7 +33,7 @@ def start(**changes: Any) -> JvmStart:
 def of_the_launcher(command: list[str]) -> list[str]:
     """What Spark's launcher makes of a command for `spark-submit`."""
     java = [find_java_home() / "bin" / "java", "-cp", spark_home() / "jars" / "*", "org.apache.spark.launcher.Main"]
-    environment = {**os.environ, "SPARK_HOME": str(spark_home())}
+    environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13"}
     done = subprocess.run([*java, MAIN_CLASS, *command[1:]], env=environment, capture_output=True, check=True)
     return [word.decode() for word in done.stdout.partition(b"\0\n")[2].split(b"\0")[:-1]]
 

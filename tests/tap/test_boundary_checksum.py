@@ -121,7 +121,8 @@ def test_a_connection_that_left_the_snapshot_vouches_for_nothing(
 def test_other_columns_are_other_records(source: Source) -> None:
     source.ids()
     source.pipe.config["stream_options"] = {STREAM: {"type_overrides": {"n": "text"}}}
-    assert source.ids() == [2, 3, 4]
+    # Row 4 is the same in both ways: its n is NULL.
+    assert source.ids() == [2, 3]
     assert source.ids_without_reading() == []
 
 

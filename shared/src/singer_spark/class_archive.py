@@ -1,8 +1,8 @@
 """An archive of the classes that Spark loads at each start, so that the JVM maps them instead of reading them anew.
 
 Class-data sharing of the JDK (JEP 350). `python -m singer_spark.class_archive` builds it, as `make setup` does. Where
-it is missing, or was made for another Java or another Spark, the first good run of the tap has it built in the background.
-A start without one is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off` does without.
+it is missing, or was made for another Java or another Spark, the first good run of the tap has it built in the
+background. A start without one is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off` does without.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def at_once(start: JvmStart) -> list[str] | None:
         return None
     class_path = os.pathsep.join([learned.class_path.rstrip(os.pathsep), *start.jars])
     java = str(start.java_home / "bin" / "java")
-    return [java, "-cp", class_path, *learned.options, *options, MAIN_CLASS, *_settings(start.conf), "pyspark-shell"]
+    return [java, "-cp", class_path, *options, *learned.options, MAIN_CLASS, *_settings(start.conf), "pyspark-shell"]
 
 
 def by_spark_submit(start: JvmStart) -> list[str]:
@@ -157,16 +157,17 @@ def _asked(start: JvmStart) -> _Learned | None:
     command = [str(start.java_home / "bin" / "java"), "-Xmx128m", "-cp", str(start.spark_home / "jars" / "*")]
     command += ["org.apache.spark.launcher.Main", MAIN_CLASS, "pyspark-shell"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-    environment["SPARK_HOME"] = str(start.spark_home)
+    # Of the Scala it only wants to hear that there is one.
+    environment |= {"SPARK_HOME": str(start.spark_home), "SPARK_SCALA_VERSION": "2.13"}
     try:
         answer = subprocess.run(command, env=environment, capture_output=True, timeout=ASK_SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     words = [word.decode() for word in answer.partition(b"\0\n")[2].split(b"\0")[:-1]]
-    # <java> -cp <class path> <options> -Xmx1g <main class> pyspark-shell
-    if words[1:2] != ["-cp"] or words[-2:] != [MAIN_CLASS, "pyspark-shell"] or not words[-3].startswith("-Xmx"):
+    # <java> -cp <class path> -Xmx1g <options> <main class> pyspark-shell
+    if len(words) < 6 or words[1] != "-cp" or words[3] != "-Xmx1g" or words[-2:] != [MAIN_CLASS, "pyspark-shell"]:
         return None
-    return _Learned(words[2], words[3:-3])
+    return _Learned(words[2], words[4:-2])
 
 
 def _keep(path: Path, learned: _Learned) -> None:
