@@ -11,6 +11,7 @@ import click
 import orjson
 
 from singer_spark.errors import ConfigurationError, SourceError, redact_logs
+from singer_spark.singer_sdk_import import import_singer_sdk
 from singer_spark.stdout import abandon_stdout
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def run() -> int:
 
 
 def _tell_of_itself(options: dict[str, Any]) -> None:
+    import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc
 
     if options["version"]:
@@ -87,6 +89,7 @@ def _run(options: dict[str, Any]) -> None:
     if not from_environment:
         _begin_jvm(config)
     # Imported while the JVM starts: both take long.
+    import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc
 
     opening = None if stateless else _opening(options, *(place or (None, {})))
