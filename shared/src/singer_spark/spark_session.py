@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 SECONDS_TO_CLEAN_UP = 5
 JVM_OPTIONS = "-Duser.timezone=UTC -XX:+UseSerialGC -Xss4m"
+# A program's JVM lives for seconds or minutes: compiled later than a server's, what runs often enough to pay for it is
+# all the same compiled soon.
+COMPILER_OPTIONS = (
+    "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
+    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
+    "-XX:Tier4BackEdgeThreshold=160000"
+)
+# A heap that begins small grows by what lives, and not by what was once alive.
+HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
 LOGGING = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -193,6 +202,8 @@ def _start(options: SparkOptions) -> JvmStart:
     java_options = [
         # A JVM without memory may hang as well as fail; in front, so that the user's own options win.
         "-XX:+ExitOnOutOfMemoryError",
+        COMPILER_OPTIONS,
+        HEAP_OPTIONS,
         f'-Djava.io.tmpdir="{scratch_folder()}"',
         conf["spark.driver.extraJavaOptions"],
         f"-Dlog4j2.configurationFile={_log_configuration(level).as_uri()}",

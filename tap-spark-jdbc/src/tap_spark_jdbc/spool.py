@@ -21,6 +21,10 @@ from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.stream_sql import Point
 
 SLICE_BYTES = 32_000_000
+# Of all files that may be on the disk at a time, as long as slices need not be smaller for it than they are at first.
+SPOOL_BYTES = 512_000_000
+# A slice is this part of what was rendered before it: the first ones are soon on their way, later ones cost fewer jobs.
+GROWTH = 4
 FETCH_BYTES = 4_000_000
 FIRST_SLICE_ROWS = 20_000
 FIRST_FETCH_SIZE = 1_000
@@ -50,17 +54,25 @@ class SliceSize:
         self._fixed_rows = slice_rows
         self._fixed_fetch = fetch_size
         self._row_bytes: float | None = None
+        self._largest = SLICE_BYTES
+        self._rendered = 0
+
+    def share(self, files: int) -> None:
+        """Takes how many files may be on the disk at a time."""
+        self._largest = max(SLICE_BYTES, SPOOL_BYTES // files)
 
     def rows(self) -> int:
         """Rows a slice."""
-        return self._fixed_rows or self._fitting(SLICE_BYTES, FIRST_SLICE_ROWS, 100, 1_000_000)
+        size = min(self._largest, max(SLICE_BYTES, self._rendered // GROWTH))
+        return self._fixed_rows or self._fitting(size, FIRST_SLICE_ROWS, 100, 1_000_000)
 
     def fetch_size(self) -> int:
         """JDBC rows a round trip."""
         return self._fixed_fetch or self._fitting(FETCH_BYTES, FIRST_FETCH_SIZE, 10, 10_000)
 
     def learn(self, rows: int, size: int) -> None:
-        """Takes the width of rows just rendered."""
+        """Takes the width of rows just rendered, by any thread."""
+        self._rendered += size
         if rows:
             self._row_bytes = size / rows
 
@@ -93,6 +105,7 @@ class Spool:
         self._render = render
         self._size = size
         self._n_jobs = n_jobs
+        size.share(2 * n_jobs)
         self._over = Event()
 
     def files(self) -> Iterator[SpoolFile]:
