@@ -19,5 +19,5 @@ def making(spark: SparkSession, url: str, **settings: str) -> Iterator[JdbcConne
     """A connection that may make the database: without the properties that keep the tap from doing so."""
     source = source_of({"jdbc_url": url, **settings})
     free = replace(source.dialect, properties={}, session_statements=())
-    with JdbcConnection.open(spark, replace(source, dialect=free)) as connection:
+    with JdbcConnection.open(spark.sparkContext._gateway, replace(source, dialect=free)) as connection:
         yield connection

@@ -30,7 +30,7 @@ def source_of(config: dict[str, Any]) -> JdbcSource:
 
 @contextmanager
 def connected(spark: SparkSession, config: dict[str, Any]) -> Iterator[JdbcConnection]:
-    with JdbcConnection.open(spark, source_of(config)) as connection:
+    with JdbcConnection.open(spark.sparkContext._gateway, source_of(config)) as connection:
         yield connection
 
 

@@ -29,11 +29,14 @@ class Boundary:
         rows: How many rows were sent at that value.
         hashes: One fingerprint a row, sorted, twins repeated; empty where there are more than `MAX_BOUNDARY_HASHES`.
         buckets: Then sums (modulo 2**64) of the fingerprints, one for each value of their first byte; else empty.
+        checksum: What the database itself said of these rows, where it can: a run that gets the same answer need not
+            read them.
     """
 
     rows: int = 0
     hashes: tuple[str, ...] = ()
     buckets: tuple[int, ...] = ()
+    checksum: str | None = None
 
     @classmethod
     def of(cls, hashes: Iterable[str]) -> Boundary:
@@ -52,12 +55,14 @@ class Boundary:
         return cls(rows, (), tuple(value % 2**64 for value in sums))
 
     def to_json(self) -> dict[str, Any]:
-        """`{"format_version", "rows"}` and `hashes` or `buckets`, in base64 (8 bytes each)."""
+        """`{"format_version", "rows"}` and `hashes` or `buckets`, in base64 (8 bytes each); `checksum` if any."""
         packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "rows": self.rows}
         if self.hashes:
             packed["hashes"] = base64.b64encode(bytes.fromhex("".join(self.hashes))).decode()
         if self.buckets:
             packed["buckets"] = base64.b64encode(b"".join(v.to_bytes(8, "big") for v in self.buckets)).decode()
+        if self.checksum is not None:
+            packed["checksum"] = self.checksum
         return packed
 
     @classmethod
@@ -76,7 +81,8 @@ class Boundary:
         buckets = tuple(int.from_bytes(part, "big") for part in _unpack(packed.get("buckets", "")))
         if len(buckets) not in (0, BUCKETS) or (not buckets and len(hashes) != rows):
             raise ValueError("its boundary does not hold as many fingerprints as it counts rows")
-        return cls(rows, hashes, buckets)
+        checksum = packed.get("checksum")
+        return cls(rows, hashes, buckets, checksum if isinstance(checksum, str) else None)
 
 
 def _unpack(text: str) -> list[bytes]:

@@ -1,11 +1,13 @@
 """An archive of the classes that Spark loads at each start, so that the JVM maps them instead of reading them anew.
 
-Class-data sharing of the JDK (JEP 350): built once by `python -m singer_spark.class_archive`, which `make setup` calls;
-another Java or another PySpark has another archive. A start without one is slower and otherwise the same.
+Class-data sharing of the JDK (JEP 350). `python -m singer_spark.class_archive` builds it, as `make setup` does. Where
+it is missing, or was made for another Java or another Spark, the first good run of the tap has it built in the
+background. A start without one is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off` does without.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -13,36 +15,49 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.java import cache_folder, find_java_home
+from singer_spark.java import cache_folder, find_java_home, java_stamp
+from singer_spark.jvm_command import spark_home
 
-BUILDING = "SPARK_LAKE_CLASS_ARCHIVE"
+VARIABLE = "SPARK_LAKE_CLASS_ARCHIVE"
+OFF = "off"
 BUILD_SECONDS = 300
-FORMAT = "1"
+FORMAT = "2"
+NICENESS = 19
+# What a login at a database, and what reads its description, load of the JDK.
+JDK_CLASSES = (
+    "com.sun.crypto.provider.PBKDF2KeyImpl",
+    "com.sun.crypto.provider.HmacCore$HmacSHA256",
+    "com.sun.rowset.WebRowSetImpl",
+    "com.sun.rowset.internal.WebRowSetXmlWriter",
+    "sun.security.provider.DRBG",
+)
 
 
 def java_options(java_home: Path) -> list[str]:
     """The JVM's options for this Java: use the archive that is there, or write the one that is being built."""
-    building = os.environ.get(BUILDING)
-    if building:
-        return [f"-XX:ArchiveClassesAtExit={building}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    asked = os.environ.get(VARIABLE)
+    if asked and asked != OFF:
+        return [f"-XX:ArchiveClassesAtExit={asked}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     archive = archive_path(java_home)
-    if not archive.exists():
+    if asked == OFF or not archive.exists():
         return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 def archive_path(java_home: Path) -> Path:
-    """Where the archive of this Java and this PySpark is kept, whether it is there or not."""
-    java = (java_home / "bin" / "java").resolve()
-    facts = [FORMAT, str(java), str(java.stat().st_mtime_ns), version("pyspark"), str(Path(sys.prefix).resolve())]
-    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    return cache_folder() / "classes" / f"{digest}.jsa"
+    """Where the archive of this Java and this Spark is kept, whether it is there or not."""
+    jars = spark_home() / "jars"
+    facts = [FORMAT, *java_stamp(java_home), version("pyspark"), str(jars), str(jars.stat().st_mtime_ns)]
+    return cache_folder() / "classes" / f"{_place()}-{_digest(facts)}.jsa"
 
 
 def build() -> Path:
     """Builds the archive from a session that does what the programs do; keeps the one that is there.
+
+    Those of this environment that were made for another Java or another Spark are removed.
 
     Raises:
         ConfigurationError: the session failed, or this Java wrote no archive.
@@ -55,7 +70,7 @@ def build() -> Path:
         written = Path(draft) / archive.name
         done = subprocess.run(
             [sys.executable, "-m", "singer_spark.class_archive", "rehearse", draft],
-            env={**os.environ, BUILDING: str(written)},
+            env={**os.environ, VARIABLE: str(written)},
             capture_output=True,
             text=True,
             timeout=BUILD_SECONDS,
@@ -63,18 +78,62 @@ def build() -> Path:
         )
         if done.returncode or not written.exists():
             raise ConfigurationError(f"the class archive was not written: {done.stderr.strip()[-500:]}")
+        for stale in archive.parent.glob(f"{_place()}-*.jsa"):
+            stale.unlink(missing_ok=True)
         written.replace(archive)
     return archive
+
+
+def build_in_background() -> bool:
+    """Has the archive built by a process that nobody waits for, unless it is there, can't be made, or is not wanted.
+
+    Returns:
+        Whether it was begun.
+    """
+    archive = archive_path(find_java_home())
+    if os.environ.get(VARIABLE) or archive.exists() or _failed(archive).exists():
+        return False
+    subprocess.Popen(
+        [sys.executable, "-m", "singer_spark.class_archive", "alone"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return True
+
+
+def build_alone() -> None:
+    """Builds it, with what the machine has to spare, unless another process is at it."""
+    os.nice(NICENESS)
+    folder = cache_folder() / "classes"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "build.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        try:
+            build()
+        except ConfigurationError:
+            # This Java would not write it the next time either.
+            _failed(archive_path(find_java_home())).touch()
+            raise
+
+
+def _failed(archive: Path) -> Path:
+    return archive.with_suffix(".failed")
 
 
 def rehearse(folder: Path) -> None:
     """Does once what the programs do, from a JDBC table to Parquet, so that the classes of all that are loaded."""
     from pyspark.sql import functions as F
 
-    from singer_spark.spark_session import SparkOptions, get_session
+    from singer_spark.spark_session import SparkOptions, get_gateway, get_session
 
-    spark = get_session(SparkOptions("class archive"))
-    url = f"jdbc:derby:memory:{folder.name};create=true"
+    options, url = SparkOptions("class archive"), f"jdbc:derby:memory:{folder.name};create=true"
+    _describe(get_gateway(options).jvm, url)
+    spark = get_session(options)
     columns = "TABLEID AS A, TABLENAME AS B, CURRENT_TIMESTAMP AS C, CAST(1.5 AS DECIMAL(9,2)) AS D"
     table = f"(SELECT {columns} FROM SYS.SYSTABLES) s"
     rows = spark.read.jdbc(url, table, predicates=["1=1", "1=0"])
@@ -88,8 +147,34 @@ def rehearse(folder: Path) -> None:
     spark.stop()
 
 
+def _describe(jvm: Any, url: str) -> None:
+    """Asks a database what the tap asks before it reads rows; without a session."""
+    connection = jvm.org.apache.derby.jdbc.EmbeddedDriver().connect(url, jvm.java.util.Properties())
+    described = connection.getMetaData().getTables(None, None, "%", None)
+    rowset = jvm.javax.sql.rowset.RowSetProvider.newFactory().createWebRowSet()
+    rowset.writeXml(described, jvm.java.io.StringWriter())
+    for name in JDK_CLASSES:
+        try:
+            jvm.java.lang.Class.forName(name)
+        except Exception:  # another JDK has others
+            continue
+    connection.close()
+
+
+def _place() -> str:
+    """This environment among all that share the cache."""
+    return _digest([str(Path(sys.prefix).resolve())])[:8]
+
+
+def _digest(facts: list[str]) -> str:
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["rehearse"]:
-        rehearse(Path(sys.argv[2]))
-    else:
-        sys.stderr.write(f"class archive: {build()}\n")
+    match sys.argv[1:]:
+        case ["rehearse", folder]:
+            rehearse(Path(folder))
+        case ["alone"]:
+            build_alone()
+        case _:
+            sys.stderr.write(f"class archive: {build()}\n")

@@ -146,6 +146,12 @@ def _with_launcher(java: Java) -> Path:
     return home
 
 
+def java_stamp(java_home: Path) -> tuple[str, str]:
+    """What tells one Java from another in the same place, for what is made of it once and kept."""
+    java = (java_home / "bin" / "java").resolve()
+    return str(java), str(java.stat().st_mtime_ns)
+
+
 def cache_folder() -> Path:
     """The folder in the user's cache for all that is made once and kept: under `XDG_CACHE_HOME`, else `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")

@@ -15,13 +15,14 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from singer_spark.errors import ConfigurationError, ResourceError
 from singer_spark.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 T = TypeVar("T")
@@ -63,18 +64,21 @@ class _Jvm:
 _jvm = _Jvm()
 
 
-def start_jvm(command: Sequence[str], *, grace_seconds: float) -> Gateway:
+def start_jvm(
+    command: Sequence[str], *, grace_seconds: float, variables: Mapping[str, str] = MappingProxyType({})
+) -> Gateway:
     """Starts the JVM and waits until it can be talked to.
 
     Args:
-        command: `spark-submit` with its arguments.
+        command: `spark-submit`, or Java itself, with its arguments.
         grace_seconds: How long the JVM may take to clean up at its end; 0 where nothing is left by killing it.
+        variables: Of its environment, beside this process's.
 
     Raises:
         ConfigurationError: it ended instead.
     """
     told = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
-    environment = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0"}
+    environment = {**os.environ, **variables, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0"}
     return _apart(lambda: _answer(command, environment, grace_seconds, told))
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from singer_spark import class_archive
+from singer_spark import class_archive, jvm_command, jvm_gateway
 from singer_spark.errors import ConfigurationError, SingerSparkError, wants_traceback
 from singer_spark.java import cache_folder, find_java_home
+from singer_spark.jvm_command import JvmStart, spark_home, with_jars
 from singer_spark.scratch import scratch_folder
 from singer_spark.shortage import shortage
-from singer_spark.spark_jvm import Gateway, end_jvm, start_jvm
+from singer_spark.spark_jvm import start_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 SECONDS_TO_CLEAN_UP = 5
 JVM_OPTIONS = "-Duser.timezone=UTC -XX:+UseSerialGC -Xss4m"
+# A program's JVM lives for seconds or minutes: compiled later than a server's, what runs often enough to pay for it is
+# all the same compiled soon.
+COMPILER_OPTIONS = (
+    "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
+    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
+    "-XX:Tier4BackEdgeThreshold=160000"
+)
+# A heap that begins small grows by what lives, and not by what was once alive.
+HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
 LOGGING = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -92,28 +103,56 @@ class SparkOptions:
     log_level: str | None = None
 
 
+def begin_jvm(options: SparkOptions) -> None:
+    """Starts the JVM in the background, unless there is one; no session is made in it.
+
+    Raises:
+        ConfigurationError: no Java is there.
+    """
+    if jvm_gateway.is_begun():
+        return
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    if not wants_traceback(options.app_name):
+        logging.getLogger().addFilter(_is_not_of_py4j)
+    start, grace = _start(options), _grace_seconds(options)
+    if (command := jvm_command.at_once(start)) is not None:
+        variables = jvm_command.variables_at_once(start)
+        jvm_gateway.begin(lambda: start_jvm(command, grace_seconds=grace, variables=variables), start.jars)
+    else:
+        jvm_gateway.begin(lambda: start_jvm(jvm_command.by_spark_submit(start), grace_seconds=grace), ())
+
+
+def get_gateway(options: SparkOptions) -> Any:
+    """Py4J's gateway to the JVM, in which a session may be made or not.
+
+    Raises:
+        ConfigurationError: no Java is there, or it does not start with these settings.
+    """
+    begin_jvm(options)
+    try:
+        return jvm_gateway.gateway()
+    except Exception as error:
+        raise _not_started(error) from error
+
+
 def get_session(options: SparkOptions) -> SparkSession:
     """Starts the session, or gives the one that runs in this process.
 
     Raises:
         ConfigurationError: no Java is there, or Spark can't start with these settings.
     """
-    from pyspark import SparkContext
+    if not options.remote:
+        begin_jvm(options)
+    # Imported while the JVM starts: both take a second.
     from pyspark.sql import SparkSession
 
     if options.remote:
         return SparkSession.builder.remote(options.remote).appName(options.app_name).getOrCreate()
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    if not wants_traceback(options.app_name):
-        logging.getLogger().addFilter(_is_not_of_py4j)
     builder = SparkSession.builder.appName(options.app_name).master(options.master or LOCAL)
-    for name, value in session_conf(options).items():
+    for name, value in with_jars(session_conf(options), jvm_gateway.lacking(options.jars)).items():
         builder = builder.config(name, value)
     try:
-        if SparkContext._gateway is None:
-            with _known_to_pyspark(start_jvm(_command(options), grace_seconds=_grace_seconds(options))), _same_ctrl_c():
-                session = builder.getOrCreate()
-        else:
+        with jvm_gateway.known_to_pyspark(), _same_ctrl_c():
             session = builder.getOrCreate()
     except Exception as error:
         raise _not_started(error) from error
@@ -125,14 +164,12 @@ def get_session(options: SparkOptions) -> SparkSession:
 
 
 def session_conf(options: SparkOptions) -> dict[str, str]:
-    """All settings of the session but the storage's, those of the user laid over ours."""
+    """All settings of the session but the storage's and our jars, those of the user laid over ours."""
     conf = dict(BASE_CONF)
     # Loopback spares a wait on machines whose host name does not resolve; a cluster must reach the driver.
     if _is_local(options):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
-    if options.jars:
-        conf["spark.jars"] = ",".join([*options.jars, *filter(None, [conf.get("spark.jars")])])
     for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         conf[name] = " ".join(filter(None, [JVM_OPTIONS, conf.get(name)]))
     conf["spark.sql.session.timeZone"] = "UTC"
@@ -147,23 +184,16 @@ def _hadoop_conf(options: SparkOptions) -> dict[str, str]:
 
 def stop_session() -> None:
     """Stops the session and its JVM, if there is one; another one may be started."""
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
     if session is not None:
         session.stop()
-    if SparkContext._gateway is not None:
-        SparkContext._gateway.shutdown()
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-    end_jvm()
+    jvm_gateway.close()
 
 
-def _command(options: SparkOptions) -> list[str]:
-    """What starts the JVM: which Java, its memory, its class path, its logging."""
-    import pyspark
-
+def _start(options: SparkOptions) -> JvmStart:
+    """What the JVM is started with: which Java, its memory, its class path, its logging."""
     java_home = find_java_home()
     os.environ["JAVA_HOME"] = str(java_home)
     os.environ.pop("SPARK_HOME", None)
@@ -173,17 +203,14 @@ def _command(options: SparkOptions) -> list[str]:
     java_options = [
         # A JVM without memory may hang as well as fail; in front, so that the user's own options win.
         "-XX:+ExitOnOutOfMemoryError",
+        COMPILER_OPTIONS,
+        HEAP_OPTIONS,
         f'-Djava.io.tmpdir="{scratch_folder()}"',
         conf["spark.driver.extraJavaOptions"],
         f"-Dlog4j2.configurationFile={_log_configuration(level).as_uri()}",
         *class_archive.java_options(java_home),
     ]
-    return [
-        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-        *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}")),
-        *("--driver-memory", conf["spark.driver.memory"], "--driver-java-options", " ".join(java_options)),
-        "pyspark-shell",
-    ]
+    return JvmStart(java_home, spark_home(), conf, " ".join(java_options), options.jars)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -197,19 +224,16 @@ def _grace_seconds(options: SparkOptions) -> float:
     return 0 if _is_local(options) and not elsewhere else SECONDS_TO_CLEAN_UP
 
 
+def local_cores(options: SparkOptions) -> int | None:
+    """How many tasks a session on this machine runs at a time; None where only the session can tell."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", options.master or LOCAL)
+    if found is None or options.remote or "spark.default.parallelism" in options.conf:
+        return None
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+
+
 def _is_local(options: SparkOptions) -> bool:
     return (options.master or LOCAL).startswith("local")
-
-
-@contextmanager
-def _known_to_pyspark(gateway: Gateway) -> Iterator[None]:
-    """Lets PySpark use this JVM instead of starting one."""
-    os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
-    os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
-    try:
-        yield
-    finally:
-        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
 @contextmanager

@@ -5,13 +5,19 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
 from singer_spark.errors import ConfigurationError, SourceError, redact_logs
+from singer_spark.singer_sdk_import import import_singer_sdk
 from singer_spark.stdout import abandon_stdout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tap_spark_jdbc.run_state import OpeningState
 
 PROGRAM = "tap-spark-jdbc"
 LEVELS = ["debug", "info", "warning", "error"]
@@ -36,13 +42,9 @@ LEVELS = ["debug", "info", "warning", "error"]
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", help="Of standard error.")
 def command(**options: Any) -> None:
     """Chooses what to do."""
-    from tap_spark_jdbc.tap import TapSparkJdbc
-
     try:
-        if options["version"]:
-            TapSparkJdbc.print_version()
-        elif options["about"]:
-            TapSparkJdbc.print_about(options["about_format"])
+        if options["version"] or options["about"]:
+            _tell_of_itself(options)
         else:
             _run(options)
         sys.stdout.flush()
@@ -66,18 +68,36 @@ def run() -> int:
     return 0
 
 
-def _run(options: dict[str, Any]) -> None:
+def _tell_of_itself(options: dict[str, Any]) -> None:
+    import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc
 
+    if options["version"]:
+        TapSparkJdbc.print_version()
+    else:
+        TapSparkJdbc.print_about(options["about_format"])
+
+
+def _run(options: dict[str, Any]) -> None:
     _log_to_stderr(options["log_level"])
     config, from_environment = _config(options["config"])
     if options["incremental_table"]:
         config["incremental_tables"] = [*config.get("incremental_tables", []), *options["incremental_table"]]
     test, catalog = options["test"], _json_of(options["catalog"], "--catalog") if options["catalog"] else None
-    opening = None if test or options["discover"] else _opening(options, config)
+    stateless = bool(test) or options["discover"]
+    place = None if stateless else _place_of_state(options, config)
+    if not from_environment:
+        _begin_jvm(config)
+    # Imported while the JVM starts: both take long.
+    import_singer_sdk()
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+    opening = None if stateless else _opening(options, *(place or (None, {})))
     tap = TapSparkJdbc(
         config=config, catalog=catalog, opening=opening, parse_env_config=from_environment, setup_mapper=False
     )
+    if not (options["discover"] or options["dry_run"] or test == "schema"):
+        tap.begin_session()
     try:
         if options["discover"]:
             sys.stdout.write(tap.catalog_json_text + "\n")
@@ -100,16 +120,36 @@ def _run(options: dict[str, Any]) -> None:
         tap.progress.stop()
     # So that the server does not take it for a client that was lost.
     tap.database.close()
+    _quicken_next_start()
 
 
-def _opening(options: dict[str, Any], config: dict[str, Any]) -> Any:
-    from tap_spark_jdbc.run_state import OpeningState, state_location
+def _begin_jvm(config: dict[str, Any]) -> None:
+    from tap_spark_jdbc.database import Database
+    from tap_spark_jdbc.settings import TapSettings
 
-    location, storage_options = options["state"], config.get("storage_options") or {}
-    if location and options["state_from"]:
+    Database(TapSettings.from_config(config)).begin_jvm()
+
+
+def _quicken_next_start() -> None:
+    from singer_spark.class_archive import build_in_background
+
+    if build_in_background():
+        logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start quicker")
+
+
+def _place_of_state(options: dict[str, Any], config: dict[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+    from tap_spark_jdbc.run_state import state_location
+
+    if options["state"] and options["state_from"]:
         raise ConfigurationError("--state and --state-from both name the state: give one of them")
     if options["state_from"]:
-        location, storage_options = state_location(options["state_from"])
+        return state_location(options["state_from"])
+    return options["state"], config.get("storage_options") or {}
+
+
+def _opening(options: dict[str, Any], location: str | None, storage_options: Mapping[str, Any]) -> OpeningState:
+    from tap_spark_jdbc.run_state import OpeningState
+
     return OpeningState.read(location, storage_options, full=options["full"], resume=not options["no_resume"])
 
 

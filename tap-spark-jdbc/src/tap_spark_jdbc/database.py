@@ -1,13 +1,19 @@
-"""The source of one run: driver, Spark session and connection, opened when first needed."""
+"""The source of one run: driver, JVM, connections, and the Spark session; each opened when first needed.
+
+Questions to the database need the JVM alone. The session, which takes longer to make than they to be answered, is made
+in that JVM for whoever reads rows.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from singer_spark.s3_connector import s3a_jars
-from singer_spark.spark_session import SparkOptions, get_session
+from singer_spark.spark_session import SparkOptions, begin_jvm, get_gateway, get_session, local_cores
 from singer_spark.storage import Storage
 from tap_spark_jdbc.jdbc_connection import JdbcConnection, JdbcSource
 
@@ -28,12 +34,15 @@ class Database:
     """What a tap reads from; each part is there from its first use."""
 
     settings: TapSettings
+    _beside: Database | None = None
     _others: list[Database] = field(default_factory=list, init=False, repr=False)
+    _starting: Lock = field(default_factory=Lock, init=False, repr=False)
+    _started: Future[SparkSession] | None = field(default=None, init=False, repr=False)
 
     def beside(self) -> Database:
         """The same source in the same session, over connections of its own; closed with this one."""
-        other = Database(self.settings)
-        other.source, other.spark = self.source, self.spark
+        other = Database(self.settings, self)
+        other.source = self.source
         self._others.append(other)
         return other
 
@@ -42,26 +51,28 @@ class Database:
         """Dialect, driver and address."""
         return JdbcSource.of(self.settings)
 
-    @cached_property
+    def begin_jvm(self) -> None:
+        """Starts the JVM in the background.
+
+        Raises:
+            ConfigurationError: there is no Java, or no driver.
+        """
+        begin_jvm(self._options)
+
+    def begin_session(self) -> None:
+        """Starts the session in the background, as rows are sure to be read."""
+        self._session  # noqa: B018
+
+    @property
     def spark(self) -> SparkSession:
-        """The session; starts the JVM."""
-        spark, batches = self.settings.spark, self.batch_storage
-        on_s3 = batches is not None and batches.on_s3
-        return get_session(
-            SparkOptions(
-                "tap-spark-jdbc",
-                spark.master,
-                spark.remote,
-                dict(spark.conf),
-                (*self.source.jars, *(s3a_jars(spark.conf) if on_s3 else ())),
-                hadoop_conf={**SPOOL_CONF, **({**BATCH_CONF, **batches.hadoop_conf()} if batches is not None else {})},
-            )
-        )
+        """The session."""
+        return self._session.result()
 
     @property
     def n_jobs(self) -> int:
         """Slices that are rendered at the same time."""
-        return self.settings.n_jobs or self.spark.sparkContext.defaultParallelism
+        known = self.settings.n_jobs or local_cores(self._options)
+        return known or self.spark.sparkContext.defaultParallelism
 
     @cached_property
     def batch_storage(self) -> Storage | None:
@@ -71,13 +82,41 @@ class Database:
 
     @cached_property
     def connection(self) -> JdbcConnection:
-        """A connection for metadata and bounds."""
-        return JdbcConnection.open(self.spark, self.source, lasting=True)
+        """A connection for metadata and bounds; starts the JVM and no session."""
+        return JdbcConnection.open(self._gateway, self.source, lasting=True)
 
     @cached_property
     def snapshot_connection(self) -> JdbcConnection:
         """A connection that holds a snapshot for the others."""
-        return JdbcConnection.open(self.spark, self.source)
+        return JdbcConnection.open(self._gateway, self.source)
+
+    @property
+    def _gateway(self) -> Any:
+        return get_gateway(self._options)
+
+    @property
+    def _session(self) -> Future[SparkSession]:
+        if self._beside is not None:
+            return self._beside._session
+        with self._starting:
+            if self._started is None:
+                thread = ThreadPoolExecutor(1, thread_name_prefix="session")
+                self._started = thread.submit(get_session, self._options)
+                thread.shutdown(wait=False)
+            return self._started
+
+    @cached_property
+    def _options(self) -> SparkOptions:
+        spark, batches = self.settings.spark, self.batch_storage
+        on_s3 = batches is not None and batches.on_s3
+        return SparkOptions(
+            "tap-spark-jdbc",
+            spark.master,
+            spark.remote,
+            dict(spark.conf),
+            (*self.source.jars, *(s3a_jars(spark.conf) if on_s3 else ())),
+            hadoop_conf={**SPOOL_CONF, **({**BATCH_CONF, **batches.hadoop_conf()} if batches is not None else {})},
+        )
 
     def connect(self) -> None:
         """Opens what a stream is read by.

@@ -115,7 +115,7 @@ class Extraction:
             return
         nulls = self.sends_nulls
         if self.whole is None or key.indexed:
-            if nulls:
+            if nulls and ColumnBounds(self.connection, self.sql, key).has_nulls():
                 yield Slice(nulls=True)
             if self.whole is not None:
                 yield from self._indexed_slices(ColumnBounds(self.connection, self.sql, key), along_split, rows, begin)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from pyspark.sql import SparkSession
-
 __all__ = ["JdbcConnection", "JdbcSource"]
 
 Row = tuple[str | None, ...]
@@ -41,11 +39,11 @@ class JdbcConnection:
         self._asking = Lock()
 
     @classmethod
-    def open(cls, spark: SparkSession, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
+    def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
         """Connects.
 
         Args:
-            spark: In whose JVM.
+            gateway: Py4J's, to the JVM; it needs no session.
             source: The database.
             lasting: Whether a question whose connection breaks is asked again over a new one: not where the session
                 holds something, a transaction or a snapshot.
@@ -54,7 +52,6 @@ class JdbcConnection:
             ConfigurationError: the driver is not on Spark's class path, or does not take the URL.
             SourceError: one line: unreachable, unknown database, wrong password, …
         """
-        gateway: Any = spark.sparkContext._gateway
         jvm = gateway.jvm
         for name, value in source.dialect.system_properties.items():
             if jvm.java.lang.System.getProperty(name) is None:
@@ -69,7 +66,7 @@ class JdbcConnection:
             raise refused(f"can't connect to {plain_url(source.url)}", error) from error
         if raw is None:
             raise ConfigurationError(f"driver {source.driver} does not take {plain_url(source.url)}; check jdbc_url")
-        connection = cls(raw, gateway, partial(cls.open, spark, source) if lasting else None)
+        connection = cls(raw, gateway, partial(cls.open, gateway, source) if lasting else None)
         for statement in source.dialect.session_statements:
             connection.execute(statement)
         return connection

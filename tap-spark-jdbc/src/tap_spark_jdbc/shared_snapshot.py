@@ -27,22 +27,26 @@ WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
 
 
 class SharedSnapshot:
-    """The snapshot that the connection for bounds, and each reader, sees the database by."""
+    """The snapshot that the connection for bounds, and each reader, sees the database by.
+
+    Attributes:
+        identifier: The server's name of it, while it is held.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._held = False
-        self._identifier: str | None = None
+        self.identifier: str | None = None
 
     @property
     def source(self) -> JdbcSource:
         """The source as readers open it: in the snapshot, while there is one."""
         source = self._database.source
-        if self._identifier is None:
+        if self.identifier is None:
             return source
-        snapshot = source.dialect.string(self._identifier)
+        snapshot = source.dialect.string(self.identifier)
         begin = f"SET TRANSACTION {_ISOLATION}", f"SET TRANSACTION SNAPSHOT {snapshot}"
-        return replace(source, transaction=begin, snapshot=self._identifier)
+        return replace(source, transaction=begin, snapshot=self.identifier)
 
     def begin(self, touch: str) -> str:
         """Takes a snapshot and shares it until `end`.
@@ -65,12 +69,12 @@ class SharedSnapshot:
         connection.execute(f"BEGIN {_ISOLATION}")
         connection.execute(f"SET TRANSACTION SNAPSHOT {self._database.source.dialect.string(identifier or '')}")
         connection.execute(_WAITS)
-        self._identifier = identifier
+        self.identifier = identifier
         return str(snapshot)
 
     def end(self) -> None:
         """Lets go of the snapshot, whatever became of the transactions; never raises."""
-        self._identifier = None
+        self.identifier = None
         if not self._held:
             return
         self._held = False

@@ -21,6 +21,10 @@ from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.stream_sql import Point
 
 SLICE_BYTES = 32_000_000
+# Of all files that may be on the disk at a time, as long as slices need not be smaller for it than they are at first.
+SPOOL_BYTES = 512_000_000
+# A slice is this part of what was rendered before it: the first ones are soon on their way, later ones cost fewer jobs.
+GROWTH = 4
 FETCH_BYTES = 4_000_000
 FIRST_SLICE_ROWS = 20_000
 FIRST_FETCH_SIZE = 1_000
@@ -53,28 +57,36 @@ class SliceSize:
         self._slice_bytes = slice_bytes
         self._row_bytes: float | None = None
         self._read_bytes: float | None = None
+        self._largest = slice_bytes
+        self._rendered = 0
 
     @property
     def known(self) -> bool:
         """Whether the rows of the next slice are no guess."""
         return self._fixed_rows is not None or self._row_bytes is not None
 
+    def share(self, files: int) -> None:
+        """Takes how many files may be on the disk at a time."""
+        self._largest = max(self._slice_bytes, SPOOL_BYTES // files)
+
     def rows(self) -> int:
         """Rows a slice."""
-        return self._fixed_rows or _fitting(self._slice_bytes, self._row_bytes, FIRST_SLICE_ROWS, 100, 1_000_000)
+        size = min(self._largest, max(self._slice_bytes, self._rendered // GROWTH))
+        return self._fixed_rows or _fitting(size, self._row_bytes, FIRST_SLICE_ROWS, 100, 1_000_000)
 
     def fetch_size(self) -> int:
         """JDBC rows a round trip."""
         return self._fixed_fetch or _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, 10, 10_000)
 
     def learn(self, rows: int, size: int, width: float | None = None) -> None:
-        """Takes the width of rows just rendered.
+        """Takes the width of rows just rendered, by any thread.
 
         Args:
             rows: How many.
             size: Their bytes in a file.
             width: Bytes of one as the database sent it, where a file says nothing of that.
         """
+        self._rendered += size
         if rows:
             self._row_bytes = size / rows
             self._read_bytes = self._row_bytes if width is None else width
@@ -144,6 +156,7 @@ class Spool:
         self._render = render
         self._size = size
         self._n_jobs = n_jobs
+        size.share(2 * n_jobs)
         self._threads = threads
         self._all_cut = all_cut
         self._troubled = troubled

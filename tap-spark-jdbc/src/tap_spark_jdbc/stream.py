@@ -11,6 +11,7 @@ from singer_sdk import Stream
 from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark import messages, stdout
+from tap_spark_jdbc.boundary_checksum import sealed
 from tap_spark_jdbc.present_keys import PresentKeys
 from tap_spark_jdbc.spool import SpoolThreads
 from tap_spark_jdbc.stream_reading import Lane, StreamReading
@@ -193,7 +194,8 @@ class JdbcStream(Stream):
     def _conclude(self, edges: Edges) -> None:
         """Moves the bookmark to the upper bound, and says what the user should know."""
         state = self.source.run_state
-        state.advance(self.plan, *edges.final())
+        bookmark, progress = edges.final()
+        state.advance(self.plan, sealed(bookmark, self.extraction, self.reading.lane.snapshots), progress)
         if self.plan.replication_key is None:
             state.drop(self.plan)
         if edges.nulls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from singer_spark import messages
 from tap_spark_jdbc.ahead import Ahead
 from tap_spark_jdbc.batch_writer import BatchWriter
 from tap_spark_jdbc.boundary import Frame
+from tap_spark_jdbc.boundary_checksum import without_unchanged
 from tap_spark_jdbc.edges import Edges
 from tap_spark_jdbc.lost_connection import again
 from tap_spark_jdbc.reader import SliceReader
@@ -60,15 +61,23 @@ class StreamBatches:
         if tap.batches is None:
             raise ValueError("batches are asked for, and no place is known for them")
         settings, self._database = tap.settings, tap.database
-        self._place, self._settings = tap.batches, settings
+        self._place = tap.batches
         self._extraction = extraction
         self._extracted = datetime.now(UTC)
         frame = Frame(messages.record_prefix(extraction.plan.stream), messages.record_suffix(self._extracted))
-        self._reader = SliceReader(tap.database.spark, tap.snapshots.source, extraction.sql, frame)
-        self._writer = BatchWriter(extraction.plan, self._reader, self._place, self._extracted)
+        self._frame, self._source = frame, tap.snapshots.source
         self._size = SliceSize(settings.slice_rows, settings.fetch_size, slice_bytes=FILE_BYTES)
         self._numbers = count()
         self.edges = Edges(extraction, frame)
+
+    @cached_property
+    def _reader(self) -> SliceReader:
+        """Made when there is something to read: nobody starts Spark where there is not."""
+        return SliceReader(self._database.spark, self._source, self._extraction.sql, self._frame)
+
+    @cached_property
+    def _writer(self) -> BatchWriter:
+        return BatchWriter(self._extraction.plan, self._reader, self._place, self._extracted)
 
     def message(self, batch: SliceBatch) -> bytes:
         """The BATCH line that names a slice's files."""
@@ -88,15 +97,14 @@ class StreamBatches:
             SourceError: the database refused.
             StorageError: a file can't be written.
         """
-        extraction, size, changed = self._extraction, self._size, None
-        if extraction.saved_buckets and extraction.sql.bookmark is not None:
+        extraction, size, changed = without_unchanged(self._extraction), self._size, None
+        if extraction is self._extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
             sums = again(partial(self._reader.bucket_sums, extraction.sql.bookmark, size.fetch_size()))
             changed = self.edges.changed_buckets(sums)
             extraction = extraction if changed else extraction.behind_bookmark()
-        n_jobs = self._settings.n_jobs or self._database.spark.sparkContext.defaultParallelism
         write = partial(self._write, changed_buckets=changed)
         # Nothing is known of the rows' width before the first slice is written.
-        ahead = Ahead(extraction.slices(size.rows), write, n_jobs, alone=lambda: not size.known)
+        ahead = Ahead(extraction.slices(size.rows), write, self._database.n_jobs, alone=lambda: not size.known)
         for batch in ahead.results():
             twins: list[BatchFile] = []
             rows = self.edges.settle(batch.found, partial(self._send_twins, batch.slice, twins))

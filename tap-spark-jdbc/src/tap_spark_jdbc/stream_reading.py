@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from singer_spark import messages
 from tap_spark_jdbc.boundary import Frame
+from tap_spark_jdbc.boundary_checksum import without_unchanged
 from tap_spark_jdbc.edges import Edges
 from tap_spark_jdbc.extraction import Extraction
 from tap_spark_jdbc.lost_connection import again
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tap_spark_jdbc.database import Database
+    from tap_spark_jdbc.reader import SliceReader
     from tap_spark_jdbc.run_state import RunState
     from tap_spark_jdbc.settings import TapSettings
     from tap_spark_jdbc.spool import SpoolFile, SpoolThreads
@@ -84,17 +86,14 @@ class StreamReading:
             SourceError: the database refused, or there are NULL keys where the user wants none.
             StateError: the stream's bookmark can't be used.
         """
-        from tap_spark_jdbc.reader import SliceReader
-
         plan, state, settings, database = self.plan, self._state, self._settings, self.lane.database
         # A stream that failed may have left its own, by which nothing new is seen.
         self.lane.snapshots.end()
         dialect, lag = database.source.dialect, settings.safety_lag_seconds
         began = Extraction.begin(database.connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan))
         self.extraction = extraction = self.lane.snapshots.begin(began)
-        frame = Frame(messages.record_prefix(plan.stream), messages.record_suffix(datetime.now(UTC)))
-        self.edges = Edges(extraction, frame)
-        self._reader = SliceReader(database.spark, self.lane.snapshots.source, extraction.sql, frame)
+        self._frame = Frame(messages.record_prefix(plan.stream), messages.record_suffix(datetime.now(UTC)))
+        self.edges = Edges(extraction, self._frame)
         self._size = SliceSize(settings.slice_rows, settings.fetch_size)
         self._changed: set[int] | None = None
         self._folder = new_spool_folder()
@@ -124,12 +123,19 @@ class StreamReading:
         self.give_up()
         self.lane.snapshots.end()
 
+    @cached_property
+    def _reader(self) -> SliceReader:
+        """Made when there is something to read: nobody starts Spark where there is not."""
+        from tap_spark_jdbc.reader import SliceReader
+
+        return SliceReader(self.lane.database.spark, self.lane.snapshots.source, self.extraction.sql, self._frame)
+
     def _slices(self) -> Iterator[Slice[Point]]:
         if self._limit is not None:
             yield Slice()
             return
-        extraction = self.extraction
-        if extraction.saved_buckets and extraction.sql.bookmark is not None:
+        extraction = without_unchanged(self.extraction)
+        if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
             sums = again(partial(self._reader.bucket_sums, extraction.sql.bookmark, self._size.fetch_size()))
             self._changed = self.edges.changed_buckets(sums)
             extraction = extraction if self._changed else extraction.behind_bookmark()

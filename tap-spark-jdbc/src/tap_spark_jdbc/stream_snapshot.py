@@ -54,6 +54,7 @@ class StreamSnapshots:
         self._database = database
         self._shared = SharedSnapshot(database)
         self._shares = True
+        self._text: str | None = None
         self._long: set[str] = set()
 
     def beside(self, database: Database) -> StreamSnapshots:
@@ -67,6 +68,11 @@ class StreamSnapshots:
         # What was found out, and told, of the server.
         other.__dict__ |= {name: self.__dict__[name] for name in ("_known", "_server") if name in self.__dict__}
         return other
+
+    @property
+    def held(self) -> str | None:
+        """The server's own text of the snapshot that the stream is read in; None where its readers share none."""
+        return self._text if self._shared.identifier is not None else None
 
     @property
     def source(self) -> JdbcSource:
@@ -91,7 +97,7 @@ class StreamSnapshots:
         guarded = extraction.plan.replication_key is not None and extraction.plan.end_value is None
         followed = self._open.lasting() if guarded else frozenset()
         follows = guarded and (self._standby or bool(followed))
-        text = self._snapshot(extraction)
+        text = self._text = self._snapshot(extraction)
         if not (follows or last is not None) or not self._of_heaps(extraction):
             return extraction
         xmin, xmax = (int(number) for number in text.split(":")[:2])

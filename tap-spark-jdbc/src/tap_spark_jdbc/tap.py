@@ -134,6 +134,14 @@ class TapSparkJdbc(Tap):
 
         return catalog_of(self.tables(), self.settings, text_moments=self.database.source.dialect.text_moments)
 
+    def begin_session(self) -> None:
+        """Starts Spark in the background, if rows are sure to be read: without it discovery is all that there is to do.
+
+        After a run that succeeded there may be nothing new, which such a database can tell without Spark.
+        """
+        if self._opening.start != "saved" or not self.database.source.dialect.shares_snapshots:
+            self.database.begin_session()
+
     def begin(self) -> None:
         """Settles what the run starts from: where a dead one stopped, if it can be continued, else the given state.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from singer_spark.jsonschema_import import import_jsonschema
 from singer_spark.program import run_program
 from singer_spark.signals import loading
+from singer_spark.singer_sdk_import import import_singer_sdk
 
 PROGRAM = "target-spark-lake"
 
@@ -17,6 +18,7 @@ def main() -> None:
 def _command() -> int:
     with loading():
         import_jsonschema()
+        import_singer_sdk()
         from target_spark_lake.target import run
     return run()
 
