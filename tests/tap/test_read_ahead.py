@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,11 @@ from tap_spark_jdbc.run_state import OpeningState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = 24
+TABLES = 9
+SESSIONS = """
+select state, query from pg_stat_activity
+where backend_type = 'client backend' and datname = current_database() and pid <> pg_backend_pid()
+"""
 
 
 def rows_of(number: int) -> int:
@@ -111,8 +116,10 @@ def test_on_postgresql_each_of_many_streams_is_read_in_a_snapshot_of_its_own_and
         tap = tap_of(config, OpeningState({}, "first"))
         sent = send(tap).succeeded()
         check_order(sent, lambda number: f"public-t{number:02d}")
-        still_open = "select query from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-        assert connection.execute(still_open).fetchall() == []
+        # A server takes a moment to see that a client has left.
+        give_up = time.monotonic() + 60
+        while still_open := connection.execute(SESSIONS).fetchall():
+            assert time.monotonic() < give_up, still_open
     assert None not in snapshots.values()
     assert len(set(snapshots.values())) == TABLES
 
@@ -121,7 +128,7 @@ def test_on_postgresql_each_of_many_streams_is_read_in_a_snapshot_of_its_own_and
 def test_a_stream_that_fails_before_its_turn_ends_the_run_in_its_place(
     shop: sqlite3.Connection, tmp_path: Path, fails_at: str
 ) -> None:
-    failing = "t11"
+    failing = "t05"
     tap = tap_of(config_of(tmp_path), OpeningState({}, "first"))
     assert len(tap.streams) == TABLES
     shop.execute(f"drop table {failing}" if fails_at == "its bounds" else f"alter table {failing} rename id to other")
@@ -129,7 +136,7 @@ def test_a_stream_that_fails_before_its_turn_ends_the_run_in_its_place(
     sent = send(tap)
 
     assert sent.failed().startswith(f"stream {failing}: ")
-    before = [f"t{number:02d}" for number in range(11)]
+    before = [f"t{number:02d}" for number in range(5)]
     for number, stream in enumerate(before):
         assert sent.values(stream, "id") == Counter(range(rows_of(number)))
     # All in front are whole, and the last STATE says so.
@@ -142,7 +149,7 @@ def test_a_stream_that_fails_before_its_turn_ends_the_run_in_its_place(
 def test_under_skip_streams_that_fail_before_their_turn_are_left_out_and_all_others_arrive(
     shop: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    failing = ["t02", "t03", "t11", "t23"]
+    failing = ["t02", "t03", "t05", "t08"]
     tap = tap_of(config_of(tmp_path, on_stream_error="skip"), OpeningState({}, "first"))
     assert len(tap.streams) == TABLES
     for number, stream in enumerate(failing):
