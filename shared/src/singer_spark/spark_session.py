@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark import class_archive
+from singer_spark.cluster import CLUSTER_CONF, LOCAL, cluster_conf, is_local, tell_of_waiting
+from singer_spark.connect_session import connect
 from singer_spark.errors import ConfigurationError, SingerSparkError, wants_traceback
 from singer_spark.java import cache_folder, find_java_home
 from singer_spark.scratch import scratch_folder
@@ -23,9 +25,9 @@ from singer_spark.spark_jvm import Gateway, end_jvm, start_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL = "local[*]"
 SECONDS_TO_CLEAN_UP = 5
-JVM_OPTIONS = "-Duser.timezone=UTC -XX:+UseSerialGC -Xss4m"
+EXECUTOR_OPTIONS = "-Duser.timezone=UTC -Xss4m"
+JVM_OPTIONS = f"{EXECUTOR_OPTIONS} -XX:+UseSerialGC"
 LOGGING = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -102,7 +104,7 @@ def get_session(options: SparkOptions) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if options.remote:
-        return SparkSession.builder.remote(options.remote).appName(options.app_name).getOrCreate()
+        return connect(options.remote, options.app_name, _remote_conf(options), _hadoop_conf(options), options.jars)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if not wants_traceback(options.app_name):
         logging.getLogger().addFilter(_is_not_of_py4j)
@@ -121,6 +123,8 @@ def get_session(options: SparkOptions) -> SparkSession:
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
     for name, value in _hadoop_conf(options).items():
         hadoop.set(name, value)
+    if not is_local(options.master):
+        tell_of_waiting(session)
     return session
 
 
@@ -128,15 +132,26 @@ def session_conf(options: SparkOptions) -> dict[str, str]:
     """All settings of the session but the storage's, those of the user laid over ours."""
     conf = dict(BASE_CONF)
     # Loopback spares a wait on machines whose host name does not resolve; a cluster must reach the driver.
-    if _is_local(options):
+    if is_local(options.master):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        conf |= cluster_conf(options.conf)
     conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
     if options.jars:
         conf["spark.jars"] = ",".join([*options.jars, *filter(None, [conf.get("spark.jars")])])
-    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        conf[name] = " ".join(filter(None, [JVM_OPTIONS, conf.get(name)]))
+    own = {"spark.driver.extraJavaOptions": JVM_OPTIONS, "spark.executor.extraJavaOptions": EXECUTOR_OPTIONS}
+    for name, ours in own.items():
+        conf[name] = " ".join(filter(None, [ours, conf.get(name)]))
     conf["spark.sql.session.timeZone"] = "UTC"
     return conf
+
+
+def _remote_conf(options: SparkOptions) -> dict[str, str]:
+    """Of our settings those that one session on a server may have, and all of the user's."""
+    ours = {name: value for name, value in {**BASE_CONF, **CLUSTER_CONF}.items() if name.startswith("spark.sql.")}
+    del ours["spark.sql.catalogImplementation"]
+    user = {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
+    return {**ours, **user, "spark.sql.session.timeZone": "UTC"}
 
 
 def _hadoop_conf(options: SparkOptions) -> dict[str, str]:
@@ -194,11 +209,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 def _grace_seconds(options: SparkOptions) -> float:
     """A local JVM that keeps all it writes in our scratch folder leaves nothing; others have something to clean up."""
     elsewhere = "spark.local.dir" in options.conf or "SPARK_LOCAL_DIRS" in os.environ
-    return 0 if _is_local(options) and not elsewhere else SECONDS_TO_CLEAN_UP
-
-
-def _is_local(options: SparkOptions) -> bool:
-    return (options.master or LOCAL).startswith("local")
+    return 0 if is_local(options.master) and not elsewhere else SECONDS_TO_CLEAN_UP
 
 
 @contextmanager

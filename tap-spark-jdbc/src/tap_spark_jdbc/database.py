@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from singer_spark.cluster import is_remote, tasks_at_once
 from singer_spark.spark_session import SparkOptions, get_session
 from tap_spark_jdbc.jdbc_connection import JdbcConnection, JdbcSource
+from tap_spark_jdbc.remote_connection import RemoteConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,19 +42,29 @@ class Database:
                 spark.remote,
                 dict(spark.conf),
                 self.source.jars,
-                hadoop_conf=SPOOL_CONF,
+                hadoop_conf={} if spark.remote else SPOOL_CONF,
             )
         )
+
+    @property
+    def slices_at_once(self) -> int:
+        """How many slices are read side by side."""
+        return self.settings.n_jobs or tasks_at_once(self.spark)
 
     @cached_property
     def connection(self) -> JdbcConnection:
         """A connection for metadata and bounds."""
-        return JdbcConnection.open(self.spark, self.source, lasting=True)
+        return self._connection(lasting=True)
 
     @cached_property
     def snapshot_connection(self) -> JdbcConnection:
         """A connection that holds a snapshot for the others."""
-        return JdbcConnection.open(self.spark, self.source)
+        return self._connection(lasting=False)
+
+    def _connection(self, *, lasting: bool) -> JdbcConnection:
+        if is_remote(self.spark):
+            return RemoteConnection(self.spark, self.source)
+        return JdbcConnection.open(self.spark, self.source, lasting=lasting)
 
     def close_snapshot(self) -> None:
         """Ends what `snapshot_connection` holds; the next use of it is another connection."""

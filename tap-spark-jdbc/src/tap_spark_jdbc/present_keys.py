@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark import messages, stdout
+from singer_spark.cluster import shares_disk
 from tap_spark_jdbc.boundary import Frame
 from tap_spark_jdbc.extraction import Extraction
 from tap_spark_jdbc.slices import Slice
@@ -71,13 +72,13 @@ class PresentKeys:
         # No time: it would be a third of the line.
         frame = Frame(messages.record_prefix(self._plan.stream), b"}")
         reader = SliceReader(spark, self._source or self._database.source, extraction.sql, frame)
-        size = SliceSize(settings.slice_rows, settings.fetch_size)
+        size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not shares_disk(spark))
 
         def render(each: Slice[Point], folder: Path) -> Path:
             return reader.render(each, folder, fetch_size=size.fetch_size())
 
         rows = 0
-        n_jobs = settings.n_jobs or spark.sparkContext.defaultParallelism
+        n_jobs = self._database.slices_at_once
         with spool_folder() as folder:
             for file in Spool(folder, extraction.slices(size.rows), render, size, n_jobs).files():
                 stdout.send_file(file.path)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -14,13 +11,15 @@ from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
-from tap_spark_jdbc.jdbc_errors import with_hint
+from tap_spark_jdbc.jdbc_errors import job_reason, with_hint
 from tap_spark_jdbc.lost_connection import first_sql_state, is_lost
+from tap_spark_jdbc.rendered_lines import LINE, write_lines
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -76,8 +75,7 @@ class SliceReader:
             if limit is not None:
                 rows = rows.limit(limit)
             line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
-            rows.select(line.alias("value")).write.text(folder.as_uri())
-        return _file_of(folder)
+            return write_lines(rows.select(line.alias(LINE)), folder)
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
         """(rows, sum of fingerprints) of all rows at one key, by bucket; nothing of them leaves Spark."""
@@ -104,7 +102,7 @@ class SliceReader:
             if lacking := jvm_failure() or shortage(error):
                 raise lacking from error
             kind = ConnectionLostError if is_lost(error) else SourceError
-            reason = _reason(str(error))
+            reason = job_reason(str(error))
             told = with_hint(reason, first_sql_state(error))
             if self._source.snapshot is not None and self._source.snapshot in reason:
                 told = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
@@ -142,21 +140,3 @@ def _fingerprint() -> Column:
 
 def _bucket(fingerprint: Column) -> Column:
     return F.conv(F.substring(fingerprint, 1, 2), 16, 10).cast("int")
-
-
-def _reason(text: str) -> str:
-    """The failure of the task in Spark's report, without its class and its trace."""
-    _, _, failure = text.rpartition("most recent failure: ")
-    lost = re.sub(r"^Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ", "", failure)
-    kept = itertools.takewhile(
-        lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()
-    )
-    message = " ".join(" ".join(kept).split())
-    return re.sub(r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message)
-
-
-def _file_of(folder: Path) -> Path:
-    """The one file of a slice; Spark may write none where there are no rows."""
-    found = next(folder.glob("part-*.txt"), folder / "empty.txt")
-    found.touch()
-    return found

@@ -13,6 +13,7 @@ from singer_spark.errors import ConfigurationError, register_secret
 from singer_spark.spark_settings import SparkSettings
 from tap_spark_jdbc.config_schema import CONFIG_JSONSCHEMA, SDK_SETTINGS
 from tap_spark_jdbc.incremental_spec import IncrementalSpec
+from tap_spark_jdbc.reach import reach_problems
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -114,7 +115,9 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
         for name, said in (("batch_config", "BATCH messages are not available yet"),)
         if given.get(name)
     ]
-    return problems + (SparkSettings.problems(given["spark"]) if isinstance(given.get("spark"), dict) else [])
+    if isinstance(spark := given.get("spark"), dict):
+        problems += [*SparkSettings.problems(spark), *reach_problems(given.get("jdbc_url"), spark)]
+    return problems
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -23,6 +23,8 @@ from tap_spark_jdbc.stream_sql import Point
 SLICE_BYTES = 32_000_000
 FETCH_BYTES = 4_000_000
 FIRST_SLICE_ROWS = 20_000
+# Of a slice that comes through memory, as on a cluster.
+FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 CHUNK_BYTES = 1 << 22
 LOOK_SECONDS = 1.0
@@ -46,14 +48,15 @@ class SpoolFile:
 class SliceSize:
     """Rows a slice and rows a round trip: what the user says, else measured by the width of rendered rows."""
 
-    def __init__(self, slice_rows: int | None, fetch_size: int | None) -> None:
+    def __init__(self, slice_rows: int | None, fetch_size: int | None, *, in_memory: bool = False) -> None:
         self._fixed_rows = slice_rows
+        self._first_rows = FIRST_ROWS_IN_MEMORY if in_memory else FIRST_SLICE_ROWS
         self._fixed_fetch = fetch_size
         self._row_bytes: float | None = None
 
     def rows(self) -> int:
         """Rows a slice."""
-        return self._fixed_rows or self._fitting(SLICE_BYTES, FIRST_SLICE_ROWS, 100, 1_000_000)
+        return self._fixed_rows or self._fitting(SLICE_BYTES, self._first_rows, 100, 1_000_000)
 
     def fetch_size(self) -> int:
         """JDBC rows a round trip."""

@@ -12,6 +12,7 @@ from singer_sdk import Stream
 from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark import messages, stdout
+from singer_spark.cluster import shares_disk
 from tap_spark_jdbc.boundary import Frame
 from tap_spark_jdbc.edges import Edges
 from tap_spark_jdbc.extraction import Extraction
@@ -139,7 +140,7 @@ class JdbcStream(Stream):
         extraction, settings, database = self.extraction, self.source.settings, self.source.database
         state, edges = self.source.run_state, Edges(extraction, frame)
         reader = SliceReader(database.spark, self.source.snapshots.source, extraction.sql, frame)
-        size = SliceSize(settings.slice_rows, settings.fetch_size)
+        size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not shares_disk(database.spark))
         limit, changed = self.ABORT_AT_RECORD_COUNT, None
         if extraction.saved_buckets and extraction.sql.bookmark is not None:
             sums = again(partial(reader.bucket_sums, extraction.sql.bookmark, size.fetch_size()))
@@ -151,7 +152,7 @@ class JdbcStream(Stream):
             return reader.render(each, folder, fetch_size=fetch, limit=limit, changed_buckets=changed)
 
         slices = extraction.slices(size.rows) if limit is None else iter([Slice()])
-        n_jobs = settings.n_jobs or database.spark.sparkContext.defaultParallelism
+        n_jobs = database.slices_at_once
         with spool_folder() as folder:
             for file in Spool(folder, slices, render, size, n_jobs).files():
                 yield file, edges.treat(file)

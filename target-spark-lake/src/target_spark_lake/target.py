@@ -167,11 +167,18 @@ class TargetSparkLake(Target):
 
 def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
     """Starts Spark for this bucket."""
+    from singer_spark.cluster import is_local
     from singer_spark.s3_connector import s3a_jars
     from singer_spark.spark_session import SparkOptions, get_session
 
     spark = settings.spark
-    jars = s3a_jars(spark.conf) if storage.on_s3 else ()
+    if storage.local and (spark.remote or not is_local(spark.master)):
+        logging.getLogger(PROGRAM).warning(
+            "the bucket %s is a folder: every executor of %s must reach it, and may write to it, under this very path",
+            storage.url, spark.remote or spark.master,
+        )  # fmt: skip
+    # A server of Spark Connect can't take a file system from a session: it must have the connector.
+    jars = s3a_jars(spark.conf) if storage.on_s3 and not spark.remote else ()
     return get_session(SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf, jars, storage.hadoop_conf()))
 
 

@@ -1,0 +1,97 @@
+"""A session on a Spark Connect server: what a session can be told is told, what the server owns is looked at."""
+
+from __future__ import annotations
+
+import atexit
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, SingerSparkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+# Names of the zone in which a wall clock is the same as UTC's.
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Universal", "Etc/Universal")
+_ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
+_S3A = "reflect('java.lang.Class', 'forName', 'org.apache.hadoop.fs.s3a.S3AFileSystem') AS connector"
+_SERVER_WAY = "the server owns it: set it where the server is started"
+
+
+def connect(
+    url: str, app_name: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], jars: Sequence[str]
+) -> SparkSession:
+    """A new session on the server.
+
+    Args:
+        url: `sc://host:port/;…`.
+        app_name: For the server's log.
+        conf: Settings of Spark SQL for this session.
+        hadoop_conf: Storage options for this session, without a prefix.
+        jars: Local paths of jars that the session needs, sent to the server.
+
+    Raises:
+        ConfigurationError: a package is missing, the server can't be reached, or is not set up as it must be.
+    """
+    from pyspark.sql import SparkSession
+
+    try:
+        session: Any = SparkSession.builder.remote(url).appName(app_name).create()
+        atexit.register(session.stop)
+        for name, value in {**conf, **_own_files(hadoop_conf)}.items():
+            _set(session, name, value)
+        if jars:
+            session.addArtifacts(*jars)
+        _check_zone(session)
+        if any(name.startswith("fs.s3a.") for name in hadoop_conf):
+            _check_connector(session)
+    except SingerSparkError:
+        raise
+    except ImportError as error:
+        lacking = " ".join(str(error).split())[:200]
+        raise ConfigurationError(
+            f"spark.remote needs packages that are not installed: pip install 'pyspark[connect]' ({lacking})"
+        ) from error
+    except Exception as error:
+        cause = " ".join(str(error).split())[:400] or type(error).__name__
+        raise ConfigurationError(f"no session on the Spark Connect server: {cause}; look at spark.remote") from error
+    return session  # type: ignore[no-any-return]
+
+
+def _own_files(hadoop_conf: Mapping[str, str]) -> dict[str, str]:
+    """The server keeps connections to storage by host alone: another session's account must not be used."""
+    used = {"fs.s3a.impl.disable.cache": "true"} if any(name.startswith("fs.s3a.") for name in hadoop_conf) else {}
+    return {**hadoop_conf, **used}
+
+
+def _set(session: SparkSession, name: str, value: str) -> None:
+    try:
+        session.conf.set(name, value)
+    except Exception as error:
+        # The value may be a secret, and so may what the server says of it.
+        if "CANNOT_MODIFY" in str(error):
+            raise ConfigurationError(f"spark.conf: {name} can't be set for one session, {_SERVER_WAY}") from None
+        raise
+
+
+def _check_zone(session: SparkSession) -> None:
+    """Times without a zone pass through the zone of the server's JVMs."""
+    zones = {row.zone for row in session.range(0, 32, 1, 32).selectExpr(_ZONE).distinct().collect()}
+    wrong = sorted(zone for zone in zones if zone not in _UTC)
+    if wrong:
+        raise ConfigurationError(
+            f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times without a zone may shift; "
+            "start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions"
+        )
+
+
+def _check_connector(session: SparkSession) -> None:
+    try:
+        session.range(1).selectExpr(_S3A).collect()
+    except Exception as error:
+        if "ClassNotFound" not in str(error) and "S3AFileSystem" not in str(error):
+            raise
+        raise ConfigurationError(
+            "the Spark Connect server has no connector to S3: start it with hadoop-aws of its own Hadoop in spark.jars"
+        ) from error
