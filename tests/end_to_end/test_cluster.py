@@ -136,6 +136,8 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
         first = pipe.run().succeeded()
         assert_equal_to_source(pipe, connection)
         connection.execute(CHANGE)
+        # What the user says of the size counts; and each executor costs this test five seconds of CPU.
+        conf["spark.dynamicAllocation.maxExecutors"] = "1"
         pipe.run().succeeded()
     assert "Done! 5500 records in 3 stream(s)" in first.target_errors
     assert_equal_to_source(pipe, connection)
@@ -144,3 +146,24 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
     assert all(0 < cores <= 2 < cluster.told()["cores"] for cores in most.values()), most
     state = json.loads(s3.filesystem().cat(f"{pipe.target['bucket']}/.dataspoc/state/test/state.json"))
     assert state["bookmarks"]["public-events"]["replication_key_value"] == 3010
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with started("servers.connect") as facts:
+        yield facts["remote"]
+
+
+def test_the_same_pipe_runs_on_a_spark_connect_server(
+    server: str, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
+) -> None:
+    """No program has a JVM of its own."""
+    pipe = pipe_on(tmp_path, connection, s3, {"remote": server})
+    first = pipe.run().succeeded()
+    assert "Done! 5500 records in 3 stream(s)" in first.target_errors
+    assert_equal_to_source(pipe, connection)
+    connection.execute(CHANGE)
+    second = pipe.run().succeeded()
+    assert "Done! 420 records in 3 stream(s)" in second.target_errors
+    assert_equal_to_source(pipe, connection)
+    assert pipe.staged() == []

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 # Names of the zone in which a wall clock is the same as UTC's.
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Universal", "Etc/Universal")
 _ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
-_S3A = "reflect('java.lang.Class', 'forName', 'org.apache.hadoop.fs.s3a.S3AFileSystem') AS connector"
 _SERVER_WAY = "the server owns it: set it where the server is started"
 
 
@@ -44,8 +43,6 @@ def connect(
         if jars:
             session.addArtifacts(*jars)
         _check_zone(session)
-        if any(name.startswith("fs.s3a.") for name in hadoop_conf):
-            _check_connector(session)
     except SingerSparkError:
         raise
     except ImportError as error:
@@ -86,12 +83,26 @@ def _check_zone(session: SparkSession) -> None:
         )
 
 
-def _check_connector(session: SparkSession) -> None:
+def check_reach(session: SparkSession, url: str) -> None:
+    """Looks whether the server itself reaches a bucket.
+
+    Args:
+        session: Of the server.
+        url: Of a place in the bucket where nothing need be.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
     try:
-        session.range(1).selectExpr(_S3A).collect()
+        session.read.text(url).schema  # noqa: B018
     except Exception as error:
-        if "ClassNotFound" not in str(error) and "S3AFileSystem" not in str(error):
-            raise
-        raise ConfigurationError(
-            "the Spark Connect server has no connector to S3: start it with hadoop-aws of its own Hadoop in spark.jars"
-        ) from error
+        text = " ".join(str(error).split())
+        if "PATH_NOT_FOUND" in text:
+            return
+        if "ClassNotFound" in text or "UnsupportedFileSystem" in text or "No FileSystem for scheme" in text:
+            kind = url.partition("://")[0]
+            raise ConfigurationError(
+                f"the Spark Connect server has no connector to {kind}://, which a session can't bring: start it with "
+                "one (hadoop-aws of its own Hadoop, for S3) in spark.jars"
+            ) from error
+        raise ConfigurationError(f"the Spark Connect server does not reach {url}: {text[:300]}") from error
