@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
@@ -15,17 +16,18 @@ if TYPE_CHECKING:
 # Names of the zone in which a wall clock is the same as UTC's.
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Universal", "Etc/Universal")
 _ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
+# With pauses that grow up to five seconds: about fifteen in all.
+RETRIES = 6
+# Tasks that look; they meet several executors where there are any.
+ZONE_LOOKS = 8
 _SERVER_WAY = "the server owns it: set it where the server is started"
 
 
-def connect(
-    url: str, app_name: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], jars: Sequence[str]
-) -> SparkSession:
+def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], jars: Sequence[str]) -> SparkSession:
     """A new session on the server.
 
     Args:
         url: `sc://host:port/;…`.
-        app_name: For the server's log.
         conf: Settings of Spark SQL for this session.
         hadoop_conf: Storage options for this session, without a prefix.
         jars: Local paths of jars that the session needs, sent to the server.
@@ -36,13 +38,15 @@ def connect(
     from pyspark.sql import SparkSession
 
     try:
-        session: Any = SparkSession.builder.remote(url).appName(app_name).create()
-        atexit.register(session.stop)
+        # An application's name would be a first question, asked with the patience that is set only behind this line.
+        session: Any = SparkSession.builder.remote(url).create()
+        _be_patient(session, RETRIES)
+        atexit.register(_leave, session)
         for name, value in {**conf, **_own_files(hadoop_conf)}.items():
             _set(session, name, value)
         if jars:
             session.addArtifacts(*jars)
-        _check_zone(session)
+        check_zone(session)
     except SingerSparkError:
         raise
     except ImportError as error:
@@ -54,6 +58,21 @@ def connect(
         cause = " ".join(str(error).split())[:400] or type(error).__name__
         raise ConfigurationError(f"no session on the Spark Connect server: {cause}; look at spark.remote") from error
     return session  # type: ignore[no-any-return]
+
+
+def _be_patient(session: Any, retries: int) -> None:
+    """How often a server that is not there is asked again; by itself PySpark waits for ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=retries, max_backoff=5_000)])
+
+
+def _leave(session: Any) -> None:
+    """The server forgets the session; should it be gone itself, nobody waits for it."""
+    _be_patient(session, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session.stop()
 
 
 def _own_files(hadoop_conf: Mapping[str, str]) -> dict[str, str]:
@@ -72,9 +91,13 @@ def _set(session: SparkSession, name: str, value: str) -> None:
         raise
 
 
-def _check_zone(session: SparkSession) -> None:
-    """Times without a zone pass through the zone of the server's JVMs."""
-    zones = {row.zone for row in session.range(0, 32, 1, 32).selectExpr(_ZONE).distinct().collect()}
+def check_zone(session: SparkSession) -> None:
+    """Looks whether the server's JVMs are in UTC: times without a zone pass through their zone.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    zones = {row.zone for row in session.range(0, ZONE_LOOKS, 1, ZONE_LOOKS).selectExpr(_ZONE).collect()}
     wrong = sorted(zone for zone in zones if zone not in _UTC)
     if wrong:
         raise ConfigurationError(

@@ -104,7 +104,7 @@ def get_session(options: SparkOptions) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if options.remote:
-        return connect(options.remote, options.app_name, _remote_conf(options), _hadoop_conf(options), options.jars)
+        return connect(options.remote, _remote_conf(options), _hadoop_conf(options), options.jars)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if not wants_traceback(options.app_name):
         logging.getLogger().addFilter(_is_not_of_py4j)
