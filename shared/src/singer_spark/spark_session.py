@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_spark import class_archive, jvm_command, jvm_gateway
+from singer_spark.cluster import CLUSTER_CONF, LOCAL, cluster_conf, is_local, tell_of_waiting
+from singer_spark.connect_session import connect
 from singer_spark.errors import ConfigurationError, SingerSparkError, wants_traceback
 from singer_spark.java import cache_folder, find_java_home
 from singer_spark.jvm_command import JvmStart, spark_home, with_jars
@@ -25,9 +27,9 @@ from singer_spark.spark_jvm import start_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL = "local[*]"
 SECONDS_TO_CLEAN_UP = 5
-JVM_OPTIONS = "-Duser.timezone=UTC -XX:+UseSerialGC -Xss4m"
+EXECUTOR_OPTIONS = "-Duser.timezone=UTC -Xss4m"
+JVM_OPTIONS = f"{EXECUTOR_OPTIONS} -XX:+UseSerialGC"
 # A program's JVM lives for seconds or minutes: compiled later than a server's, what runs often enough to pay for it is
 # all the same compiled soon.
 COMPILER_OPTIONS = (
@@ -104,12 +106,12 @@ class SparkOptions:
 
 
 def begin_jvm(options: SparkOptions) -> None:
-    """Starts the JVM in the background, unless there is one; no session is made in it.
+    """Starts the JVM in the background, unless there is one, or a server has it; no session is made in it.
 
     Raises:
         ConfigurationError: no Java is there.
     """
-    if jvm_gateway.is_begun():
+    if options.remote or jvm_gateway.is_begun():
         return
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if not wants_traceback(options.app_name):
@@ -141,13 +143,12 @@ def get_session(options: SparkOptions) -> SparkSession:
     Raises:
         ConfigurationError: no Java is there, or Spark can't start with these settings.
     """
-    if not options.remote:
-        begin_jvm(options)
+    begin_jvm(options)
     # Imported while the JVM starts: both take a second.
     from pyspark.sql import SparkSession
 
     if options.remote:
-        return SparkSession.builder.remote(options.remote).appName(options.app_name).getOrCreate()
+        return connect(options.remote, _remote_conf(options), _hadoop_conf(options), options.jars)
     builder = SparkSession.builder.appName(options.app_name).master(options.master or LOCAL)
     for name, value in with_jars(session_conf(options), jvm_gateway.lacking(options.jars)).items():
         builder = builder.config(name, value)
@@ -160,6 +161,8 @@ def get_session(options: SparkOptions) -> SparkSession:
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
     for name, value in _hadoop_conf(options).items():
         hadoop.set(name, value)
+    if not is_local(options.master):
+        tell_of_waiting(session)
     return session
 
 
@@ -167,13 +170,24 @@ def session_conf(options: SparkOptions) -> dict[str, str]:
     """All settings of the session but the storage's and our jars, those of the user laid over ours."""
     conf = dict(BASE_CONF)
     # Loopback spares a wait on machines whose host name does not resolve; a cluster must reach the driver.
-    if _is_local(options):
+    if is_local(options.master):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        conf |= cluster_conf(options.conf)
     conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
-    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        conf[name] = " ".join(filter(None, [JVM_OPTIONS, conf.get(name)]))
+    own = {"spark.driver.extraJavaOptions": JVM_OPTIONS, "spark.executor.extraJavaOptions": EXECUTOR_OPTIONS}
+    for name, ours in own.items():
+        conf[name] = " ".join(filter(None, [ours, conf.get(name)]))
     conf["spark.sql.session.timeZone"] = "UTC"
     return conf
+
+
+def _remote_conf(options: SparkOptions) -> dict[str, str]:
+    """Of our settings those that one session on a server may have, and all of the user's."""
+    ours = {name: value for name, value in {**BASE_CONF, **CLUSTER_CONF}.items() if name.startswith("spark.sql.")}
+    del ours["spark.sql.catalogImplementation"]
+    user = {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
+    return {**ours, **user, "spark.sql.session.timeZone": "UTC"}
 
 
 def _hadoop_conf(options: SparkOptions) -> dict[str, str]:
@@ -221,7 +235,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 def _grace_seconds(options: SparkOptions) -> float:
     """A local JVM that keeps all it writes in our scratch folder leaves nothing; others have something to clean up."""
     elsewhere = "spark.local.dir" in options.conf or "SPARK_LOCAL_DIRS" in os.environ
-    return 0 if _is_local(options) and not elsewhere else SECONDS_TO_CLEAN_UP
+    return 0 if is_local(options.master) and not elsewhere else SECONDS_TO_CLEAN_UP
 
 
 def local_cores(options: SparkOptions) -> int | None:
@@ -230,10 +244,6 @@ def local_cores(options: SparkOptions) -> int | None:
     if found is None or options.remote or "spark.default.parallelism" in options.conf:
         return None
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
-
-
-def _is_local(options: SparkOptions) -> bool:
-    return (options.master or LOCAL).startswith("local")
 
 
 @contextmanager

@@ -29,13 +29,10 @@ class SparkSettings:
 
     @staticmethod
     def problems(given: Mapping[str, Any]) -> list[str]:
-        """What is asked for and not there yet: whatever runs executors on other machines."""
-        asked = []
-        if not str(given.get("master") or "local").startswith("local"):
-            asked.append("spark.master: clusters are not available yet, use local[*]")
-        if given.get("remote"):
-            asked.append("spark.remote: Spark Connect is not available yet")
-        return asked
+        """What does not go together."""
+        if given.get("master") and given.get("remote"):
+            return ["spark: master and remote are two places to run at; give one of them"]
+        return []
 
 
 def _dotted(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -10,12 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from singer_spark.cluster import is_local, tasks_at_once
 from singer_spark.s3_connector import s3a_jars
 from singer_spark.spark_session import SparkOptions, begin_jvm, get_gateway, get_session, local_cores
 from singer_spark.storage import Storage
 from tap_spark_jdbc.jdbc_connection import JdbcConnection, JdbcSource
+from tap_spark_jdbc.remote_connection import RemoteConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +74,12 @@ class Database:
     def n_jobs(self) -> int:
         """Slices that are rendered at the same time."""
         known = self.settings.n_jobs or local_cores(self._options)
-        return known or self.spark.sparkContext.defaultParallelism
+        return known or tasks_at_once(self.spark)
+
+    @property
+    def shares_disk(self) -> bool:
+        """Whether executors write to the disk of this process."""
+        return not self.settings.spark.remote and is_local(self.settings.spark.master)
 
     @cached_property
     def batch_storage(self) -> Storage | None:
@@ -83,16 +90,17 @@ class Database:
     @cached_property
     def connection(self) -> JdbcConnection:
         """A connection for metadata and bounds; starts the JVM and no session."""
-        return JdbcConnection.open(self._gateway, self.source, lasting=True)
+        return self._connection(lasting=True)
 
     @cached_property
     def snapshot_connection(self) -> JdbcConnection:
         """A connection that holds a snapshot for the others."""
-        return JdbcConnection.open(self._gateway, self.source)
+        return self._connection(lasting=False)
 
-    @property
-    def _gateway(self) -> Any:
-        return get_gateway(self._options)
+    def _connection(self, *, lasting: bool) -> JdbcConnection:
+        if self.settings.spark.remote:
+            return RemoteConnection(self.spark, self.source)
+        return JdbcConnection.open(get_gateway(self._options), self.source, lasting=lasting)
 
     @property
     def _session(self) -> Future[SparkSession]:
@@ -109,13 +117,14 @@ class Database:
     def _options(self) -> SparkOptions:
         spark, batches = self.settings.spark, self.batch_storage
         on_s3 = batches is not None and batches.on_s3
+        of_batches = {} if batches is None else {**BATCH_CONF, **batches.hadoop_conf()}
         return SparkOptions(
             "tap-spark-jdbc",
             spark.master,
             spark.remote,
             dict(spark.conf),
             (*self.source.jars, *(s3a_jars(spark.conf) if on_s3 else ())),
-            hadoop_conf={**SPOOL_CONF, **({**BATCH_CONF, **batches.hadoop_conf()} if batches is not None else {})},
+            hadoop_conf={**({} if spark.remote else SPOOL_CONF), **of_batches},
         )
 
     def connect(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError
@@ -55,3 +57,16 @@ def shown(sql: str) -> str:
     """A statement in one line, not too long."""
     text = " ".join(sql.split())
     return f"`{text[:300]}…`" if len(text) > 300 else f"`{text}`"
+
+
+def job_reason(text: str) -> str:
+    """The failure of the task in Spark's report, without its class and its trace."""
+    _, _, failure = text.rpartition("most recent failure: ")
+    lost = re.sub(r"^Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ", "", failure)
+    kept = itertools.takewhile(
+        lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()
+    )
+    message = " ".join(" ".join(kept).split())
+    # As Spark Connect puts the class in front.
+    message = re.sub(r"^\([\w.$]+\) ", "", message)
+    return re.sub(r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +28,11 @@ _LOST_CLASSES = (
 )
 # Of whoever keeps files, not of a driver.
 _STORAGE_CLASSES = ("org.apache.hadoop.", "software.amazon.awssdk.", "java.nio.file.", "java.io.FileNotFoundException")
+# What Spark Connect tells of a failure is its text alone.
+_LOST_TEXT = re.compile(
+    "|".join(re.escape(name) for name in _LOST_CLASSES)
+    + "|terminating connection|the database system is|This connection has been closed|An I/O error occurred"
+)
 _DEEPEST = 8
 
 
@@ -50,11 +56,13 @@ def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether a Java failure, as Py4J or PySpark raised it, comes from a broken connection."""
+    """Whether a failure in a JVM, as Py4J or PySpark raised it, comes from a broken connection."""
+    known = False
     for cause in _causes(error):
         if sql_state(cause).startswith(_LOST_STATES) or str(cause.getClass().getName()).startswith(_LOST_CLASSES):
             return True
-    return False
+        known = True
+    return not known and bool(_LOST_TEXT.search(str(error)))
 
 
 def is_of_storage(error: BaseException) -> bool:

@@ -79,7 +79,7 @@ class PresentKeys:
         # No time: it would be a third of the line.
         frame = Frame(messages.record_prefix(self._plan.stream), b"}")
         reader = SliceReader(spark, self._source or self._database.source, extraction.sql, frame)
-        size = SliceSize(settings.slice_rows, settings.fetch_size)
+        size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not self._database.shares_disk)
 
         def render(each: Slice[Point], folder: Path) -> Path:
             return reader.render(each, folder, fetch_size=size.fetch_size())

@@ -100,5 +100,5 @@ def _asked(connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str
         .replace("{name}", dialect.string(str(row["TYPE_NAME"])))
         for row in rows
     ]
-    (found,) = connection.rows(f"SELECT {', '.join(asked)}")
+    (found,) = connection.rows(f"SELECT {', '.join(f'{each} AS t{place}' for place, each in enumerate(asked))}")
     return [kind or str(row["TYPE_NAME"]) for kind, row in zip(found, rows, strict=True)]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -15,13 +12,15 @@ from singer_spark.errors import ConnectionLostError, SourceError, StorageError
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
-from tap_spark_jdbc.jdbc_errors import with_hint
+from tap_spark_jdbc.jdbc_errors import job_reason, with_hint
 from tap_spark_jdbc.lost_connection import first_sql_state, is_lost, is_of_storage
+from tap_spark_jdbc.rendered_lines import LINE, write_lines
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -77,8 +76,7 @@ class SliceReader:
             if limit is not None:
                 rows = rows.limit(limit)
             line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
-            rows.select(line.alias("value")).write.text(folder.as_uri())
-        return _file_of(folder)
+            return write_lines(rows.select(line.alias(LINE)), folder)
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
         """(rows, sum of fingerprints) of all rows at one key, by bucket; nothing of them leaves Spark."""
@@ -110,7 +108,7 @@ class SliceReader:
         except Exception as error:
             if lacking := jvm_failure() or shortage(error, place):
                 raise lacking from error
-            reason = _reason(str(error))
+            reason = job_reason(str(error))
             if place and is_of_storage(error):
                 raise StorageError(
                     f"{stream}: a batch can't be written to {place}: {reason[:400]}; look at `batch_config` and "
@@ -163,21 +161,3 @@ def fingerprint(record: Column) -> Column:
 def bucket(hashed: Column) -> Column:
     """The bucket that a fingerprint belongs to."""
     return F.conv(F.substring(hashed, 1, 2), 16, 10).cast("int")
-
-
-def _reason(text: str) -> str:
-    """The failure of the task in Spark's report, without its class and its trace."""
-    _, _, failure = text.rpartition("most recent failure: ")
-    lost = re.sub(r"^Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ", "", failure)
-    kept = itertools.takewhile(
-        lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()
-    )
-    message = " ".join(" ".join(kept).split())
-    return re.sub(r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message)
-
-
-def _file_of(folder: Path) -> Path:
-    """The one file of a slice; Spark may write none where there are no rows."""
-    found = next(folder.glob("part-*.txt"), folder / "empty.txt")
-    found.touch()
-    return found

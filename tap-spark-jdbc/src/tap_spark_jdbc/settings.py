@@ -14,6 +14,7 @@ from singer_spark.spark_settings import SparkSettings
 from tap_spark_jdbc.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config_schema import CONFIG_JSONSCHEMA, SDK_SETTINGS
 from tap_spark_jdbc.incremental_spec import IncrementalSpec
+from tap_spark_jdbc.reach import reach_problems
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -113,7 +114,9 @@ class TapSettings:
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
     """What the config asks for and no code stands behind yet: refused, never silently ignored."""
-    return SparkSettings.problems(given["spark"]) if isinstance(given.get("spark"), dict) else []
+    if not isinstance(spark := given.get("spark"), dict):
+        return []
+    return [*SparkSettings.problems(spark), *reach_problems(given.get("jdbc_url"), spark)]
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -27,6 +27,8 @@ SPOOL_BYTES = 512_000_000
 GROWTH = 4
 FETCH_BYTES = 4_000_000
 FIRST_SLICE_ROWS = 20_000
+# Of a slice that comes through memory, as on a cluster.
+FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 CHUNK_BYTES = 1 << 22
 LOOK_SECONDS = 1.0
@@ -51,8 +53,17 @@ class SpoolFile:
 class SliceSize:
     """Rows a slice and rows a round trip: what the user says, else measured by the width of rendered rows."""
 
-    def __init__(self, slice_rows: int | None, fetch_size: int | None, *, slice_bytes: int = SLICE_BYTES) -> None:
+    def __init__(
+        self,
+        slice_rows: int | None,
+        fetch_size: int | None,
+        *,
+        slice_bytes: int = SLICE_BYTES,
+        in_memory: bool = False,
+    ) -> None:
         self._fixed_rows = slice_rows
+        self._in_memory = in_memory
+        self._first_rows = FIRST_ROWS_IN_MEMORY if in_memory else FIRST_SLICE_ROWS
         self._fixed_fetch = fetch_size
         self._slice_bytes = slice_bytes
         self._row_bytes: float | None = None
@@ -67,12 +78,13 @@ class SliceSize:
 
     def share(self, files: int) -> None:
         """Takes how many files may be on the disk at a time."""
-        self._largest = max(self._slice_bytes, SPOOL_BYTES // files)
+        if not self._in_memory:
+            self._largest = max(self._slice_bytes, SPOOL_BYTES // files)
 
     def rows(self) -> int:
         """Rows a slice."""
         size = min(self._largest, max(self._slice_bytes, self._rendered // GROWTH))
-        return self._fixed_rows or _fitting(size, self._row_bytes, FIRST_SLICE_ROWS, 100, 1_000_000)
+        return self._fixed_rows or _fitting(size, self._row_bytes, self._first_rows, 100, 1_000_000)
 
     def fetch_size(self) -> int:
         """JDBC rows a round trip."""

@@ -94,7 +94,7 @@ class StreamReading:
         self.extraction = extraction = self.lane.snapshots.begin(began)
         self._frame = Frame(messages.record_prefix(plan.stream), messages.record_suffix(datetime.now(UTC)))
         self.edges = Edges(extraction, self._frame)
-        self._size = SliceSize(settings.slice_rows, settings.fetch_size)
+        self._size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not database.shares_disk)
         self._changed: set[int] | None = None
         self._folder = new_spool_folder()
         self.spool = Spool(

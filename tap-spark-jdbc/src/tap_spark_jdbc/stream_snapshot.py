@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 
 _SERVER = """
-SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END,
-  CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN '1' ELSE '0' END,
-  CAST(pg_current_snapshot() AS text)
+SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
+  CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN '1' ELSE '0' END AS may_ask,
+  CAST(pg_current_snapshot() AS text) AS snapshot
 """
 _SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_control_system()"
 # Only rows of heaps say who wrote them: no view's, no foreign table's, no partition's that is one.

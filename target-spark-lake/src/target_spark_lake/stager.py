@@ -11,6 +11,7 @@ from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from target_spark_lake.changes import StagedBatch, StagedFile
 from target_spark_lake.quarantine import RejectedRecords
+from target_spark_lake.shared_lines import SharedLines
 from target_spark_lake.staging_place import StagingPlace
 from target_spark_lake.validation import InvalidRecordError
 
@@ -114,17 +115,21 @@ def _stage_by_spark(
 
     batch, check = job.batch, job.plan.check
     place = StagingPlace.of(session, storage, job.folder, _local_folder(job))
+    shared, suspects = SharedLines(session, storage, job.folder), batch.path.with_suffix(".suspects")
     if check is not None and check.by_jsonschema:
         with batch.path.open("rb") as lines:
-            _stage_rewritten(session, place, job, enumerate(lines), batch.rows, rejected)
+            _stage_rewritten(shared, place, job, enumerate(lines), batch.rows, rejected)
         return place
-    count = stage_lines(session, batch.path.as_uri(), place.url("lines"), job.plan)
-    if count.lines != batch.rows:
-        raise StorageError(f"stream {job.stream}: Spark read {count.lines} of {batch.rows} spooled lines; run it again")
+    with shared.read(batch.path) as url:
+        count = stage_lines(session, url, place.url("lines"), job.plan)
+        if count.lines != batch.rows:
+            lacking = f"Spark read {count.lines} of {batch.rows} spooled lines"
+            raise StorageError(f"stream {job.stream}: {lacking}; run it again")
+        if count.suspects:
+            with shared.written(suspects) as written:
+                write_suspects(session, url, written, job.plan)
     if count.suspects:
-        folder = batch.path.with_suffix(".suspects")
-        write_suspects(session, batch.path.as_uri(), folder.as_uri(), job.plan)
-        _stage_rewritten(session, place, job, _suspects_below(folder), count.suspects, rejected)
+        _stage_rewritten(shared, place, job, _suspects_below(suspects), count.suspects, rejected)
     return place
 
 
@@ -142,7 +147,7 @@ def _suspects_below(folder: Path) -> Iterable[tuple[int, bytes]]:
 
 
 def _stage_rewritten(
-    session: SparkSession,
+    shared: SharedLines,
     place: StagingPlace,
     job: BatchJob,
     lines: Iterable[tuple[int, bytes]],
@@ -164,7 +169,8 @@ def _stage_rewritten(
         path.unlink()
         return
     plan = replace(job.plan, check=None)
-    count = stage_lines(session, path.as_uri(), place.url("rewritten"), plan)
+    with shared.read(path) as url:
+        count = stage_lines(shared.session, url, place.url("rewritten"), plan)
     path.unlink()
     if count.suspects:
         raise RecordError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from singer_spark.cluster import shares_disk
 from singer_spark.storage import FileInfo, Storage
 from target_spark_lake.changes import StagedFile
 from target_spark_lake.parquet_files import parquet_rows
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
 def reaches(session: SparkSession, storage: Storage) -> bool:
     """Whether Spark reads and writes the bucket by itself."""
-    on_cluster = not str(session.conf.get("spark.master", "")).startswith("local")
-    return storage.local or storage.on_s3 or on_cluster
+    return storage.local or storage.on_s3 or not shares_disk(session)
 
 
 @dataclass(frozen=True)

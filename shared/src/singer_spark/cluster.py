@@ -1,0 +1,108 @@
+"""A session whose executors run on other machines: what it asks of a cluster, what it says while that has none.
+
+Executors of a cluster reach no disk of this machine. `shares_disk` is the one question for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+LOCAL = "local[*]"
+# Two programs share the cluster: neither takes more than this of it, and what one does not use the other may have.
+SHARED_CONF = {
+    "spark.executor.cores": "1",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.dynamicAllocation.executorIdleTimeout": "20s",
+}
+# Who names one of these says how much is taken.
+SIZED_BY = ("spark.cores.max", "spark.executor.instances", "spark.dynamicAllocation.enabled")
+CLUSTER_CONF = {
+    # What a task sends to this process lies in its memory; a slice that is larger is sent in pieces.
+    "spark.driver.maxResultSize": "192m",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+}
+REMOTE_TASKS = 4
+LOOK_SECONDS = 20.0
+
+
+def is_local(master: str | None) -> bool:
+    """Whether executors are threads, or processes, of this machine."""
+    return (master or LOCAL).startswith("local")
+
+
+def shares_disk(session: SparkSession) -> bool:
+    """Whether what this process writes to its disk can be read by executors, and the reverse."""
+    return not is_remote(session) and is_local(session.conf.get("spark.master", LOCAL))
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether the session is a client of Spark Connect; what it says of its master is the server's."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def cluster_conf(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a session on a cluster that the user has not made.
+
+    Args:
+        given: The user's.
+    """
+    shared = {} if any(name in given for name in SIZED_BY) else SHARED_CONF
+    return {name: value for name, value in {**CLUSTER_CONF, **shared}.items() if name not in given}
+
+
+def tasks_at_once(session: SparkSession) -> int:
+    """How many tasks the session runs side by side, once it has all the executors that it asks for."""
+    if is_remote(session):
+        return REMOTE_TASKS
+    if shares_disk(session):
+        return int(session.sparkContext.defaultParallelism)
+    cores = _number(session, "spark.executor.cores") or 1
+    executors = _number(session, "spark.executor.instances")
+    if str(session.conf.get("spark.dynamicAllocation.enabled", "false")) == "true":
+        executors = _number(session, "spark.dynamicAllocation.maxExecutors")
+    most = _number(session, "spark.cores.max")
+    asked = executors * cores if executors else None
+    return min(filter(None, (most, asked)), default=int(session.sparkContext.defaultParallelism))
+
+
+def _number(session: SparkSession, name: str) -> int | None:
+    value = str(session.conf.get(name, ""))
+    return int(value) if value.isdecimal() and int(value) < 2**31 - 1 else None
+
+
+def tell_of_waiting(session: SparkSession) -> None:
+    """Says in the log, from another thread, when the cluster gives the session's jobs nothing to run on."""
+    threading.Thread(target=_watch, args=(session,), name="cluster", daemon=True).start()
+
+
+def _watch(session: SparkSession) -> None:
+    context, waited = session.sparkContext, 0.0
+    over = threading.Event()
+    while not over.wait(LOOK_SECONDS):
+        try:
+            waited = waited + LOOK_SECONDS if _is_starved(context.statusTracker()) else 0.0
+        except Exception:  # the JVM is gone, and with it whoever waited
+            return
+        if waited > LOOK_SECONDS:
+            logger.warning(
+                "waiting for %s for %d s: it has no core or not enough memory free for an executor of %s; give it "
+                "more, or let the programs ask for less (spark.dynamicAllocation.maxExecutors, spark.executor.memory)",
+                context.master, waited, context.appName,
+            )  # fmt: skip
+
+
+def _is_starved(tracker: Any) -> bool:
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return bool(stages) and not any(stage.numActiveTasks for stage in stages if stage is not None)

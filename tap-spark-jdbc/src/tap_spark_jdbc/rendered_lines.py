@@ -1,0 +1,83 @@
+"""Rendered lines into a file of this machine: by the executors where they share its disk, else through this process."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from singer_spark.cluster import shares_disk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+LINE = "value"
+# A slice whose lines are too many for one answer comes in this many.
+PIECES = 64
+_TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
+
+
+def write_lines(rows: DataFrame, folder: Path) -> Path:
+    """Writes the lines of one slice.
+
+    Args:
+        rows: Their one column, `LINE`, in one part.
+        folder: Where the file goes; it must not be there yet.
+
+    Returns:
+        The file; it may be empty.
+    """
+    if shares_disk(rows.sparkSession):
+        rows.write.text(folder.as_uri())
+        return _file_of(folder)
+    folder.mkdir()
+    path = folder / "lines.txt"
+    ended = rows.select(F.concat(LINE, F.lit("\n")).alias(LINE))
+    try:
+        _write_at_once(ended, path)
+    except Exception as error:
+        if not _TOO_LARGE.search(str(error)):
+            raise
+        logger.info("a slice is too large to come at once, and comes in %d pieces; slice_rows makes it smaller", PIECES)
+        _write_in_pieces(ended, path)
+    return path
+
+
+def _file_of(folder: Path) -> Path:
+    """The one file of a slice; Spark may write none where there are no rows."""
+    found = next(folder.glob("part-*.txt"), folder / "empty.txt")
+    found.touch()
+    return found
+
+
+def _write_at_once(lines: DataFrame, path: Path) -> None:
+    """The texts of a column lie behind each other in Arrow's buffer, so that it is the file."""
+    table = lines.toArrow()
+    with path.open("wb", buffering=0) as file:
+        for chunk in table.column(LINE).chunks:
+            text = _text_of(chunk)
+            while text:
+                text = text[file.write(text) :]
+
+
+def _text_of(chunk: pa.Array) -> memoryview:
+    if not len(chunk):
+        return memoryview(b"")
+    _, offsets, data = chunk.buffers()
+    wide = str(chunk.type).startswith("large_")
+    ends = memoryview(offsets).cast("q" if wide else "i")
+    first, last = ends[chunk.offset], ends[chunk.offset + len(chunk)]
+    return memoryview(data)[first:last] if last > first else memoryview(b"")
+
+
+def _write_in_pieces(lines: DataFrame, path: Path) -> None:
+    """Read once more and dealt out on the executors' disks, of which one piece after the other is brought."""
+    with path.open("wb") as file:
+        for row in lines.repartition(PIECES).toLocalIterator():
+            file.write(row[0].encode())
