@@ -164,7 +164,9 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "Rows whose replication key is NULL: sent on every run, left out, or an error",
             default="include",
         ),
-        "n_jobs": _setting(COUNT, "Slices read side by side; Spark's parallelism where not given"),
+        "n_jobs": _setting(
+            COUNT, "Slices read side by side, of one stream or several; Spark's parallelism where not given"
+        ),
         "slice_rows": _setting(COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"),
         "fetch_size": _setting(COUNT, "JDBC rows a round trip; measured where not given"),
         "batch_config": _setting(

@@ -80,7 +80,7 @@ class ReadAhead:
         self._database = database
         self._snapshots = snapshots
         self._renderers = renderers_of(n_jobs)
-        self._most = 1 + min(n_jobs - 1, MOST_AHEAD)
+        self._most = 1 + min(n_jobs, MOST_AHEAD) if n_jobs > 1 else 1
         self._free = [self._lane(database, snapshots)]
         self._lanes = list(self._free)
         self._turns: deque[_Turn] = deque()
