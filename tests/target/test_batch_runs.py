@@ -241,3 +241,17 @@ def test_batches_on_s3_are_moved_inside_the_store_and_read_from_other_buckets(
     monkeypatch.setattr(batch_sweep, "KEPT_SECONDS", -DAY)
     lake.load(S, record("s", id=3), state(s=2), **settings)
     assert not files.exists(abandoned)
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize("metadata", [True, False], ids=["adopted", "written anew"])
+def test_files_of_rows_that_were_committed_late_are_staged_as_such(tmp_path: Path, metadata: bool) -> None:
+    lake = Lake(tmp_path / "lake")
+    tap = BatchRun(lake.folder)
+    late = {**S, "schema": {**S["schema"], "x-late-rows": True}}
+    body = [S, tap.parquet("s", rows(1, name="x")), late, tap.parquet("s", rows(2, name="x"), metadata=metadata)]
+    with pytest.raises(ProtocolError, match="the tap died"):
+        lake.load(*lake.announced([*body, state(s=2), state(s=2)])[:-2])
+    checkpoint = lake.checkpoint()
+    assert checkpoint is not None
+    assert [file["late"] for file in checkpoint.target["streams"]["s"]["files"]] == [False, True]

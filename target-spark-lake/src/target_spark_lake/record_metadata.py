@@ -14,11 +14,6 @@ CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)
 POSITION = "_spark_lake_position"
 
 
-def is_stamped(names: Iterable[str]) -> bool:
-    """Whether rows with these columns have the metadata columns of whoever read them; some alone are the source's."""
-    return set(METADATA_COLUMNS) <= set(names)
-
-
 def metadata_columns(*, metadata: bool, merging: bool) -> tuple[str, ...]:
     """The metadata columns of staged rows, in their order.
 
@@ -29,3 +24,8 @@ def metadata_columns(*, metadata: bool, merging: bool) -> tuple[str, ...]:
     if metadata:
         return tuple(METADATA_COLUMNS)
     return CONTROL_COLUMNS if merging else ()
+
+
+def is_stamped(names: list[str]) -> bool:
+    """Whether rows with these columns have the metadata columns of whoever read them; some alone are the source's."""
+    return set(METADATA_COLUMNS) <= set(names)
