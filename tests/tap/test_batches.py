@@ -276,6 +276,17 @@ def test_a_root_that_can_t_be_written_to_is_one_line(sqlite: Any, tmp_path: Path
     assert "look at `batch_config`" in sent.failed()
 
 
+def test_a_test_of_the_connection_sends_one_record_and_writes_no_batch(sqlite: Any, tmp_path: Path) -> None:
+    tap, _ = sqlite(
+        "create table a (id integer); insert into a values (1), (2)", batch_config=batch_config(tmp_path / "b")
+    )
+
+    run = tap.run_here("--test").succeeded()
+
+    assert Counter(each["type"] for each in run.messages if each["type"] in ("RECORD", "BATCH")) == {"RECORD": 1}
+    assert not (tmp_path / "b").exists()
+
+
 def test_stream_maps_and_flattening_are_refused_beside_batches(sqlite: Any, tmp_path: Path) -> None:
     tap, _ = sqlite("create table a (id integer); insert into a values (1)")
 
