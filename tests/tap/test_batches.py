@@ -54,10 +54,10 @@ BULK = """
 """
 # What happens before each run, at how many rows a slice, into which files.
 MIXED = [
-    (SCRIPT + TWINS, 5, "parquet"),
-    (CHANGES + MORE_TWINS, 5, "jsonl"),
-    ("insert into e_twins values (3, 'e'); delete from c_unindexed where k is null", 20, "parquet"),
-    ("insert into e_twins values (3, 'e'), (3, 'e');", 20, "parquet"),
+    (SCRIPT + TWINS, 6, "parquet"),
+    (CHANGES + MORE_TWINS, 9, "jsonl"),
+    ("insert into e_twins values (3, 'e'); delete from c_unindexed where k is null", 30, "parquet"),
+    ("insert into e_twins values (3, 'e'), (3, 'e');", 30, "parquet"),
 ]
 CASES: dict[str, tuple[JSON, list[tuple[str, int, str]]]] = {
     "mixed": (
@@ -142,11 +142,11 @@ def test_a_run_by_batches_that_died_at_any_state_is_continued_by_either_way(sqli
     assert set(whole.rows.values()) == {1}
     assert len(whole.rows) == sum(map(len, ROWS.values()))
 
-    for number, before in list(whole.deaths())[::3]:
+    for number, before in list(whole.deaths())[1::5]:
         rest = pipe.resumed(before)
         assert before.rows + rest.rows == whole.rows, number
         assert rest.states[1:] == (whole.states[number + 1 :] or whole.states[-1:]), number
-    assert pipe.runs > 5
+    assert pipe.runs >= 4
 
 
 def test_a_slice_whose_connection_breaks_is_written_again_elsewhere_and_only_whole_files_are_named(
@@ -276,6 +276,17 @@ def test_a_root_that_can_t_be_written_to_is_one_line(sqlite: Any, tmp_path: Path
     assert "look at `batch_config`" in sent.failed()
 
 
+def test_a_test_of_the_connection_sends_one_record_and_writes_no_batch(sqlite: Any, tmp_path: Path) -> None:
+    tap, _ = sqlite(
+        "create table a (id integer); insert into a values (1), (2)", batch_config=batch_config(tmp_path / "b")
+    )
+
+    run = tap.run_here("--test").succeeded()
+
+    assert Counter(each["type"] for each in run.messages if each["type"] in ("RECORD", "BATCH")) == {"RECORD": 1}
+    assert not (tmp_path / "b").exists()
+
+
 def test_stream_maps_and_flattening_are_refused_beside_batches(sqlite: Any, tmp_path: Path) -> None:
     tap, _ = sqlite("create table a (id integer); insert into a values (1)")
 
@@ -302,17 +313,18 @@ def test_what_is_wrong_with_the_setting_is_named(config: JSON, told: str) -> Non
 
 def test_every_reading_of_every_database_gives_the_very_type_of_the_lakes_column(spark: SparkSession) -> None:
     groups: Mapping[str, str | None] = {"p": "10", "s": "2", "e": "integer"}
-    seen = 0
-    for dialect in known_dialects().values():
-        for rule in dialect.type_rules:
-            reading = _filled(rule, groups)
-            value = reading.becomes.replace("{c}", "c").replace("{complaint}", "''").replace("{no_text}", "''")
-            read = spark.range(0).selectExpr(f"CAST(NULL AS {reading.read_as}) AS c").selectExpr(f"{value} AS v")
-            lake = spark_type(property_schema(reading.sql_type, nullable=True), "v")
-            # A cast between two types could change a value that its text would not.
-            assert read.schema["v"].dataType.simpleString() == lake.simpleString(), (dialect.name, rule.pattern)
-            seen += 1
-    assert seen > 150
+    rules = [(dialect.name, rule) for dialect in known_dialects().values() for rule in dialect.type_rules]
+    readings = [_filled(rule, groups) for _, rule in rules]
+    read = spark.range(0).selectExpr(*(f"CAST(NULL AS {each.read_as}) AS c{n}" for n, each in enumerate(readings)))
+    values = (each.becomes.replace("{c}", f"c{n}") for n, each in enumerate(readings))
+    told = (value.replace("{complaint}", "''").replace("{no_text}", "''") for value in values)
+    given = read.selectExpr(*(f"{value} AS v{n}" for n, value in enumerate(told))).schema
+
+    assert len(rules) > 150
+    for (name, rule), reading, field in zip(rules, readings, given, strict=True):
+        lake = spark_type(property_schema(reading.sql_type, nullable=True), "v")
+        # A cast between two types could change a value that its text would not.
+        assert field.dataType.simpleString() == lake.simpleString(), (name, rule.pattern)
 
 
 def test_rows_that_are_committed_late_come_by_batches_too(spark: SparkSession, postgres: Any, tmp_path: Path) -> None:
