@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.bookmark import MAX_BOUNDARY_HASHES, Boundary
+from tap_spark_jdbc import boundary
 from tap_spark_jdbc.boundary import MARKS, BoundaryBuilder, Frame, drop_sent, edge_lines, fingerprint
 from tap_spark_jdbc.stream_sql import Edge
 
@@ -39,6 +40,17 @@ def test_marks_are_blanks_that_json_ignores_and_that_tell_edges_apart(spool):
     for number, edge in enumerate(Edge):
         assert [hashed for _, _, hashed in edge_lines(path, FRAME, edge)] == [fingerprint(b'{"a":%d}' % number)]
     assert len(set(MARKS.values())) == len(Edge)
+
+
+@pytest.mark.parametrize("window", [1, 7, 100])
+def test_marks_that_lie_across_windows_are_found(spool, monkeypatch, window):
+    rows = [({"a": number}, Edge.UPPER if number % 7 == 3 else Edge.NONE) for number in range(50)]
+    path = spool(rows)
+    monkeypatch.setattr(boundary, "WINDOW_BYTES", window)
+
+    found = [hashed.hex() for _, _, hashed in edge_lines(path, FRAME, Edge.UPPER)]
+
+    assert found == hashes([record for record, edge in rows if edge is Edge.UPPER])
 
 
 def test_rows_that_were_sent_and_did_not_change_are_taken_out(spool):

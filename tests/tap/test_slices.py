@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tap_spark_jdbc.slices import Range, Slice, cut, indexed_slices, split_slices
+from tap_spark_jdbc.spool import FIRST_SLICE_ROWS, SLICE_BYTES, SPOOL_BYTES, SliceSize
 from tap_spark_jdbc.stream_sql import range_condition
 
 
@@ -148,3 +149,17 @@ def test_the_size_of_slices_may_change_while_cutting():
 @pytest.mark.parametrize("whole", [Range(), Range(5, 9, True)])
 def test_an_empty_range_is_one_slice(whole):
     assert [part for part, _ in cut(SqliteBounds(table([]), "k"), whole, lambda: 10)] == [whole]
+
+
+def test_slices_grow_with_the_stream_within_the_disk_that_all_files_may_have() -> None:
+    size = SliceSize(None, None)
+    size.share(4)
+    assert size.rows() == FIRST_SLICE_ROWS
+    size.learn(rows=1_000, size=400_000)
+    assert size.rows() == SLICE_BYTES // 400
+    for _ in range(10):
+        size.learn(rows=500_000, size=200_000_000)
+    assert size.rows() == SPOOL_BYTES // 4 // 400
+    size.share(64)
+    assert size.rows() == SLICE_BYTES // 400
+    assert SliceSize(7, None).rows() == 7

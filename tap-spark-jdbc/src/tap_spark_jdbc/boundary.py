@@ -19,6 +19,7 @@ from tap_spark_jdbc.stream_sql import Edge
 
 MARKS = {Edge.NONE: b"", Edge.BOOKMARK: b" ", Edge.UPPER: b"\t", Edge.NULL: b"  "}
 CHUNK_BYTES = 1 << 20
+WINDOW_BYTES = 1 << 24
 _BYTES = HASH_CHARACTERS // 2
 
 
@@ -89,12 +90,23 @@ def edge_lines(path: Path, frame: Frame, edge: Edge) -> Iterator[tuple[int, int,
     ending = frame.end(edge)
     behind_record = len(ending)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        position = data.find(ending)
+        position = _find(data, ending, 0)
         while position >= 0:
             start = data.rfind(b"\n", 0, position) + 1
             end = position + behind_record
             yield start, end, fingerprint(data[start + len(frame.prefix) : position])
-            position = data.find(ending, end)
+            position = _find(data, ending, end)
+
+
+def _find(data: mmap.mmap, ending: bytes, begin: int) -> int:
+    """Where it is found next, -1 for nowhere; what was looked through on the way does not count as memory any more."""
+    while begin < len(data):
+        found = data.find(ending, begin, begin + WINDOW_BYTES + len(ending) - 1)
+        if found >= 0:
+            return found
+        begin += WINDOW_BYTES
+        data.madvise(mmap.MADV_DONTNEED)
+    return -1
 
 
 def drop_sent(path: Path, frame: Frame, sent: Counter[str], present: BoundaryBuilder) -> tuple[int, int]:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 INSTANT = pa.timestamp("us", tz="UTC")
 ROW_GROUP_BYTES = 1 << 26
+# A block holds at least so many lines of average length: one that does not fit into a block is Spark's.
+LINES_A_BLOCK = 64
+LARGEST_BLOCK_BYTES = 1 << 24
 # So many rows are sorted into hive folders at once: the more, the fewer files.
 FOLDERS_BYTES = 1 << 27
 # What is text in a line and something else in the lake; every other column is read as what it is.
@@ -54,7 +57,7 @@ def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, chec
     """
     whole = False
     try:
-        whole = not check.has_quoted_decimals(lines) and _write(lines, destination, plan, check) == rows
+        whole = not check.has_quoted_decimals(lines) and _write(lines, rows, destination, plan, check) == rows
     except pa.ArrowInvalid:
         return False
     finally:
@@ -64,14 +67,16 @@ def stage_plain(lines: Path, rows: int, destination: Path, plan: BatchPlan, chec
     return whole
 
 
-def _write(lines: Path, destination: Path, plan: BatchPlan, check: BulkCheck) -> int:
+def _write(lines: Path, rows: int, destination: Path, plan: BatchPlan, check: BulkCheck) -> int:
     """Gives the number of rows written; -1 where one may be wrong."""
     found, staged, enough = arrow_schema(plan.found), plan.staged, bytes_at_once(plan)
     options = pa.json.ParseOptions(explicit_schema=check.message(), unexpected_field_behavior="ignore")
+    # Several blocks are in memory at a time, each a few times as large once it is parsed.
+    block_bytes = min(LARGEST_BLOCK_BYTES, max(BLOCK_BYTES, lines.stat().st_size // rows * LINES_A_BLOCK))
     waiting: list[pa.RecordBatch] = []
     written = 0
     with (
-        pa.json.open_json(lines, pa.json.ReadOptions(block_size=BLOCK_BYTES), options) as reader,
+        pa.json.open_json(lines, pa.json.ReadOptions(block_size=block_bytes), options) as reader,
         writer_of(destination, plan) as writer,
     ):
         for block in reader:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 
-BLOCK_BYTES = 1 << 24
+BLOCK_BYTES = 1 << 22
 # As RE2 knows them; the conversion decides whether the day exists.
 _DATE = r"(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-\d\d-\d\d"
 _CLOCK = r"[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
