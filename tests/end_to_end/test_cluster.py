@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,8 @@ from servers.standalone import Cluster
 
 CREATE = """
 create table events (id bigint primary key, tags text[] not null, level double precision, note text);
-insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 20) || n
-  from generate_series(1, 3000) n;
+insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0,
+  repeat('note ', case when n <= 1000 then 20 else 10 end) || n from generate_series(1, 3000) n;
 update events set level = 'NaN' where id % 1000 = 5;
 create table orders (id bigint primary key, total numeric(12, 2), changed_at timestamp not null);
 insert into orders select n, n * 1.25, timestamp '2025-03-30 02:30:00' + n * interval '1 second'
@@ -131,7 +132,7 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
 ) -> None:
     """Drivers and connector go to executors; append, upsert and overwrite; neither program takes all of the cluster."""
     conf = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
-    # A slice of events is larger than one answer may be then, one of the others is not.
+    # The first slice of events is larger than one answer may be then, and no other one.
     conf["spark.driver.maxResultSize"] = "220k"
     pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": conf})
     with most_cores(cluster) as most:
@@ -142,7 +143,7 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
         conf["spark.dynamicAllocation.maxExecutors"] = "1"
         pipe.run().succeeded()
     assert "Done! 5500 records in 3 stream(s)" in first.target_errors
-    assert first.tap_errors.count("a slice is too large to come at once") == 3
+    assert first.tap_errors.count("a slice is too large to come at once") == 1
     assert_equal_to_source(pipe, connection)
     assert pipe.staged() == []
     assert most.keys() == {"tap-spark-jdbc", "target-spark-lake"}
@@ -153,6 +154,8 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
+    if not os.environ.get("CI"):
+        pytest.importorskip("grpc", reason="the packages of singer-spark[connect] are not installed: make setup")
     with started("servers.connect") as facts:
         yield facts["remote"]
 

@@ -63,14 +63,15 @@ def running(cores: int, memory: str) -> Iterator[dict[str, Any]]:
     address, way = f"spark://127.0.0.1:{port}", _way_apart()
     with tempfile.TemporaryDirectory(prefix="standalone-") as folder, ExitStack() as stack:
         options = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(status)]
-        stack.enter_context(_daemon(Path(folder, "master"), ["master.Master", *options], []))
+        stack.enter_context(_daemon(Path(folder, "master"), "127.0.0.1", ["master.Master", *options], []))
         cluster = Cluster(address, f"http://127.0.0.1:{status}/json/", bool(way))
         for number in range(WORKERS):
             own = Path(folder, f"worker-{number}")
-            options = ["--host", "127.0.0.1", "--cores", str(cores), "--memory", memory, "--webui-port", "0"]
-            stack.enter_context(
-                _daemon(own, ["worker.Worker", "--work-dir", str(own / "work"), *options, address], way)
-            )
+            # Executors of one host read each other's disks, which these can't.
+            host = f"127.0.0.{number + 2}"
+            options = ["--host", host, "--cores", str(cores), "--memory", memory, "--webui-port", "0"]
+            options += ["--work-dir", str(own / "work"), address]
+            stack.enter_context(_daemon(own, host, ["worker.Worker", *options], way))
         _wait(cluster, Path(folder))
         yield {"master": cluster.master, "status": cluster.status, "apart": cluster.apart}
 
@@ -86,7 +87,7 @@ def _way_apart() -> list[str]:
 
 
 @contextmanager
-def _daemon(folder: Path, arguments: list[str], way: list[str]) -> Iterator[None]:
+def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> Iterator[None]:
     """One of Spark's daemons, with its folder and its log; `way` gives it temporary files of its own."""
     folder.mkdir()
     java = [str(find_java_home() / "bin" / "java"), *DAEMON.split(), "-cp", f"{SPARK}/jars/*"]
@@ -98,7 +99,7 @@ def _daemon(folder: Path, arguments: list[str], way: list[str]) -> Iterator[None
         **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))},
         "SPARK_HOME": str(SPARK),
         "SPARK_SCALA_VERSION": "2.13",
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "JAVA_HOME": str(find_java_home()),
     }

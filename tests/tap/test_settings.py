@@ -114,18 +114,22 @@ def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
         TapSettings.from_config({"jdbc_url": "postgresql://localhost/shop"})
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("spark", {"master": "spark://somewhere:7077"}),
-        ("spark", {"remote": "sc://somewhere"}),
-    ],
-)
-def test_what_no_code_stands_behind_is_refused_and_not_ignored(setting: str, value: object) -> None:
-    with pytest.raises(ConfigurationError, match=f"{setting}.*not available yet"):
-        TapSettings.from_config({"jdbc_url": URL, setting: value})
-
-
 def test_spark_settings_that_meltano_nested_become_names_again() -> None:
     settings = TapSettings.from_config({"jdbc_url": URL, "spark": {"conf": {"spark": {"sql": {"shuffle": 4}}}}})
     assert dict(settings.spark.conf) == {"spark.sql.shuffle": "4"}
+
+
+@pytest.mark.parametrize("url", ["jdbc:sqlite:/data/shop.db", "jdbc:h2:mem:shop", "jdbc:derby:shop;user=ann"])
+@pytest.mark.parametrize("spark", [{"master": "spark://head:7077"}, {"remote": "sc://head"}])
+def test_a_database_of_this_machine_alone_is_refused_where_executors_are_elsewhere(
+    url: str, spark: dict[str, str]
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"spark.{next(iter(spark))}: .* of this machine alone"):
+        TapSettings.from_config({"jdbc_url": url, "spark": spark})
+    TapSettings.from_config({"jdbc_url": url, "spark": {"master": "local[2]"}})
+    TapSettings.from_config({"jdbc_url": "jdbc:h2:tcp://db/shop", "spark": spark})
+
+
+def test_a_master_and_a_remote_at_once_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="give one of them"):
+        TapSettings.from_config({"jdbc_url": URL, "spark": {"master": "local", "remote": "sc://head"}})

@@ -97,9 +97,9 @@ def _watch(session: SparkSession) -> None:
             return
         if waited > LOOK_SECONDS:
             logger.warning(
-                "waiting for %s for %d s: it has no core or not enough memory free for an executor of %s; give it "
-                "more, or let the programs ask for less (spark.dynamicAllocation.maxExecutors, spark.executor.memory)",
-                context.master, waited, context.appName,
+                "%s: no task has begun on %s for %d s; an executor is starting, or there is no core or memory for one: "
+                "then give it more, or ask for less (spark.dynamicAllocation.maxExecutors, spark.executor.memory)",
+                context.appName, context.master, waited,
             )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], j
     except ImportError as error:
         lacking = " ".join(str(error).split())[:200]
         raise ConfigurationError(
-            f"spark.remote needs packages that are not installed: pip install 'pyspark[connect]' ({lacking})"
+            f"spark.remote needs packages that are not installed: pip install 'singer-spark[connect]' ({lacking})"
         ) from error
     except Exception as error:
         cause = " ".join(str(error).split())[:400] or type(error).__name__

@@ -22,6 +22,9 @@ _HINTS = {
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
 
+# What says of a failure only that somebody waited for it.
+_AWAITED = re.compile(r"Exception thrown in awaitResult")
+
 
 def reason(error: Py4JJavaError) -> str:
     """The driver's message in one line, with what to do where its SQLSTATE tells."""
@@ -62,6 +65,8 @@ def shown(sql: str) -> str:
 def job_reason(text: str) -> str:
     """The failure of the task in Spark's report, without its class and its trace."""
     _, _, failure = text.rpartition("most recent failure: ")
+    if _AWAITED.search(failure):
+        _, _, failure = failure.rpartition("Caused by: ")
     lost = re.sub(r"^Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ", "", failure)
     kept = itertools.takewhile(
         lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()

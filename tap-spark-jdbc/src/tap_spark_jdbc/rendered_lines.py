@@ -19,7 +19,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 LINE = "value"
 # A slice whose lines are too many for one answer comes in this many.
-PIECES = 64
+PIECES = 32
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 

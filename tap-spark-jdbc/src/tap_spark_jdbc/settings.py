@@ -97,7 +97,7 @@ class TapSettings:
         if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
             problems.append("default_replication_method: INCREMENTAL wants default_replication_key, too")
         problems += batch_problems(given.get("batch_config"))
-        problems += _unavailable(given)
+        problems += _spark_problems(given)
         if problems:
             raise ConfigurationError(f"{_counted(problems)}: {'; '.join(problems)}")
         values: dict[str, Any] = _with_tuples(given)
@@ -112,8 +112,8 @@ class TapSettings:
         return cls(**values)
 
 
-def _unavailable(given: Mapping[str, Any]) -> list[str]:
-    """What the config asks for and no code stands behind yet: refused, never silently ignored."""
+def _spark_problems(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with `spark`, in itself or for this database."""
     if not isinstance(spark := given.get("spark"), dict):
         return []
     return [*SparkSettings.problems(spark), *reach_problems(given.get("jdbc_url"), spark)]
