@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 
 __all__ = ["CONTROL_COLUMNS", "DELETED_AT", "METADATA_COLUMNS", "POSITION", "TABLE_VERSION", "metadata_columns"]
