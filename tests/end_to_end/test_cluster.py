@@ -21,8 +21,8 @@ from servers.standalone import Cluster
 
 CREATE = """
 create table events (id bigint primary key, tags text[] not null, level double precision, note text);
-insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0,
-  repeat('note ', case when n <= 1000 then 20 else 10 end) || n from generate_series(1, 3000) n;
+insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 10) || n
+  from generate_series(1, 3000) n;
 update events set level = 'NaN' where id % 1000 = 5;
 create table orders (id bigint primary key, total numeric(12, 2), changed_at timestamp not null);
 insert into orders select n, n * 1.25, timestamp '2025-03-30 02:30:00' + n * interval '1 second'
@@ -132,8 +132,6 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
 ) -> None:
     """Drivers and connector go to executors; append, upsert and overwrite; neither program takes all of the cluster."""
     conf = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
-    # The first slice of events is larger than one answer may be then, and no other one.
-    conf["spark.driver.maxResultSize"] = "220k"
     pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": conf})
     with most_cores(cluster) as most:
         first = pipe.run().succeeded()
@@ -143,7 +141,6 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
         conf["spark.dynamicAllocation.maxExecutors"] = "1"
         pipe.run().succeeded()
     assert "Done! 5500 records in 3 stream(s)" in first.target_errors
-    assert first.tap_errors.count("a slice is too large to come at once") == 1
     assert_equal_to_source(pipe, connection)
     assert pipe.staged() == []
     assert most.keys() == {"tap-spark-jdbc", "target-spark-lake"}
