@@ -134,8 +134,8 @@ class AdoptionJob:
         folders = self.plan.partitioning
         place = StagingPlace.of_python(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
         rows = self._write(file, place.path(PLAIN_FILE if folders is None else PLAIN_FOLDER))
-        place.bring()
         staged = tuple(replace(each, late=self.late) for each in place.files(folders) if each.rows)
+        place.bring()
         if rows != file.judgement.rows or sum(each.rows for each in staged) != rows:
             raise StorageError(
                 f"stream {self.stream}: the staged files hold not all of the {file.judgement.rows} rows of batch file "
