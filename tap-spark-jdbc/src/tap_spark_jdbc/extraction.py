@@ -115,7 +115,9 @@ class Extraction:
             return
         nulls = self.sends_nulls
         if self.whole is None or key.indexed:
-            if nulls and ColumnBounds(self.connection, self.sql, key).has_nulls():
+            # Where a run may need no Spark at all, it is not started for rows that are not there.
+            quick = self.sql.dialect.shares_snapshots
+            if nulls and (not quick or ColumnBounds(self.connection, self.sql, key).has_nulls()):
                 yield Slice(nulls=True)
             if self.whole is not None:
                 yield from self._indexed_slices(ColumnBounds(self.connection, self.sql, key), along_split, rows, begin)
