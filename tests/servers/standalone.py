@@ -28,7 +28,7 @@ from servers.postgresql import free_port
 from singer_spark.java import find_java_home
 
 WORKERS = 2
-START_SECONDS = 120
+START_SECONDS = 300
 SPARK = Path(pyspark.__file__).parent
 DAEMON = "-Xmx192m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # How a process gets a view of the file system of its own, for root and for others.
