@@ -25,6 +25,13 @@ CONF = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _as_in_a_new_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of another test leaves variables behind."""
+    for name in [each for each in os.environ if each.startswith("SPARK_")]:
+        monkeypatch.delenv(name)
+
+
 def start(**changes: Any) -> JvmStart:
     options = """-Duser.timezone=UTC -Da="b c" -Dd='e "f"' -XX:+UseSerialGC"""
     return replace(JvmStart(find_java_home(), spark_home(), CONF, options), **changes)

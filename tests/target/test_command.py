@@ -118,7 +118,7 @@ def test_about_names_every_setting(tmp_path) -> None:
 
     about = json.loads(run([str(TARGET), "--about", "--format", "json"]).stdout)
     assert set(PROPERTIES) <= set(about["settings"]["properties"])
-    assert "batch" not in about["capabilities"]
+    assert "batch" in about["capabilities"]
 
 
 def test_the_config_may_come_from_files_and_the_environment(tmp_path, lake, config) -> None:
