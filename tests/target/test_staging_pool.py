@@ -38,7 +38,8 @@ def test_a_batch_that_ends_after_its_run_failed_leaves_nothing_staged(
 
     monkeypatch.setattr(staging_pool, "stage_batch", stage_batch)
     pool = StagingPool(storage, lambda: pytest.fail("no batch asks for Spark"))
-    future = pool.submit(Job())  # type: ignore[arg-type]
+    job: Any = Job()
+    future = pool.submit(job)
     assert at_work.wait(60)
     pool.abandon()
     abandoned.set()
