@@ -53,10 +53,11 @@ def test_a_signal_is_one_line_and_its_exit_code(name: str, code: int) -> None:
 def test_a_signal_raises_nothing_into_imports() -> None:
     """A compiled module that meets an exception while it starts may crash the interpreter."""
     body = """
+    import signal
     with signals.loading():
         try:
             say("begun")
-            time.sleep(60)
+            signal.pause()
         except BaseException:
             say("raised")
     """
@@ -91,7 +92,8 @@ def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> Non
             self._waitpid_lock = Lock(self._waitpid_lock)
     subprocess.Popen = Jvm
     say("begun")
-    start_jvm(["sleep", "60"], grace_seconds=0)
+    # Like a JVM that never answers: it lives until its standard input ends.
+    start_jvm(["cat"], grace_seconds=0)
     """
     process = start(body)
     output, errors = process.communicate(timeout=SECONDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any
 
 SLOW = ("rfc3987_syntax", "isoduration")
 
@@ -16,11 +17,12 @@ def import_jsonschema() -> None:
     """To be called before anything else imports jsonschema, in the main thread; afterwards it does nothing."""
     if "jsonschema" in sys.modules:
         return
-    hidden = [name for name in SLOW if name not in sys.modules]
+    modules: dict[str, Any] = sys.modules
+    hidden = [name for name in SLOW if name not in modules]
     # None makes an import fail as that of a missing module does, which jsonschema is made for.
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    modules.update(dict.fromkeys(hidden))
     try:
         importlib.import_module("jsonschema")
     finally:
         for name in hidden:
-            del sys.modules[name]
+            del modules[name]

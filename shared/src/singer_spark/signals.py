@@ -84,8 +84,8 @@ def stop_on_signals(program: str, at_once: Callable[[], None], if_stopped: str) 
 
     Args:
         program: Its name, for what is said.
-        if_stopped: What the user should know after a signal.
         at_once: Called right before leaving at once; it must wait for nothing.
+        if_stopped: What the user should know after a signal.
     """
     _stopping.program, _stopping.at_once, _stopping.if_stopped = program, at_once, if_stopped
     for number in STOP_SIGNALS:

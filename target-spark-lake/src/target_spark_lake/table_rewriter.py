@@ -9,7 +9,6 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -21,6 +20,7 @@ from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.lake_type import Field, Scalar, Struct
 from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.parquet_tail import null_columns_tail
+from target_spark_lake.partitioning import said_by
 from target_spark_lake.record_metadata import POSITION
 from target_spark_lake.staging_place import StagingPlace
 
@@ -128,6 +128,5 @@ def _batch(file: StagedFile) -> str:
 
 def columns_inside(columns: Struct, file: StagedFile) -> Struct:
     """The columns that a file holds: not those whose value its hive folders say, and perhaps its rows' positions."""
-    said = {unquote(folder.partition("=")[0]) for folder in file.partition.split("/")}
     position = [Field(POSITION, Scalar("bigint"))] if file.positioned else []
-    return Struct((*(each for each in columns if each.name not in said), *position))
+    return Struct((*columns.without(said_by(file.partition)), *position))

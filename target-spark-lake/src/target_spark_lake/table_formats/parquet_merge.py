@@ -121,7 +121,7 @@ class _Merge:
         self._rows = PlacedRows(session, run.storage, scratch / "copies" / load.table)
 
     def changes(self) -> tuple[TableChange, ...]:
-        late = frozenset(file.number for file in self._brought if file.late)
+        late = frozenset(file.number for file in self._brought if self._staged[file.path].late)
         rules = replace(self._found.rules, late=late)
         decisive = self._columns_of(rules.columns)
         of_table = self._rows.read(self._candidates, decisive) if self._candidates else None

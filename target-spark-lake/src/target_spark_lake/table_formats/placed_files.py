@@ -42,7 +42,6 @@ class PlacedFile:
         positioned: Its rows say their positions.
         columns: Those that it was written under, or more.
         folders: Its hive folders, which say some of the columns.
-        late: Its rows were committed late.
     """
 
     number: int
@@ -52,7 +51,6 @@ class PlacedFile:
     columns: Struct
     positioned: bool = False
     folders: str = ""
-    late: bool = False
 
     @cached_property
     def said(self) -> Mapping[str, str | None]:
@@ -74,7 +72,7 @@ def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedF
         folder = file.path.rsplit("/", 2)[0] if file.positioned else file.path
         number += folder != batch
         batch = folder
-        placed.append(PlacedFile(number, file.path, file.rows, file.bytes, columns, file.positioned, late=file.late))
+        placed.append(PlacedFile(number, file.path, file.rows, file.bytes, columns, file.positioned))
     return placed
 
 
