@@ -93,8 +93,7 @@ def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> It
     java = [str(find_java_home() / "bin" / "java"), *DAEMON.split(), "-cp", f"{SPARK}/jars/*"]
     command = [*java, f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
     if way:
-        hidden = f"mount -t tmpfs tmpfs {shlex.quote(tempfile.gettempdir())} && mkdir -p {shlex.quote(str(folder))}"
-        command = [*way, "sh", "-c", f"{hidden} && exec {shlex.join(command)}"]
+        command = [*way, "sh", "-c", " && ".join([*_hidden(folder), f"exec {shlex.join(command)}"])]
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))},
         "SPARK_HOME": str(SPARK),
@@ -111,6 +110,20 @@ def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> It
             # A worker that is asked to leave takes its executors with it.
             process.terminate()
             process.wait()
+
+
+def _hidden(folder: Path) -> list[str]:
+    """Shell commands that put an empty folder in the place of the temporary files; the programs that lie there stay."""
+    temporary = Path(tempfile.gettempdir()).resolve()
+    programs = [path for path in (SPARK.resolve(), find_java_home().resolve()) if path.is_relative_to(temporary)]
+    commands = ["mount -t tmpfs tmpfs /mnt"]
+    for number, program in enumerate(programs):
+        commands.append(f"mkdir /mnt/{number} && mount --bind {shlex.quote(str(program))} /mnt/{number}")
+    commands.append(f"mount -t tmpfs tmpfs {shlex.quote(str(temporary))}")
+    for number, program in enumerate(programs):
+        place = shlex.quote(str(program))
+        commands.append(f"mkdir -p {place} && mount --move /mnt/{number} {place}")
+    return [*commands, f"mkdir -p {shlex.quote(str(folder))}"]
 
 
 def _wait(cluster: Cluster, folder: Path) -> None:
