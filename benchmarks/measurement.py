@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import duckdb
-from cases import Case, Work
+from cases import Case
 from source import Source
+from works import Work
 
 HERE = Path(__file__).resolve().parent
 
@@ -23,6 +24,7 @@ class Measurement:
 
     Attributes:
         rows: Of the source.
+        source: Bytes of the source's table, as the server keeps it.
         wall: Seconds from the first start to the end of the last process.
         cpu: CPU seconds of all processes but PostgreSQL's.
         server_cpu: CPU seconds of PostgreSQL.
@@ -36,6 +38,7 @@ class Measurement:
 
     case: str
     rows: int
+    source: int
     wall: float
     cpu: float
     server_cpu: float
@@ -52,12 +55,12 @@ class Measurement:
         return self.rows / self.wall
 
 
-def measure(case: Case, source: Source, folder: Path, limit: float) -> Measurement:
+def measure(case: Case, source: Source, folder: Path, limit: float, remote: str | None = None) -> Measurement:
     """Runs the case once; its folder is made new unless the case goes on in another's."""
     if case.after is None:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    work = case.build(source, folder)
+    work = case.work(source, folder, remote)
     printed = folder / "output"
     job = {"commands": [asdict(c) for c in work.commands], "output": str(printed), "logs": str(folder), "limit": limit}
     # What the last case left to be written must not slow this one.
@@ -70,6 +73,7 @@ def measure(case: Case, source: Source, folder: Path, limit: float) -> Measureme
     return Measurement(
         case=case.name,
         rows=source.rows,
+        source=source.bytes,
         wall=seen["wall"],
         cpu=seen["cpu"],
         server_cpu=server_cpu,

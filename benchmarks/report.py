@@ -9,7 +9,7 @@ from cases import Case
 from measurement import Measurement
 
 MB = 1_000_000
-HEAD = ["", "rows", "seconds", "rows/s", "CPU s", "PostgreSQL CPU s", "peak MB", "output MB", "codec", "ratio"]
+HEAD = ["", "rows", "seconds", "rows/s", "MB/s", "CPU s", "PostgreSQL CPU s", "peak MB", "output MB", "codec", "ratio"]
 
 
 def machine() -> str:
@@ -37,15 +37,15 @@ def line_of(case: Case, results: Mapping[str, Measurement]) -> list[str]:
     result, base = results[case.name], results.get(case.against or "")
     if result.failure:
         return [case.title, f"{result.rows:,}", "FAILED", *["-"] * (len(HEAD) - 3)]
-    whole = case.against == "session"
     ratio = "-"
     if base and not base.failure:
-        ratio = f"{result.wall / base.wall:.2f}" if whole else f"{base.rate / result.rate:.2f}"
+        ratio = f"{result.wall / base.wall:.2f}" if case.whole else f"{base.rate / result.rate:.2f}"
     return [
         case.title,
         f"{result.rows:,}",
         f"{result.wall:.1f}",
-        "-" if whole else f"{result.rate:,.0f}",
+        "-" if case.whole else f"{result.rate:,.0f}",
+        "-" if case.whole else f"{result.source / MB / result.wall:,.0f}",
         f"{result.cpu:.1f}",
         f"{result.server_cpu:.1f}",
         f"{result.peak / MB:,.0f}",

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import statistics
 import sys
 import tempfile
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,9 +19,9 @@ import report
 from cases import CASES, Case
 from environments import CACHE, HERE
 from measurement import Measurement, measure
-from source import Server, postgresql, table_of
+from source import Server, postgresql, started, table_of
 
-MEMORY_ROWS = (300_000, 3_000_000)
+MEMORY_ROWS = (1_000_000, 10_000_000)
 
 
 def arguments() -> argparse.Namespace:
@@ -34,29 +34,49 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_case(case: Case, server: Server, rows: int, repeat: int, limit: float) -> Measurement:
-    """The run with the median seconds, or the first that failed."""
-    source = table_of(server, max(rows // case.share, 1))
-    folder = CACHE / "work" / (case.after or case.name)
-    runs = []
-    for _ in range(repeat):
-        runs.append(measure(case, source, folder, limit))
-        if runs[-1].failure:
-            print(f"{case.name}: FAILED, {runs[-1].failure}; logs in {folder}", file=sys.stderr)
-            return runs[-1]
-        print(f"{case.name}: {runs[-1].wall:.1f} s", file=sys.stderr)
-    middle = statistics.median_low(run.wall for run in runs)
-    return next(run for run in runs if run.wall == middle)
+@dataclass(frozen=True)
+class Bench:
+    """Runs cases on one server."""
+
+    server: Server
+    rows: int
+    limit: float
+
+    def run(self, case: Case) -> Measurement:
+        """One measured run."""
+        source = table_of(self.server, max(self.rows // case.share, 1), case.shape, grown=case.grown)
+        folder = CACHE / "work" / (case.after or case.name)
+        if case.connect:
+            with started("servers.connect", "--no-s3") as connect:
+                # The first to come pays for what is loaded then.
+                measure(case, source, folder, self.limit, connect["remote"])
+                found = measure(case, source, folder, self.limit, connect["remote"])
+        else:
+            found = measure(case, source, folder, self.limit)
+        print(
+            f"{case.name}: {found.failure or f'{found.wall:.1f} s'} (other work {found.others_cpu:.0f})",
+            file=sys.stderr,
+        )
+        return found
+
+
+def middle(runs: Sequence[Measurement]) -> Measurement:
+    """The run with the median seconds, or one that failed."""
+    failed = [run for run in runs if run.failure]
+    return failed[0] if failed else sorted(runs, key=lambda run: run.wall)[(len(runs) - 1) // 2]
 
 
 def compare(server: Server, options: argparse.Namespace) -> None:
-    """Runs the cases, those that another one builds on too, and prints the table."""
+    """Runs the cases by turns, those that another one builds on too, and prints the table."""
     wanted = [case for case in CASES if not options.only or case.name in options.only]
     needed = {case.after for case in wanted} | {case.name for case in wanted}
-    results = {}
-    for case in CASES:
-        if case.name in needed:
-            results[case.name] = run_case(case, server, options.rows, options.repeat, options.limit)
+    cases = [case for case in CASES if case.name in needed]
+    bench = Bench(server, options.rows, options.limit)
+    runs: dict[str, list[Measurement]] = {case.name: [] for case in cases}
+    for _ in range(options.repeat):
+        for case in cases:
+            runs[case.name].append(bench.run(case))
+    results = {name: middle(found) for name, found in runs.items()}
     print(f"\n{report.machine()}, {options.rows:,} rows of 12 columns, median of {options.repeat} run(s)\n")
     print(f"{report.comparison(CASES, results)}\n\n{report.split(results)}")
     keep({name: asdict(result) for name, result in results.items()})
@@ -65,14 +85,15 @@ def compare(server: Server, options: argparse.Namespace) -> None:
 
 
 def compare_memory(server: Server, options: argparse.Namespace) -> None:
-    """Runs our pipe alone at growing sizes and prints its peaks."""
-    case = next(case for case in CASES if case.name == "pipe")
-    sizes = options.memory or MEMORY_ROWS
-    results = {rows: run_case(case, server, rows, options.repeat, options.limit) for rows in sizes}
-    print(f"\n{report.machine()}, {case.title}\n\n{report.memory(results)}")
-    keep({str(rows): asdict(result) for rows, result in results.items()})
-    if any(result.failure for result in results.values()):
-        sys.exit(1)
+    """Runs our pipe and our batches alone at growing sizes and prints their peaks."""
+    for case in (case for case in CASES if case.name in ("pipe", "batches")):
+        results: dict[int, Measurement] = {}
+        for rows in options.memory or MEMORY_ROWS:
+            results[rows] = middle([Bench(server, rows, options.limit).run(case) for _ in range(options.repeat)])
+        print(f"\n{report.machine()}, {case.title}, median of {options.repeat} run(s)\n\n{report.memory(results)}")
+        keep({f"{case.name} {rows}": asdict(result) for rows, result in results.items()})
+        if any(result.failure for result in results.values()):
+            sys.exit(1)
 
 
 def keep(results: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""The source of every case: a real PostgreSQL, and in it a table of 12 mixed columns in each size asked for."""
+"""The source of every case: a real PostgreSQL, and in it a table of each shape and size that is asked for."""
 
 from __future__ import annotations
 
@@ -10,25 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
+from shapes import columns
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = "bench"
-COLUMNS = """
-    id::bigint                                                             AS id,
-    (id % 1000)::integer                                                   AS quantity,
-    ((id * 7919) % 100000000 / 100.0)::numeric(12, 2)                      AS amount,
-    sqrt(id)::double precision                                             AS weight,
-    id % 3 = 0                                                             AS paid,
-    ('SKU-' || lpad((id % 50000)::text, 8, '0'))::varchar(20)              AS sku,
-    'Order ' || id || ' of customer ' || id * 31 % 200000 || ', ' || substr(md5(id::text), 1, 24) AS note,
-    date '2015-01-01' + (id % 3650)::integer                               AS due_on,
-    timestamp '2020-01-01' + id / 3 * interval '11.000137 seconds'         AS updated_at,
-    timestamptz '2020-01-01 00:00:00+00' + id * interval '7 seconds'       AS shipped_at,
-    md5(id::text)::uuid                                                    AS reference,
-    CASE WHEN id % 10 <> 0 THEN (id % 5)::smallint END                     AS priority
-"""
 
 
 @dataclass(frozen=True)
@@ -66,24 +54,41 @@ class Server:
 
 @dataclass(frozen=True)
 class Source:
-    """A table to copy, or all of a schema (`*`); `checksum` is the sum of ids: lost and repeated rows don't cancel."""
+    """A table to copy, or all of a schema (`*`).
+
+    Attributes:
+        checksum: The sum of ids: lost and repeated rows don't cancel.
+        bytes: Of the rows as the server keeps them, long texts compressed; 0: not asked.
+        first_rows: What it had before it grew.
+    """
 
     server: Server
     schema: str
     rows: int
     checksum: int
     table: str = "orders"
+    bytes: int = 0
+    first_rows: int = 0
+
+
+@contextmanager
+def started(*module: str) -> Iterator[dict[str, Any]]:
+    """Runs one of the tests' servers, and gives what it says of itself; it ends at the end."""
+    # It ends with its standard input, so also when this process is killed.
+    command = [sys.executable, "-m", *module, "--follow-stdin"]
+    process = subprocess.Popen(command, cwd=ROOT / "tests", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline() or sys.exit(f"{module[0]} did not start"))
+    finally:
+        process.stdin.close()
+        process.wait(60)
 
 
 @contextmanager
 def postgresql(data: Path) -> Iterator[Server]:
     """Starts the server in folder `data` and an empty database in it; stops it at the end."""
-    # It ends with its standard input, so also when this process is killed.
-    command = [sys.executable, "-m", "servers.postgresql", "--data", str(data), "--follow-stdin"]
-    process = subprocess.Popen(command, cwd=ROOT / "tests", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        place = json.loads(process.stdout.readline() or sys.exit("PostgreSQL did not start"))
+    with started("servers.postgresql", "--data", str(data)) as place:
         known = {name: place[name] for name in ("host", "port", "user", "password")}
         with psycopg.connect(**{**known, "dbname": "postgres"}, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {DATABASE}")
@@ -91,26 +96,40 @@ def postgresql(data: Path) -> Iterator[Server]:
             assert row is not None
             backend = Path(f"/proc/{row[0]}/stat").read_text().rpartition(")")[2].split()
         yield Server(**known, pid=int(backend[1]))
-    finally:
-        process.stdin.close()
-        process.wait(60)
 
 
-def table_of(server: Server, rows: int) -> Source:
-    """Makes the table of `rows` rows, with its indexes, vacuumed and read once; one that stands is taken."""
-    schema = f"rows_{rows}"
+def table_of(server: Server, rows: int, shape: str = "orders", *, grown: bool = False) -> Source:
+    """The table of `rows` rows, made with its indexes where it is missing, vacuumed and read once.
+
+    Args:
+        server: Where it is.
+        rows: How many it begins with.
+        shape: Of its columns.
+        grown: It gets, or keeps, 1 % more; else what it has got is taken away.
+    """
+    table = f"{shape}_{rows}.orders"
     with psycopg.connect(server.dsn, autocommit=True) as connection:
-        if connection.execute("SELECT to_regclass(%s)", [f"{schema}.orders"]).fetchone() == (None,):
-            connection.execute(f"CREATE SCHEMA {schema}")
-            rows_made = f"SELECT {COLUMNS} FROM generate_series(1::bigint, {rows}) AS id"
-            connection.execute(f"CREATE TABLE {schema}.orders AS {rows_made}")
-            connection.execute(f"ALTER TABLE {schema}.orders ADD PRIMARY KEY (id)")
-            connection.execute(f"ALTER TABLE {schema}.orders ALTER updated_at SET NOT NULL")
-            connection.execute(f"CREATE INDEX ON {schema}.orders (updated_at)")
-            connection.execute(f"VACUUM (ANALYZE) {schema}.orders")
-        row = connection.execute(f"SELECT count(*), sum(id)::bigint FROM {schema}.orders").fetchone()
-        assert row is not None
-    return Source(server, schema, row[0], row[1])
+        if connection.execute("SELECT to_regclass(%s)", [table]).fetchone() == (None,):
+            connection.execute(f"CREATE SCHEMA {shape}_{rows}")
+            connection.execute(f"CREATE TABLE {table} AS {made(shape, 1, rows)}")
+            connection.execute(f"ALTER TABLE {table} ADD PRIMARY KEY (id)")
+            connection.execute(f"ALTER TABLE {table} ALTER updated_at SET NOT NULL")
+            connection.execute(f"CREATE INDEX ON {table} (updated_at)")
+            connection.execute(f"VACUUM (ANALYZE) {table}")
+        last = int(connection.execute(f"SELECT max(id) FROM {table}").fetchall()[0][0])
+        if grown and last == rows:
+            connection.execute(f"INSERT INTO {table} {made(shape, rows + 1, rows + rows // 100)}")
+        elif not grown and last > rows:
+            connection.execute(f"DELETE FROM {table} WHERE id > {rows}")
+            connection.execute(f"VACUUM (ANALYZE) {table}")
+        asked = f"SELECT count(*), sum(id)::bigint, pg_table_size('{table}')::bigint FROM {table}"
+        count, checksum, size = connection.execute(asked).fetchall()[0]
+    return Source(server, f"{shape}_{rows}", count, checksum, bytes=size, first_rows=rows)
+
+
+def made(shape: str, first: int, last: int) -> str:
+    """A query that makes the rows with these ids."""
+    return f"SELECT {columns(shape)} FROM generate_series({first}::bigint, {last}) AS id"
 
 
 def tables_of(server: Server, tables: int, rows: int) -> Source:
@@ -121,8 +140,7 @@ def tables_of(server: Server, tables: int, rows: int) -> Source:
             connection.execute(f"CREATE SCHEMA {schema}")
             for number in range(tables):
                 name, first = f"{schema}.t{number:04d}", number * rows
-                generated = f"generate_series({first + 1}::bigint, {first + rows}) AS id"
-                connection.execute(f"CREATE TABLE {name} AS SELECT {COLUMNS} FROM {generated}")
+                connection.execute(f"CREATE TABLE {name} AS {made('orders', first + 1, first + rows)}")
                 connection.execute(f"ALTER TABLE {name} ADD PRIMARY KEY (id), ALTER updated_at SET NOT NULL")
                 connection.execute(f"CREATE INDEX ON {name} (updated_at)")
                 connection.execute(f"VACUUM (ANALYZE) {name}")

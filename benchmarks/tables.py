@@ -15,10 +15,11 @@ import tempfile
 from pathlib import Path
 
 import report
-from cases import Case, our_pipe
+from cases import Case
 from environments import CACHE
 from measurement import Measurement, measure
 from source import Source, postgresql, table_of, tables_of
+from works import our_pipe
 
 BAR = 4.0
 LIMIT = 1800

@@ -7,7 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-url, user, password, table, rows, jar, output = sys.argv[1:]
+url, user, password, table, jar, rows, output = sys.argv[1:]
 spark = SparkSession.builder.master("local[*]").config("spark.jars", jar).getOrCreate()
 properties = {"user": user, "password": password, "driver": "org.postgresql.Driver", "fetchsize": "10000"}
 frame = spark.read.jdbc(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -184,6 +185,14 @@ def source(request: pytest.FixtureRequest, tmp_path, spark) -> Iterator[Source]:
         yield Pipe(tmp_path, login(database, **settings)), "public-", connection.execute
 
 
+def unsealed(state: dict[str, Any]) -> dict[str, Any]:
+    """The state without the checksums of boundaries, which a run that goes on inside of a tie can't vouch for."""
+    unsealed = copy.deepcopy(state)
+    for bookmark in unsealed["bookmarks"].values():
+        bookmark.get("boundary", {}).pop("checksum", None)
+    return unsealed
+
+
 def test_a_composite_key_cuts_ties_by_its_second_column_and_goes_on_inside_of_them(source: Source) -> None:
     pipe, prefix, execute = source
     # No primary key: only the composite one says how rows of one moment are told apart.
@@ -203,7 +212,7 @@ def test_a_composite_key_cuts_ties_by_its_second_column_and_goes_on_inside_of_th
             inside += 1
             rest = pipe.resumed(dead)
             assert sent + rest.ids(f"{prefix}t") == Counter(range(12))
-            assert rest.final == first.final
+            assert unsealed(rest.final) == unsealed(first.final)
     assert inside >= 2
 
     # A row of that moment with a lower second part, which a comparison of pairs would lose.
