@@ -24,7 +24,7 @@ help:
 	@echo "make demo    a small database, a full sync, changes, an incremental sync"
 	@echo "make test    the whole suite against real servers (make test ARGS='-k NAME' for a part)"
 	@echo "make check   lint, types, import rules: what CI runs"
-	@echo "make bench   the benchmarks, with a table at the end"
+	@echo "make bench   the benchmarks, with tables at the end"
 	@echo "make lock    the newest versions that pyproject.toml allows, into requirements.lock"
 
 setup: .venv/.ready .demo/shop.db
@@ -41,8 +41,13 @@ check: setup
 	.venv/bin/mypy $(PACKAGES:%=%/src)
 	.venv/bin/lint-imports
 
+# With ARGS the loads alone, as benchmarks/run.py takes them.
 bench: setup
-	@$(PYTHON) benchmarks/run.py $(ARGS)
+	@$(PYTHON) benchmarks/run.py $(or $(ARGS),--repeat 3 --plot docs/benchmarks.svg)
+ifeq ($(ARGS),)
+	@$(PYTHON) benchmarks/tables.py
+	@$(PYTHON) benchmarks/merge.py
+endif
 
 # uv.lock names the package index of whoever made it, so this file is the one that is kept.
 lock: | $(UV)

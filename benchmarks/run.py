@@ -1,6 +1,6 @@
 """`make bench`: our pipe and its peers on the same table, in one run, whole processes.
 
-usage: run.py [--rows N] [--only NAME ...] [--repeat N] [--memory [ROWS ...]]
+usage: run.py [--rows N] [--only NAME ...] [--repeat N] [--plot FILE] [--memory [ROWS ...]]
 """
 
 from __future__ import annotations
@@ -8,16 +8,17 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import report
 from cases import CASES, Case
-from environments import CACHE, HERE
+from environments import CACHE, HERE, peer
 from measurement import Measurement, measure
 from source import Server, postgresql, started, table_of
 
@@ -30,6 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], help="these cases alone")
     parser.add_argument("--repeat", type=int, default=1, help="runs a case; the one with the median seconds counts")
     parser.add_argument("--limit", type=float, default=1800, help="seconds after which a case is killed")
+    parser.add_argument("--plot", metavar="FILE", help="bars of the figures, as SVG")
     parser.add_argument("--memory", nargs="*", type=int, metavar="ROWS", help="instead: our peak memory by rows")
     return parser.parse_args()
 
@@ -79,7 +81,7 @@ def compare(server: Server, options: argparse.Namespace) -> None:
     results = {name: middle(found) for name, found in runs.items()}
     print(f"\n{report.machine()}, {options.rows:,} rows of 12 columns, median of {options.repeat} run(s)\n")
     print(f"{report.comparison(CASES, results)}\n\n{report.split(results)}")
-    keep({name: asdict(result) for name, result in results.items()})
+    keep(results, options)
     if any(result.failure for result in results.values()):
         sys.exit(1)
 
@@ -91,17 +93,24 @@ def compare_memory(server: Server, options: argparse.Namespace) -> None:
         for rows in options.memory or MEMORY_ROWS:
             results[rows] = middle([Bench(server, rows, options.limit).run(case) for _ in range(options.repeat)])
         print(f"\n{report.machine()}, {case.title}, median of {options.repeat} run(s)\n\n{report.memory(results)}")
-        keep({f"{case.name} {rows}": asdict(result) for rows, result in results.items()})
+        keep({f"{case.name} {rows}": result for rows, result in results.items()}, options)
         if any(result.failure for result in results.values()):
             sys.exit(1)
 
 
-def keep(results: dict[str, object]) -> None:
-    """Writes all figures of the run to a file, for later comparison."""
+def keep(results: Mapping[str, Measurement], options: argparse.Namespace) -> None:
+    """Writes all figures of the run to a file, for later comparison, and plots them where that is asked for."""
     file = CACHE / "results" / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"format_version": 1, "machine": report.machine(), "results": results}, indent=1))
+    titles = {case.name: case.title for case in CASES}
+    told = {name: {"title": titles[found.case], **asdict(found)} for name, found in results.items()}
+    kept = {"format_version": 1, "machine": report.machine(), "rows": options.rows, "results": told}
+    file.write_text(json.dumps(kept, indent=1))
     print(f"\nall figures: benchmarks/{file.relative_to(HERE)}")
+    if options.plot:
+        program = HERE / "programs" / "plot_results.py"
+        subprocess.run([peer("plot") / "python", program, file, options.plot], check=True)
+        print(f"plot: {options.plot}")
 
 
 def main() -> None:
