@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ class Javas:
 
 @pytest.fixture
 def javas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Javas:
+    # A session of another test leaves variables behind, with which Spark's own script starts the JVM.
+    for name in [each for each in os.environ if each.startswith("SPARK_")]:
+        monkeypatch.delenv(name)
     folder = tmp_path / "classes"
     folder.mkdir()
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Xlog:class+load:file={folder}/%p")

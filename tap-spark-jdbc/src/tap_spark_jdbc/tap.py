@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from singer_sdk import Tap
 from singer_sdk.helpers._state import StateWriter
@@ -35,7 +36,8 @@ class TapSparkJdbc(Tap):
 
     name = "tap-spark-jdbc"
     package_name = "tap-spark-jdbc"
-    config_jsonschema = CONFIG_JSONSCHEMA
+    # A copy: the SDK writes its own settings into it.
+    config_jsonschema: ClassVar[dict[str, Any]] = copy.deepcopy(CONFIG_JSONSCHEMA)
     dynamic_catalog = True
     capabilities = [  # noqa: RUF012
         TapCapabilities.CATALOG,
