@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from psycopg import sql
 
 from tap.opened import discovered, login, read
 from tap_spark_jdbc.dialects import overridden
+from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +101,31 @@ def test_an_override_is_exact_or_an_error(
         with pytest.raises(Exception, match="column v") as caught:
             read(spark, config, found, column, order="id")
         assert value in str(caught.value)
+
+
+@pytest.mark.parametrize("native_type", ["timestamp without time zone", "timestamp with time zone"])
+def test_a_moment_of_any_year_leaves_with_its_very_microsecond(database: Database, native_type: str) -> None:
+    rule = next(rule for rule in POSTGRESQL.type_rules if re.fullmatch(rule.pattern, native_type))
+    taken = rule.select.format(c="v", complaint="'no moment: '")
+    # From year 1 to 9999, a third of them where the quick way ends, and all about 1900 and 2041 to the microsecond.
+    spans = (
+        (-62135596800, 253402300799),
+        (-2208988800, 2240611200),
+        (2240611199, 2240611201),
+        (-2208988801, -2208988799),
+    )
+    made = " union all ".join(
+        f"select (({first} + random()::numeric * ({last} - {first}))::numeric(20, 6) * 1000000)::bigint as m "
+        f"from generate_series(1, 50000)"
+        for first, last in spans
+    )
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("set timezone to 'UTC'")
+        seconds = "m / 1000000 * interval '1 second' + m % 1000000 * interval '1 microsecond'"
+        moments = f"select m, timestamptz '1970-01-01 00:00:00+00' + {seconds} as v from ({made}) n"
+        rows = f"select m, cast(v as {native_type}) as v from ({moments}) n"
+        asked = f"select count(*), count(*) filter (where m is distinct from {taken}) from ({rows}) n"
+        assert connection.execute(asked).fetchall() == [(200_000, 0)]
 
 
 def test_bytes_of_a_database_without_encoding_are_refused_or_read_as_bytes(spark: SparkSession, postgresql) -> None:

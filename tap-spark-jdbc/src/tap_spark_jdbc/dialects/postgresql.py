@@ -21,14 +21,23 @@ _INSTANTS = (
 def _guarded(fits: str, value: str, result_type: str) -> str:
     """The value where it fits; else a cast that must fail, with the complaint in its message."""
     refuse = f"CAST({{complaint}} || CAST({{c}} AS text) AS {result_type})"
-    return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {refuse} END"
+    return f"CASE WHEN {fits} THEN {value} WHEN {{c}} IS NULL THEN NULL ELSE {refuse} END"
 
 
-# In two halves, for a double, which holds no microseconds of years that are far away: EXTRACT is a slower decimal.
-_MICROSECONDS = (
-    "CAST(date_part('epoch', date_trunc('second', {c})) AS bigint) * 1000000 "
-    "+ CAST(date_part('microseconds', {c}) AS bigint) % 1000000"
-)
+def _microseconds(kind: str, fits: str) -> str:
+    """Microseconds since 1970 of a moment; EXTRACT would be a slower decimal.
+
+    Below 2**51 of them a double that was rounded twice is less than a half off. Further away it is taken in two halves.
+    """
+    near = f"{{c}} BETWEEN {kind} '1900-01-01' AND {kind} '2041-01-01'"
+    quick = "CAST(date_part('epoch', {c}) * 1000000 AS bigint)"
+    exact = (
+        "CAST(date_part('epoch', date_trunc('second', {c})) AS bigint) * 1000000 "
+        "+ CAST(date_part('microseconds', {c}) AS bigint) % 1000000"
+    )
+    return f"CASE WHEN {near} THEN {quick} ELSE {_guarded(f'{{c}} {fits}', exact, 'bigint')} END"
+
+
 _TEXT = "CAST({c} AS text)"
 # One dimension, counted from 1: the lake's arrays know no others.
 _FLAT = "COALESCE(array_ndims({c}), 1) = 1 AND COALESCE(array_lower({c}, 1), 1) = 1"
@@ -73,14 +82,14 @@ _RULES = (
     TypeRule(
         r"timestamp(\(\d\))? without time zone",
         "TIMESTAMP",
-        _guarded(f"{{c}} {_MOMENTS}", _MICROSECONDS, "bigint"),
+        _microseconds("TIMESTAMP", _MOMENTS),
         "BIGINT",
         "CAST(timestamp_micros({c}) AS TIMESTAMP_NTZ)",
     ),
     TypeRule(
         r"timestamp(\(\d\))? with time zone",
         "TIMESTAMP WITH TIME ZONE",
-        _guarded(f"{{c}} {_INSTANTS}", _MICROSECONDS, "bigint"),
+        _microseconds("TIMESTAMP WITH TIME ZONE", _INSTANTS),
         "BIGINT",
         "timestamp_micros({c})",
     ),
