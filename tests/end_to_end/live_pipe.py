@@ -38,7 +38,7 @@ class Ended:
     Attributes:
         outcome: Exit codes and outputs.
         struck: Whether something was killed.
-        sent: RECORD lines that went through the relay, by stream.
+        sent: Records that went through the relay, by stream.
         states: STATE lines that went through the relay.
         seconds: How long it took.
     """

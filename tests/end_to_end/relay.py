@@ -11,14 +11,15 @@ from typing import IO, Any
 
 CHUNK_BYTES = 1 << 18
 RECORD = b'{"type":"RECORD"'
+BATCH = b'{"type":"BATCH"'
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When the relay strikes: once so many lines of each kind went through.
+    """When the relay strikes: once so many of each kind went through.
 
     Attributes:
-        records: RECORD lines.
+        records: Records, as lines or by batches.
         states: STATE lines, the opening one among them.
         inside_line: Half of the next line goes through as well.
     """
@@ -30,7 +31,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class SentState:
-    """A STATE line of the tap, and how many RECORD lines went through before it."""
+    """A STATE line of the tap, and how many records went through before it."""
 
     message: dict[str, Any]
     records: int
@@ -40,7 +41,7 @@ class Relay(threading.Thread):
     """Moves lines from one pipe to another until an end is closed, then closes both.
 
     Attributes:
-        records: RECORD lines that went through, by stream.
+        records: Records that went through, as lines or by batches, by stream.
         states: STATE lines that went through.
         struck: Whether the moment came.
     """
@@ -67,7 +68,7 @@ class Relay(threading.Thread):
 
     @property
     def sent(self) -> int:
-        """All RECORD lines that went through."""
+        """All records that went through."""
         return self.records.total()
 
     def run(self) -> None:
@@ -113,6 +114,9 @@ class Relay(threading.Thread):
             if prefix not in self._prefixes:
                 self._prefixes[prefix] = json.loads(prefix + b"}")["stream"]
             self.records[self._prefixes[prefix]] += 1
+        elif line.startswith(BATCH):
+            batch = json.loads(line)
+            self.records[batch["stream"]] += sum(file["rows"] for file in batch["files"])
         elif b'"STATE"' in line[:20]:
             self.states.append(SentState(json.loads(line), self.sent))
 

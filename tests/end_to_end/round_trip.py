@@ -28,9 +28,13 @@ class RoundTrip:
     folder: Path
     config: dict[str, Any]
 
-    def tap_lines(self, *, with_state: bool = False) -> bytes:
+    @property
+    def state_path(self) -> Path:
+        return self.folder / state_path(PIPELINE)
+
+    def tap_lines(self, *, with_state: bool = False, full: bool = False) -> bytes:
         """What the tap sends."""
-        opening = OpeningState.read(str(self.folder / state_path(PIPELINE)) if with_state else None, {})
+        opening = OpeningState.read(str(self.state_path) if with_state or full else None, {}, full=full)
         tap = TapSparkJdbc(config=dict(self.config), opening=opening, parse_env_config=False, setup_mapper=False)
         output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         with warnings.catch_warnings(), redirect_stdout(output):
@@ -44,13 +48,17 @@ class RoundTrip:
                 tap.database.close()
         return output.buffer.getvalue()
 
-    def run(self, *, with_state: bool = False, **target: Any) -> bytes:
+    def run(self, *, with_state: bool = False, full: bool = False, **target: Any) -> bytes:
         """Takes the rows to the lake, and gives the lines that passed."""
-        lines = self.tap_lines(with_state=with_state)
+        lines = self.tap_lines(with_state=with_state, full=full)
+        self.load(lines, **target)
+        return lines
+
+    def load(self, lines: bytes, **target: Any) -> None:
+        """Gives the target these lines."""
         config = {"bucket": str(self.folder), "pipeline": PIPELINE, "add_record_metadata": False, **target}
         with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
             TargetSparkLake(config=config).listen(io.BytesIO(lines))
-        return lines
 
     def table(self, stream: str) -> pa.Table:
         """A stream's table as Arrow reads its files."""

@@ -7,7 +7,7 @@ import io
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -166,12 +166,13 @@ class LakeReader:
             whole = [run for run, each in overwrites.items() if run >= standing and each and each <= paths]
             assert whole, f"of no run are all customers there: {sorted(paths)}"
 
-    def check_good(self, known: Known, published: dict[str, Counter[Row]]) -> Look:
+    def check_good(self, known: Known, published: dict[str, Counter[Row]], untaken: Set[str] = frozenset()) -> Look:
         """What holds after a good run: the tables are the source, and nothing is left behind.
 
         Args:
             known: The shop.
             published: What the appended tables held before the run.
+            untaken: Files of earlier runs that may still be there.
         """
         look = self.check(known)
         assert look.rows("customers") == Counter(known.now["customers"])
@@ -181,6 +182,7 @@ class LakeReader:
             assert not lacking, f"{table} lacks {list(lacking)}"
         folders = ("raw", "locks", "runs", "state", "tables")
         left = [path for path in self.paths() if path.removeprefix(f"{LAKE_FOLDER}/").split("/")[0] not in folders]
+        left = [path for path in left if path not in untaken]
         assert left == [], f"left behind: {left}"
         assert self.paths(f"{LAKE_FOLDER}/state") == [f"{LAKE_FOLDER}/state/{self.pipeline}/state.json"]
         (lock,) = self.locks()

@@ -6,7 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from faults import killed_target
 from faults.lake_reader import LakeReader, Look, watched
 from faults.shop import KEYS, Shop
 
+BATCHES = "staging/batches"
 BOTH = (Victim(TAP), Victim(TARGET))
 
 
@@ -30,6 +31,8 @@ class Kill:
         inside_line: And in the middle of a line.
         clock: After this part of the time that a run takes.
         step: At this change of the bucket, in the words of `killed_target`.
+        states: After so many STATE lines, the opening one among them.
+        by_batches: And the run sends its records by batches.
     """
 
     victims: tuple[Victim, ...] = ()
@@ -37,6 +40,8 @@ class Kill:
     inside_line: bool = False
     clock: float | None = None
     step: str | None = None
+    states: int = 0
+    by_batches: bool = False
 
     @property
     def is_of_target(self) -> bool:
@@ -49,6 +54,11 @@ def at(records: float, *victims: Victim, inside_line: bool = False) -> Kill:
     return Kill(victims, records=records, inside_line=inside_line)
 
 
+def behind(states: int, *victims: Victim) -> Kill:
+    """Kills behind a STATE line."""
+    return Kill(victims, states=states)
+
+
 def by_clock(part: float, *victims: Victim) -> Kill:
     """Kills at a part of the usual time."""
     return Kill(victims, clock=part)
@@ -57,6 +67,11 @@ def by_clock(part: float, *victims: Victim) -> Kill:
 def step(words: str) -> Kill:
     """Kills the target at a change of the bucket, as in `before create /runs/`."""
     return Kill(step=words)
+
+
+def by_batches(kill: Kill) -> Kill:
+    """Kills a run that sends its records by batches."""
+    return replace(kill, by_batches=True)
 
 
 @dataclass
@@ -77,18 +92,25 @@ class Rounds:
     kills: int = 0
     looks: int = 0
     _usual_seconds: float = 10
+    _untaken: set[str] = field(default_factory=set)
     _published: dict[str, Counter[Any]] = field(default_factory=lambda: {table: Counter() for table in KEYS})
 
-    def chain(self, kills: Iterable[Kill], *, changes: bool = False) -> None:
-        """Rounds one after the other, then a good one; where told, rows come and change in between."""
+    def chain(self, kills: Iterable[Kill], *, changes: bool = False, by_batches: bool = False) -> None:
+        """Rounds one after the other, then a good one; where told, rows come and change in between.
+
+        Args:
+            kills: The rounds.
+            changes: Whether rows come and change.
+            by_batches: Whether the good one sends its records by batches.
+        """
         for kill in kills:
             self.round(kill)
             if changes:
                 self.shop.grow(5)
                 self.shop.change_orders(3)
-        self.round(None)
+        self.round(Kill(by_batches=by_batches))
 
-    def round(self, kill: Kill | None) -> None:
+    def round(self, kill: Kill) -> None:
         """One run, watched by readers; what must hold after it does."""
         self.reader.check(self.shop.known)
         state, files, committed = self.reader.state_bytes(), self.reader.data_paths(), self.reader.committed_runs()
@@ -99,7 +121,7 @@ class Rounds:
         told = f"{kill}: {ended.codes}, {ended.start}, {ended.sent.total()} sent in {ended.seconds:.1f} s"
         print(told, "" if staged is None else f"; {sum(staged.values())} were there")  # seen with a failure
         new_commits = self.reader.committed_runs().keys() - committed.keys()
-        killed = ended.struck or (kill is not None and kill.step is not None and ended.codes[1] == -signal.SIGKILL)
+        killed = ended.struck or (kill.step is not None and ended.codes[1] == -signal.SIGKILL)
         self.kills += killed
         assert not ended.start or (ended.start == "resume") == (staged is not None), told
         if ended.codes == (0, 0):
@@ -113,19 +135,24 @@ class Rounds:
         self._keep(self.reader.check(self.shop.known))
         if ended.codes[1] > 0:
             self._check_tidy()
+        # What a tap wrote that died, or that nobody took: it goes after a day.
+        self._untaken.update(self._batch_files())
 
     @property
     def _scratch(self) -> Path:
         return self.pipe.folder / "scratch"
 
-    def _run(self, kill: Kill | None) -> Ended:
-        kill = kill or Kill()
+    def _run(self, kill: Kill) -> Ended:
+        self.pipe.tap.pop("batch_config", None)
+        if kill.by_batches:
+            root = f"{self.reader.bucket}/.dataspoc/{BATCHES}"
+            self.pipe.tap["batch_config"] = {"encoding": {"format": "parquet"}, "storage": {"root": root}}
         self._scratch.mkdir(exist_ok=True)
         modules = os.pathsep.join([str(killed_target.TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         environment = {"TMPDIR": str(self._scratch), "PYTHONPATH": modules}
         if kill.step is not None:
             environment[killed_target.KILLED_AT] = kill.step
-        moment = None
+        moment = Moment(states=kill.states) if kill.states else None
         if kill.records is not None:
             moment = Moment(records=1 + int(kill.records * self._expected()), inside_line=kill.inside_line)
         with LivePipe(
@@ -147,7 +174,7 @@ class Rounds:
         return max(len(now["customers"]) + fresh - sum(self.reader.staged_files().values()) - 1, 0)
 
     def _check_good(self, ended: Ended, staged: dict[str, int] | None) -> None:
-        look = self.reader.check_good(self.shop.known, self._published)
+        look = self.reader.check_good(self.shop.known, self._published, self._untaken)
         assert ended.outcome.states == [look.state]
         # What killed processes left on the local disk is gone with the next start.
         assert list(self._scratch.iterdir()) == []
@@ -168,4 +195,8 @@ class Rounds:
         """A target that ended by itself gave the lock up, and left staged only what can be continued."""
         *_, lock = self.reader.locks()
         assert lock["released"] is True
-        assert self.reader.paths(".dataspoc/staging") == sorted(self.reader.staged_files())
+        staged = set(self.reader.paths(".dataspoc/staging")) - self._batch_files()
+        assert staged == set(self.reader.staged_files())
+
+    def _batch_files(self) -> set[str]:
+        return set(self.reader.paths(f".dataspoc/{BATCHES}"))

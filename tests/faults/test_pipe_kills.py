@@ -14,7 +14,7 @@ import pytest
 from end_to_end.live_pipe import TAP, TAP_JAVA, TARGET, TARGET_JAVA, Victim
 from end_to_end.pipe import Pipe
 from faults.lake_reader import LakeReader
-from faults.pipe_rounds import BOTH, Kill, Rounds, at, by_clock, step
+from faults.pipe_rounds import BOTH, Kill, Rounds, at, behind, by_batches, by_clock, step
 from faults.shop import Shop, postgresql_shop, sqlite_shop
 
 # Dozens of starts of a JVM: minutes on a busy machine.
@@ -68,13 +68,22 @@ def test_kills_at_chosen_lines_and_steps_lose_and_repeat_nothing(
     rounds = make_rounds(*postgresql_shop(postgresql.new_database(), chance))
     rounds.chain([at(0.3, TAP_9), at(0.5, TARGET_TERM), at(0.8, *BOTH), at(0.9, TAP_TERM, inside_line=True)])
     rounds.shop.move_on(20)
-    rounds.chain([step("after create /runs/"), step("before create /runs/"), at(0.5, JAVA_9)], changes=True)
+    rounds.chain([step("after create /runs/"), at(0.5, JAVA_9)], changes=True)
     rounds.shop.move_on(20)
-    rounds.chain([step("after exchange checkpoint.json 2"), step("after move orders/")], changes=True)
+    rounds.chain([step("after move orders/"), step("before delete raw/")], changes=True)
+    assert rounds.kills == 8
+    assert rounds.looks > 8
+
+
+def test_kills_by_batches_and_by_records_in_turn_lose_and_repeat_nothing(
+    postgresql: Any, chance: random.Random, make_rounds: MakeRounds
+) -> None:
+    """Behind a BATCH and before its STATE; behind a STATE, when the next files are written or half-written."""
+    rounds = make_rounds(*postgresql_shop(postgresql.new_database(), chance))
+    rounds.chain(map(by_batches, [behind(1, TAP_9), at(0.3, TAP_9), behind(4, TAP_9), at(0.6, JAVA_9)]))
     rounds.shop.move_on(20)
-    rounds.chain([step("before exchange state.json"), step("before delete raw/"), at(0.5, TARGET_9)], changes=True)
-    assert rounds.kills == 12
-    assert rounds.looks > 12
+    rounds.chain([by_batches(step("before create /runs/")), at(0.5, TAP_9)], changes=True, by_batches=True)
+    assert rounds.kills == 6
 
 
 def test_kills_at_random_lose_and_repeat_nothing(
@@ -82,10 +91,10 @@ def test_kills_at_random_lose_and_repeat_nothing(
 ) -> None:
     rounds = make_rounds(*sqlite_shop(tmp_path / "shop.db", chance))
     kills = at_random(chance)
-    for _ in range(3):
-        rounds.chain(itertools.islice(kills, 3), changes=True)
-        rounds.shop.move_on(20)
-    assert rounds.kills >= 6  # by the clock one may come too late
+    rounds.chain(itertools.islice(kills, 3), changes=True)
+    rounds.shop.move_on(20)
+    rounds.chain(map(by_batches, itertools.islice(kills, 3)), changes=True, by_batches=True)
+    assert rounds.kills >= 4  # by the clock one may come too late
 
 
 def test_kills_of_the_targets_java_lose_and_repeat_nothing(
@@ -105,11 +114,7 @@ def test_kills_on_s3_lose_and_repeat_nothing(
     shop, tap = sqlite_shop(tmp_path / "shop.db", chance)
     rounds = make_rounds(shop, tap, f"{s3.new_bucket()}/lake", s3.storage_options)
     kills = at_random(chance)
-    rounds.chain([at(0.7, TAP_9), at(0.4, TARGET_9), step("before create /tables/")])
+    rounds.chain([at(0.7, TAP_9), by_batches(at(0.4, *BOTH)), step("before create /tables/")])
     rounds.shop.move_on(20)
-    rounds.chain([step("after create /runs/"), step("before exchange checkpoint.json 3"), next(kills)], changes=True)
-    rounds.shop.move_on(20)
-    rounds.chain([step("after move orders/"), step("after exchange state.json"), next(kills)], changes=True)
-    rounds.shop.move_on(20)
-    rounds.chain([step("before replace /runs/"), step("before delete checkpoint.json")])
-    assert rounds.kills >= 9
+    rounds.chain([step("after move orders/"), next(kills)], changes=True, by_batches=True)
+    assert rounds.kills >= 4

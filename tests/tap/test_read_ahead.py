@@ -15,11 +15,13 @@ import psycopg
 import pytest
 
 from singer_spark.errors import ConnectionLostError, SkippedStreamsError, SourceError
+from tap.batch_output import batch_config, unbatched
 from tap.in_process import Sent, run_tap, send, tap_of
 from tap.opened import login
-from tap_spark_jdbc import lost_connection, read_ahead
+from tap_spark_jdbc import lost_connection
 from tap_spark_jdbc.read_ahead import MOST_AHEAD, ReadAhead
 from tap_spark_jdbc.run_state import OpeningState
+from tap_spark_jdbc.stream_reading import StreamReading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +68,7 @@ def check_order(sent: Sent, stream: Callable[[int], str] = lambda number: f"t{nu
     seen: list[str] = []
     greatest: dict[str, int] = {}
     rows: Counter[str] = Counter()
-    for message in sent.messages:
+    for message in unbatched(sent.messages):
         if message["type"] == "SCHEMA":
             seen.append(message["stream"])
         elif message["type"] == "RECORD":
@@ -87,14 +89,18 @@ def check_order(sent: Sent, stream: Callable[[int], str] = lambda number: f"t{nu
     }
 
 
+@pytest.mark.parametrize("way", ["records", "batches"])
 def test_many_streams_are_sent_in_their_order_and_no_state_is_ahead_of_its_rows(
-    shop: sqlite3.Connection, tmp_path: Path
+    shop: sqlite3.Connection, tmp_path: Path, way: str
 ) -> None:
-    sent = run_tap(config_of(tmp_path)).succeeded()
+    config = config_of(tmp_path)
+    if way == "batches":
+        config["batch_config"] = batch_config(tmp_path / "batches")
+    sent = run_tap(config).succeeded()
     check_order(sent)
 
-    idle = run_tap(config_of(tmp_path), sent.final["value"]).succeeded()
-    assert not [message for message in idle.messages if message["type"] == "RECORD"]
+    idle = run_tap(config, sent.final["value"]).succeeded()
+    assert not [message for message in idle.messages if message["type"] in ("RECORD", "BATCH")]
     assert idle.final["value"] == sent.final["value"]
 
 
@@ -103,13 +109,13 @@ def test_on_postgresql_each_of_many_streams_is_read_in_a_snapshot_of_its_own_and
 ) -> None:
     database = postgresql.new_database()
     snapshots: dict[str, str | None] = {}
-    make = read_ahead.StreamReading.begin
+    make = StreamReading.begin
 
     def watched(reading: Any) -> None:
         make(reading)
         snapshots[reading.plan.stream] = reading.lane.snapshots.source.snapshot
 
-    monkeypatch.setattr(read_ahead.StreamReading, "begin", watched)
+    monkeypatch.setattr(StreamReading, "begin", watched)
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(script("public."))
         config = config_of(Path(), **login(database))
@@ -238,10 +244,6 @@ class Reading:
     name: str
     streams: Streams
     lane: Any
-
-    @property
-    def spool(self) -> Reading:
-        return self
 
     def begin(self) -> None:
         with self.streams.changed:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tap_spark_jdbc.slice_size import FIRST_SLICE_ROWS, SLICE_BYTES, SPOOL_BYTES, SliceSize
 from tap_spark_jdbc.slices import Range, Slice, cut, indexed_slices, split_slices
-from tap_spark_jdbc.spool import FIRST_SLICE_ROWS, SLICE_BYTES, SPOOL_BYTES, SliceSize
 from tap_spark_jdbc.stream_sql import range_condition
 
 

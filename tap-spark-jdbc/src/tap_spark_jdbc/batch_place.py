@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.run_log import folder_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from singer_spark.storage import Storage
     from tap_spark_jdbc.batch_settings import BatchSettings
 
@@ -25,11 +29,13 @@ class BatchFile:
         url: As messages name it; local ones as `file:///…`, nothing in it encoded, as fsspec reads it.
         rows: That it holds.
         size: In bytes.
+        folder: The one that it is alone in, relative to the root.
     """
 
     url: str
     rows: int
     size: int
+    folder: str
 
 
 class BatchPlace:
@@ -56,10 +62,17 @@ class BatchPlace:
                 f"batch_config.storage.prefix: {settings.prefix!r} must not have '.', '..' or '//' in it"
             )
         self._named = False
+        self._counts: Counter[str] = Counter()
+        self._open: set[str] = set()
+        self._lock = Lock()
 
-    def slice_folder(self, stream: str, number: int) -> str:
-        """The folder of one attempt to write a slice, relative to the root."""
-        return f"{self.folder}/{folder_name(stream)}/{number:06d}"
+    def new_folder(self, stream: str) -> str:
+        """The folder of one attempt to write a slice, relative to the root; no other attempt has it."""
+        with self._lock:
+            folder = f"{self.folder}/{folder_name(stream)}/{self._counts[stream]:06d}"
+            self._counts[stream] += 1
+            self._open.add(folder)
+        return folder
 
     def told_as(self, folder: str) -> str:
         """A folder, for people."""
@@ -81,14 +94,21 @@ class BatchPlace:
                 f"{len(found)} files where one was written to, {self.storage.url}/{folder}; run it again"
             )
         place = f"{self.storage.url}/{found[0].path}"
+        return BatchFile(f"file://{place}" if self.storage.local else place, rows, found[0].size, folder)
+
+    def name(self, files: Iterable[BatchFile]) -> None:
+        """A message names them: from now on they are whoever's who reads it."""
         self._named = True
-        return BatchFile(f"file://{place}" if self.storage.local else place, rows, found[0].size)
+        with self._lock:
+            self._open.difference_update(file.folder for file in files)
 
     def discard(self, folder: str) -> None:
         """Removes a folder whose file no message names."""
         self.storage.delete_all(folder)
+        with self._lock:
+            self._open.discard(folder)
 
     def finish(self) -> None:
-        """The run is over: where no file of it is named, nothing of it stays."""
-        if not self._named:
-            self.storage.delete_all(self.folder)
+        """The run is over, and nothing is written any more: what no message names of it does not stay."""
+        for folder in sorted(self._open) if self._named else [self.folder]:
+            self.storage.delete_all(folder)

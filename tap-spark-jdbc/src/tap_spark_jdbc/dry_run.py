@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tap_spark_jdbc.present_keys import PresentKeys
+from tap_spark_jdbc.slice_size import SliceSize
 from tap_spark_jdbc.slices import Slice
-from tap_spark_jdbc.spool import SliceSize
 from tap_spark_jdbc.stream import JdbcStream
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def describe(tap: TapSparkJdbc) -> str:
     for stream in streams:
         if stream.name not in errors.told:
             with errors.of(stream.name):
-                lines += [*_lines(stream, tap), *_keys(stream, tap)]
+                lines += [*_lines(stream, tap), *_keys(stream)]
     lines += [f"skipped: {reason}" for reason in errors.told.values()]
     return "\n".join(lines) + "\n"
 
@@ -69,9 +68,9 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
         yield f"  … and {more} more slices"
 
 
-def _keys(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
-    if stream.plan.detect_deletes:
-        keys = PresentKeys(stream.plan, tap.database, tap.settings)
+def _keys(stream: JdbcStream) -> Iterator[str]:
+    keys = stream.reading.keys
+    if keys is not None:
         yield f"  keys of all rows, to detect deletes: {keys.statement()}"
 
 

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from singer_spark import messages, stdout
+from tap_spark_jdbc.ahead import Ahead
 from tap_spark_jdbc.boundary import Frame
 from tap_spark_jdbc.extraction import Extraction
+from tap_spark_jdbc.slice_size import SliceSize
 from tap_spark_jdbc.slices import Slice
-from tap_spark_jdbc.spool import SliceSize, Spool, spool_folder
+from tap_spark_jdbc.spool import Spool, SpoolFile, one_by_one
 from tap_spark_jdbc.stream_choice import FULL_TABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tap_spark_jdbc.database import Database
-    from tap_spark_jdbc.jdbc_source import JdbcSource
+    from tap_spark_jdbc.lane import Lane
+    from tap_spark_jdbc.reader import SliceReader
     from tap_spark_jdbc.settings import TapSettings
-    from tap_spark_jdbc.spool import SpoolThreads
     from tap_spark_jdbc.stream_plan import StreamPlan
     from tap_spark_jdbc.stream_sql import Point
 
@@ -32,29 +34,20 @@ logger = logging.getLogger("tap-spark-jdbc")
 class PresentKeys:
     """The keys of one stream."""
 
-    def __init__(
-        self,
-        plan: StreamPlan,
-        database: Database,
-        settings: TapSettings,
-        source: JdbcSource | None = None,
-        threads: SpoolThreads | None = None,
-    ) -> None:
+    def __init__(self, plan: StreamPlan, settings: TapSettings, lane: Lane) -> None:
         """Reads nothing yet.
 
         Args:
             plan: The stream.
-            database: The source.
             settings: The tap's.
-            source: As readers open it; None: the database's own.
-            threads: That work for it; None: its own.
+            lane: Over which the stream is read.
         """
         self._of = plan.stream
         self._plan = keys_plan(plan)
-        self._database = database
         self._settings = settings
-        self._source = source
-        self._threads = threads
+        self._lane = lane
+        self._spool: Spool | None = None
+        self._ahead: Ahead[SpoolFile] | None = None
 
     def announce(self) -> None:
         """Writes their SCHEMA: a target that has no use for keys can say so before it takes a record in."""
@@ -65,39 +58,65 @@ class PresentKeys:
         )
         stdout.write(line)
 
+    def start(self, most: int) -> None:
+        """Begins to render them, so many slices, before they are to be sent.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        self._begin().start(most)
+
     def send(self) -> None:
         """Reads them, slices side by side, and hands on the lines as Spark renders them.
 
         Raises:
             SourceError: the database refused.
         """
-        from tap_spark_jdbc.reader import SliceReader
-
         logger.info("stream %s: the keys of all its rows follow, for detect_deletes", self._of)
-        spark, settings = self._database.spark, self._settings
-        extraction = self._extraction()
-        # No time: it would be a third of the line.
-        frame = Frame(messages.record_prefix(self._plan.stream), b"}")
-        reader = SliceReader(spark, self._source or self._database.source, extraction.sql, frame)
-        size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not self._database.shares_disk)
-
-        def render(each: Slice[Point], folder: Path) -> Path:
-            return reader.render(each, folder, fetch_size=size.fetch_size())
-
         rows = 0
-        n_jobs, slices = self._database.n_jobs, extraction.slices(size.rows)
-        with spool_folder() as folder:
-            for file in Spool(folder, slices, render, size, n_jobs, self._threads).files():
-                stdout.send_file(file.path)
-                rows += file.rows
+        for file in one_by_one(self._begin().results()):
+            stdout.send_file(file.path)
+            rows += file.rows
         logger.info("stream %s: %d keys sent", self._of, rows)
+
+    def give_up(self) -> None:
+        """Nobody wants them any more."""
+        if self._ahead is not None:
+            self._ahead.give_up()
+        if self._spool is not None:
+            self._spool.remove()
 
     def statement(self) -> str:
         """What is read, for people."""
-        return self._extraction().sql.statement(Slice())
+        return self._extraction.sql.statement(Slice())
 
+    def _begin(self) -> Ahead[SpoolFile]:
+        """Fixes what is read, unless that was done."""
+        if self._ahead is None:
+            database, settings = self._lane.database, self._settings
+            size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not database.shares_disk)
+            size.share(2 * database.n_jobs)
+
+            def render(each: Slice[Point], folder: Path) -> Path:
+                return self._reader.render(each, folder, fetch_size=size.fetch_size())
+
+            self._spool = Spool(render, size)
+            slices = self._extraction.slices(size.rows)
+            self._ahead = Ahead(slices, self._spool.file, database.n_jobs, self._lane.threads)
+        return self._ahead
+
+    @cached_property
     def _extraction(self) -> Extraction:
-        return Extraction.begin(self._database.connection, self._database.source.dialect, self._plan, None)
+        database = self._lane.database
+        return Extraction.begin(database.connection, database.source.dialect, self._plan, None)
+
+    @cached_property
+    def _reader(self) -> SliceReader:
+        from tap_spark_jdbc.reader import SliceReader
+
+        # No time: it would be a third of the line.
+        frame = Frame(messages.record_prefix(self._plan.stream), b"}")
+        return SliceReader(self._lane.database.spark, self._lane.snapshots.source, self._extraction.sql, frame)
 
 
 def keys_plan(plan: StreamPlan) -> StreamPlan:

@@ -1,4 +1,4 @@
-"""Streams are begun before their turn: their bounds asked, their first slices rendered, while those before are sent.
+"""Streams are begun before their turn: their bounds asked, their first slices made, while those before are sent.
 
 A stream is begun once all slices of the one before are cut. So small tables don't wait for each other's jobs, and none
 holds a snapshot for as long as a large one before it takes. What is sent keeps its order, and an error its place: it is
@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConnectionLostError
+from tap_spark_jdbc.ahead import Threads, makers, planner, result_of
+from tap_spark_jdbc.lane import Lane
 from tap_spark_jdbc.lost_connection import again
-from tap_spark_jdbc.spool import SpoolThreads, renderers_of, result_of
-from tap_spark_jdbc.stream_reading import Lane, StreamReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
     from types import TracebackType
 
     from tap_spark_jdbc.database import Database
     from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.stream_reading import StreamReading
     from tap_spark_jdbc.stream_snapshot import StreamSnapshots
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -33,7 +34,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 # Beyond the stream that is sent; each has one connection for its bounds, and on PostgreSQL one for its snapshot.
 MOST_AHEAD = 3
 # Of a stream that waits for its turn; the second one finds out whether it has more than one.
-FILES_AHEAD = 2
+SLICES_AHEAD = 2
 
 
 @dataclass(eq=False)
@@ -50,7 +51,7 @@ class _Turn:
 
     plan: StreamPlan
     lane: Lane
-    reading: StreamReading = field(init=False)
+    reading: StreamReading[Any] = field(init=False)
     begun: Future[None] = field(init=False)
     cut: bool = False
 
@@ -61,7 +62,7 @@ class ReadAhead:
     def __init__(
         self,
         plans: Iterable[StreamPlan],
-        make: Callable[[StreamPlan, Lane, Callable[[], None], Callable[[], None]], StreamReading],
+        make: Callable[[StreamPlan, Lane, Callable[[], None], Callable[[], None]], StreamReading[Any]],
         database: Database,
         snapshots: StreamSnapshots,
     ) -> None:
@@ -79,7 +80,7 @@ class ReadAhead:
         self._make = make
         self._database = database
         self._snapshots = snapshots
-        self._renderers = renderers_of(n_jobs)
+        self._makers = makers(n_jobs)
         self._most = 1 + min(n_jobs, MOST_AHEAD) if n_jobs > 1 else 1
         self._free = [self._lane(database, snapshots)]
         self._lanes = list(self._free)
@@ -89,7 +90,7 @@ class ReadAhead:
         self._over = False
 
     @contextmanager
-    def turn(self, plan: StreamPlan) -> Iterator[StreamReading]:
+    def turn(self, plan: StreamPlan) -> Iterator[StreamReading[Any]]:
         """A stream whose turn it is; the next one's comes once this one is left.
 
         Args:
@@ -122,7 +123,7 @@ class ReadAhead:
             self._over = True
             for turn in self._turns:
                 turn.reading.give_up()
-        for executor in (*(each.threads.planner for each in self._lanes), self._renderers):
+        for executor in (*(each.threads.planner for each in self._lanes), self._makers):
             executor.shutdown(wait=kind is None, cancel_futures=kind is not None)
 
     def _front(self, plan: StreamPlan) -> _Turn:
@@ -207,12 +208,11 @@ class ReadAhead:
             self._closing.append(lane.threads.planner.submit(lane.database.disconnect))
 
     def _lane(self, database: Database, snapshots: StreamSnapshots) -> Lane:
-        planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        return Lane(database, snapshots, SpoolThreads(planner, self._renderers))
+        return Lane(database, snapshots, Threads(planner(), self._makers))
 
 
-def _prepare(reading: StreamReading, *, patiently: bool) -> None:
+def _prepare(reading: StreamReading[Any], *, patiently: bool) -> None:
     if patiently:
         again(reading.lane.database.connect)
     reading.begin()
-    reading.spool.start(FILES_AHEAD)
+    reading.start(SLICES_AHEAD)

@@ -11,10 +11,11 @@ from singer_sdk import Stream
 from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark import messages, stdout
+from tap_spark_jdbc.ahead import Threads
 from tap_spark_jdbc.boundary_checksum import sealed
-from tap_spark_jdbc.present_keys import PresentKeys
-from tap_spark_jdbc.spool import SpoolThreads
-from tap_spark_jdbc.stream_reading import Lane, StreamReading
+from tap_spark_jdbc.lane import Lane
+from tap_spark_jdbc.stream_batches import BatchReading
+from tap_spark_jdbc.stream_lines import LineReading
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction import Extraction
     from tap_spark_jdbc.spool import SpoolFile
     from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.stream_reading import StreamReading
     from tap_spark_jdbc.tap import TapSparkJdbc
 
 
@@ -37,24 +39,25 @@ class JdbcStream(Stream):
         self.replication_key = plan.replication_key.column.name if plan.replication_key else None
         self.forced_replication_method = plan.replication_method
         self._tap_state = {}
-        self._reading: StreamReading | None = None
-        self._own_threads: SpoolThreads | None = None
+        self._reading: StreamReading[Any] | None = None
+        self._own_threads: Threads | None = None
         self._states_between = True
 
     @property
-    def reading(self) -> StreamReading:
-        """What is read of it in this run; begun when it is first asked for, unless it was."""
+    def reading(self) -> StreamReading[Any]:
+        """What is read of it in this run; begun, for lines, when it is first asked for, unless it was."""
         if self._reading is None:
             tap = self.source
-            self._own_threads = SpoolThreads.of(tap.database.n_jobs)
+            self._own_threads = Threads.of(tap.database.n_jobs)
             lane = Lane(tap.database, tap.snapshots, self._own_threads)
-            limit = self.ABORT_AT_RECORD_COUNT
-            self._reading = StreamReading(self.plan, tap.run_state, tap.settings, lane, limit=limit)
-            self._reading.begin()
+            self._reading = reading = LineReading(self.plan, tap.run_state, tap.settings, lane)
+            if self.ABORT_AT_RECORD_COUNT is not None:
+                reading.limit(self.ABORT_AT_RECORD_COUNT)
+            reading.begin()
         return self._reading
 
     @contextmanager
-    def read_by(self, reading: StreamReading) -> Iterator[None]:
+    def read_by(self, reading: StreamReading[Any]) -> Iterator[None]:
         """Sends what is read here, for as long as the context lasts."""
         self._reading = reading
         try:
@@ -99,7 +102,7 @@ class JdbcStream(Stream):
             yield from super()._sync_records(context, write_messages=write_messages)
             self._end_own_reading()
             return
-        keys = self._keys()
+        keys = self.reading.keys
         if keys is not None:
             keys.announce()
         for file, rows in self._sent_files():
@@ -116,25 +119,22 @@ class JdbcStream(Stream):
         return super().get_batch_config(config) if self.ABORT_AT_RECORD_COUNT is None else None
 
     def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
-        from tap_spark_jdbc.stream_batches import StreamBatches
-
-        keys, state = self._keys(), self.source.run_state
-        if keys is not None:
-            keys.announce()
-        batches = StreamBatches(self.source, self.extraction)
-        for batch, rows in batches.sent():
+        reading, state = self.reading, self.source.run_state
+        assert isinstance(reading, BatchReading)
+        if reading.keys is not None:
+            reading.keys.announce()
+        for batch, rows in reading.sent():
             if batch.files:
                 with self._announced(late=batch.slice.late):
-                    stdout.write(batches.message(batch))
+                    stdout.write(reading.message(batch))
                 self.source.progress.advance(self.name, rows, sum(file.size for file in batch.files))
-            if moved := batches.edges.after(batch.slice):
+            if moved := reading.edges.after(batch.slice):
                 state.advance(self.plan, *moved)
                 state.write()
-        self._conclude(batches.edges)
+        self._conclude(reading.edges)
         state.write()
-        if keys is not None:
-            keys.send()
-        self._end_own_reading()
+        if reading.keys is not None:
+            reading.keys.send()
 
     @contextmanager
     def _announced(self, *, late: bool) -> Iterator[None]:
@@ -166,13 +166,6 @@ class JdbcStream(Stream):
             )
         )
 
-    def _keys(self) -> PresentKeys | None:
-        """What sends the keys of all rows; None where nobody wants them, or this is a test of the connection."""
-        if not self.plan.detect_deletes or self.ABORT_AT_RECORD_COUNT is not None:
-            return None
-        lane = self.reading.lane
-        return PresentKeys(self.plan, lane.database, self.source.settings, lane.snapshots.source, lane.threads)
-
     def _end_own_reading(self) -> None:
         """Those that the run has begun are the run's to end."""
         if self._own_threads is not None and self._reading is not None:
@@ -183,6 +176,7 @@ class JdbcStream(Stream):
     def _sent_files(self) -> Iterator[tuple[SpoolFile, int]]:
         """The files to send, with their rows; when the next is asked for, STATE may say that the last is sent."""
         state, reading, limit = self.source.run_state, self.reading, self.ABORT_AT_RECORD_COUNT
+        assert isinstance(reading, LineReading)
         edges = reading.edges
         for file in reading.files():
             yield file, edges.treat(file)

@@ -1,52 +1,46 @@
-"""One stream as it is read: its bounds and snapshot, then its slices as files. It can begin before its turn comes."""
+"""One stream as it is read: its bounds and snapshot, then its slices. It can begin before its turn comes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from singer_spark import messages
+from tap_spark_jdbc.ahead import Ahead
 from tap_spark_jdbc.boundary import Frame
 from tap_spark_jdbc.boundary_checksum import without_unchanged
 from tap_spark_jdbc.edges import Edges
 from tap_spark_jdbc.extraction import Extraction
 from tap_spark_jdbc.lost_connection import again
-from tap_spark_jdbc.slices import Slice
-from tap_spark_jdbc.spool import SliceSize, Spool, new_spool_folder, remove_spool_folder
+from tap_spark_jdbc.present_keys import PresentKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
-    from tap_spark_jdbc.database import Database
+    from tap_spark_jdbc.lane import Lane
     from tap_spark_jdbc.reader import SliceReader
     from tap_spark_jdbc.run_state import RunState
     from tap_spark_jdbc.settings import TapSettings
-    from tap_spark_jdbc.spool import SpoolFile, SpoolThreads
+    from tap_spark_jdbc.slice_size import SliceSize
+    from tap_spark_jdbc.slices import Slice
     from tap_spark_jdbc.stream_plan import StreamPlan
-    from tap_spark_jdbc.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.stream_sql import Point
 
+R = TypeVar("R")
+# Slices of keys that are rendered before the last record is sent.
+KEYS_AHEAD = 2
 
-@dataclass(frozen=True)
-class Lane:
-    """The connections over which streams are read, one after another.
+
+class StreamReading(ABC, Generic[R]):
+    """One stream in one run, over one lane; what becomes of a slice is a subclass's to say.
 
     Attributes:
-        database: With connections of the lane's own.
-        snapshots: The snapshot of the stream that is read.
-        threads: That work for it.
+        plan: The stream.
+        lane: Free for this stream until `end`.
+        keys: The keys of all rows, where they are sent behind the records.
     """
-
-    database: Database
-    snapshots: StreamSnapshots
-    threads: SpoolThreads
-
-
-class StreamReading:
-    """One stream in one run, over one lane."""
 
     def __init__(
         self,
@@ -55,7 +49,6 @@ class StreamReading:
         settings: TapSettings,
         lane: Lane,
         *,
-        limit: int | None = None,
         all_cut: Callable[[], None] = lambda: None,
         troubled: Callable[[], None] = lambda: None,
     ) -> None:
@@ -65,19 +58,18 @@ class StreamReading:
             plan: The stream.
             state: Where it starts.
             settings: The tap's.
-            lane: Free for this stream until `end`.
-            limit: At most so many rows, for a test of the connection.
-            all_cut: See `Spool`.
-            troubled: See `Spool`.
+            lane: Over which it is read.
+            all_cut: See `Ahead`.
+            troubled: See `Ahead`.
         """
         self.plan = plan
         self.lane = lane
+        self.keys = PresentKeys(plan, settings, lane) if plan.detect_deletes else None
         self._state = state
         self._settings = settings
-        self._limit = limit
         self._all_cut = all_cut
         self._troubled = troubled
-        self._folder: Path | None = None
+        self._ahead: Ahead[R] | None = None
 
     def begin(self) -> None:
         """Fixes the bounds and takes the snapshot.
@@ -86,61 +78,77 @@ class StreamReading:
             SourceError: the database refused, or there are NULL keys where the user wants none.
             StateError: the stream's bookmark can't be used.
         """
-        plan, state, settings, database = self.plan, self._state, self._settings, self.lane.database
+        plan, state, database, snapshots = self.plan, self._state, self.lane.database, self.lane.snapshots
         # A stream that failed may have left its own, by which nothing new is seen.
-        self.lane.snapshots.end()
-        dialect, lag = database.source.dialect, settings.safety_lag_seconds
+        snapshots.end()
+        dialect, lag = database.source.dialect, self._settings.safety_lag_seconds
         began = Extraction.begin(database.connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan))
-        self.extraction = extraction = self.lane.snapshots.begin(began)
-        self._frame = Frame(messages.record_prefix(plan.stream), messages.record_suffix(datetime.now(UTC)))
-        self.edges = Edges(extraction, self._frame)
-        self._size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not database.shares_disk)
+        self.extraction = snapshots.begin(began)
+        self.extracted = datetime.now(UTC)
+        self.frame = Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted))
+        self.edges = Edges(self.extraction, self.frame)
+        self.size = self._new_size()
         self._changed: set[int] | None = None
-        self._folder = new_spool_folder()
-        self.spool = Spool(
-            self._folder,
+        self._ahead = Ahead(
             self._slices(),
-            self._render,
-            self._size,
+            self._make,
             database.n_jobs,
             self.lane.threads,
-            all_cut=self._all_cut,
+            all_cut=self._go_on,
             troubled=self._troubled,
         )
 
-    def files(self) -> Iterator[SpoolFile]:
-        """The files in the order of their slices; each is deleted once the next one is asked for."""
-        return self.spool.files()
+    def start(self, most: int) -> None:
+        """Begins with slices, so many, that nobody asks for yet; it has begun."""
+        self._begun.start(most)
 
     def give_up(self) -> None:
         """Nothing of it is wanted any more; its snapshot is still held."""
-        if self._folder is not None:
-            self.spool.give_up()
-            remove_spool_folder(self._folder)
+        if self._ahead is not None:
+            self._ahead.give_up()
+        if self.keys is not None:
+            self.keys.give_up()
 
     def end(self) -> None:
         """Gives up, and lets go of the snapshot; never raises."""
         self.give_up()
         self.lane.snapshots.end()
 
+    @abstractmethod
+    def _new_size(self) -> SliceSize:
+        """How large slices are."""
+
+    @abstractmethod
+    def _make(self, each: Slice[Point]) -> R:
+        """Reads a slice, in a thread of its own."""
+
+    @property
+    def _begun(self) -> Ahead[R]:
+        if self._ahead is None:
+            raise ValueError(f"stream {self.plan.stream} was not begun")
+        return self._ahead
+
     @cached_property
     def _reader(self) -> SliceReader:
         """Made when there is something to read: nobody starts Spark where there is not."""
         from tap_spark_jdbc.reader import SliceReader
 
-        return SliceReader(self.lane.database.spark, self.lane.snapshots.source, self.extraction.sql, self._frame)
+        return SliceReader(self.lane.database.spark, self.lane.snapshots.source, self.extraction.sql, self.frame)
+
+    def _rows(self) -> int:
+        """How many rows the next slice should have."""
+        return self.size.rows()
 
     def _slices(self) -> Iterator[Slice[Point]]:
-        if self._limit is not None:
-            yield Slice()
-            return
         extraction = without_unchanged(self.extraction)
         if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
-            sums = again(partial(self._reader.bucket_sums, extraction.sql.bookmark, self._size.fetch_size()))
+            sums = again(partial(self._reader.bucket_sums, extraction.sql.bookmark, self.size.fetch_size()))
             self._changed = self.edges.changed_buckets(sums)
             extraction = extraction if self._changed else extraction.behind_bookmark()
-        yield from extraction.slices(self._size.rows)
+        yield from extraction.slices(self._rows)
 
-    def _render(self, each: Slice[Point], folder: Path) -> Path:
-        fetch = self._size.fetch_size()
-        return self._reader.render(each, folder, fetch_size=fetch, limit=self._limit, changed_buckets=self._changed)
+    def _go_on(self) -> None:
+        """All is cut. Without a snapshot keys are read last: a row may come between them and the records."""
+        if self.keys is not None and self.lane.snapshots.held is not None:
+            self.keys.start(KEYS_AHEAD)
+        self._all_cut()

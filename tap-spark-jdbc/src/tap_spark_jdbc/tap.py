@@ -17,8 +17,9 @@ from tap_spark_jdbc.database import Database
 from tap_spark_jdbc.run_state import OpeningState, RunState
 from tap_spark_jdbc.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.stream import JdbcStream
+from tap_spark_jdbc.stream_batches import BatchReading
 from tap_spark_jdbc.stream_errors import StreamErrors
-from tap_spark_jdbc.stream_reading import StreamReading
+from tap_spark_jdbc.stream_lines import LineReading
 from tap_spark_jdbc.stream_snapshot import StreamSnapshots
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
     import click
 
+    from tap_spark_jdbc.lane import Lane
     from tap_spark_jdbc.stream_plan import StreamPlan
-    from tap_spark_jdbc.stream_reading import Lane
+    from tap_spark_jdbc.stream_reading import StreamReading
     from tap_spark_jdbc.tables import Table
 
 
@@ -185,11 +187,6 @@ class TapSparkJdbc(Tap):
         """Sends the streams in their order; the next ones are being read meanwhile."""
         from tap_spark_jdbc.read_ahead import ReadAhead
 
-        if self.batches is not None:
-            for stream in streams:
-                with self.stream_errors.of(stream.name, stream.take_back):
-                    stream.sync()
-            return
         database, snapshots = self.database, self.snapshots
         with ReadAhead([each.plan for each in streams], self._reading, database, snapshots) as ahead:
             for stream in streams:
@@ -200,8 +197,11 @@ class TapSparkJdbc(Tap):
 
     def _reading(
         self, plan: StreamPlan, lane: Lane, all_cut: Callable[[], None], troubled: Callable[[], None]
-    ) -> StreamReading:
-        return StreamReading(plan, self.run_state, self.settings, lane, all_cut=all_cut, troubled=troubled)
+    ) -> StreamReading[Any]:
+        state, settings, place = self.run_state, self.settings, self.batches
+        if place is None:
+            return LineReading(plan, state, settings, lane, all_cut=all_cut, troubled=troubled)
+        return BatchReading(plan, state, settings, lane, place, all_cut=all_cut, troubled=troubled)
 
     def finish_streams(self) -> None:
         """Tells of the streams that were left out.

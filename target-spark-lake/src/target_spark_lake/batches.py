@@ -8,25 +8,17 @@ from typing import TYPE_CHECKING, Any
 from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ProtocolError
-from singer_spark.schema_mapping import stream_spark_schema
 from target_spark_lake.batch_plan import plan_of
-from target_spark_lake.evolution import EVOLVE, EvolutionRules
-from target_spark_lake.format_check import check_format
-from target_spark_lake.lake_type import columns_from_text, columns_of_spark, columns_to_text
-from target_spark_lake.partitioning import check_unchanged
+from target_spark_lake.evolution import EvolutionRules
 from target_spark_lake.quarantine import Quarantine
-from target_spark_lake.record_check import check_of
-from target_spark_lake.record_metadata import CONTROL_COLUMNS
-from target_spark_lake.settings import OVERWRITE, QUARANTINE, TargetSettings
+from target_spark_lake.settings import QUARANTINE, TargetSettings
 from target_spark_lake.sink import StreamSchema, StreamSink
+from target_spark_lake.sink_columns import prepare
 from target_spark_lake.spool import SpooledBatch, batch_bytes
 from target_spark_lake.stager import BatchJob
-from target_spark_lake.validation import RecordValidator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from pyspark.sql.types import StructType
 
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
@@ -134,7 +126,7 @@ class Batches:
         """RECORD lines of one stream."""
         sink = self._known(lines.stream, f"input line {lines.first_line}: a RECORD")
         if sink.columns is None:
-            self.prepare(sink)
+            prepare(sink, self._settings, self._run)
             if sink.check is not None and sink.check.bulk is None:
                 self._pool.start()
         if sink.batch is None:
@@ -154,7 +146,7 @@ class Batches:
         """
         sink = self._known(stream, "a BATCH")
         if sink.columns is None:
-            self.prepare(sink)
+            prepare(sink, self._settings, self._run)
         return sink
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
@@ -181,51 +173,6 @@ class Batches:
         if stream in self.skipped:
             raise ProtocolError(f"{what} of stream {stream}, which the tap had given up")
         return sink
-
-    def prepare(self, sink: StreamSink) -> None:
-        """Before the first record of a schema: its columns, checked against the table as it stands.
-
-        Raises:
-            SchemaError: they don't go together.
-            ConfigurationError: the table is another pipeline's, or kept in another format or other hive folders.
-        """
-        schema = sink.schema
-        sink.columns = stream_spark_schema(schema.schema, schema.stream)
-        if not sink.all_columns:
-            sink.record = self._run.table_record(schema.stream, sink.table)
-            check_format(self._run.storage, schema.stream, sink.table, sink.record, self._settings.format)
-            if sink.record is not None and (schema.load_method != OVERWRITE or sink.rules.mode != EVOLVE):
-                sink.all_columns.update(sink.record.columns)
-            if sink.adopted is not None:
-                sink.add_columns(sink.adopted.columns)
-        sink.add_columns(self._incoming(sink.columns, sink))
-        self._check_folders(sink)
-        sink.check = check_of(schema.schema, schema.key_properties)
-        validate = self._settings.validate_records
-        sink.validator = RecordValidator(
-            schema.stream,
-            schema.schema,
-            schema.key_properties,
-            sink.columns,
-            validate=validate,
-            keys_have_values=schema.merges,
-        )
-
-    def _check_folders(self, sink: StreamSink) -> None:
-        schema, record = sink.schema, sink.record
-        if record is not None and not record.is_claim() and schema.load_method != OVERWRITE:
-            check_unchanged(schema.stream, sink.table, record.partition_by, schema.partition_by)
-        if schema.partitioning is not None:
-            schema.partitioning.check(columns_from_text(sink.all_columns))
-
-    def _incoming(self, columns: StructType, sink: StreamSink) -> dict[str, str]:
-        """The columns of the rows to come; what merges decide by is the table's only where it has it already."""
-        from target_spark_lake.staging import table_columns
-
-        wanted = self._settings.add_record_metadata
-        rows = columns_to_text(columns_of_spark(table_columns(columns, metadata=wanted, merging=sink.schema.merges)))
-        hidden = () if wanted else set(CONTROL_COLUMNS) - set(sink.all_columns)
-        return {name: kind for name, kind in rows.items() if name not in hidden}
 
     def are_full(self) -> bool:
         """Whether they are worth staging, one of them or all, or one was closed since `close_all`."""

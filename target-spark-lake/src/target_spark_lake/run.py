@@ -27,6 +27,7 @@ from target_spark_lake.quarantine import STAGED_NAME, one_file
 from target_spark_lake.resumption import adopt, settings_of_rows
 from target_spark_lake.run_told import RunTold
 from target_spark_lake.settings import DELTA
+from target_spark_lake.sink_columns import prepare
 from target_spark_lake.staging_pool import StagingPool
 from target_spark_lake.start_check import FIRST, RESUME, SAVED
 
@@ -164,7 +165,7 @@ class LoadRun:
         told = RunTold(self._activated, self._keys, self._run.committed_state(), self._state)
         for sink in self._batches.loaded.values():
             if sink.columns is None and told.may_change(sink):
-                self._batches.prepare(sink)
+                prepare(sink, self._settings, self._run)
         self._pool.finish()
         rejected = self._rejected()
         changes = self._changes(told)

@@ -1,0 +1,58 @@
+"""A stream's slices as files of RECORD lines, which are sent as they are rendered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tap_spark_jdbc.slice_size import SliceSize
+from tap_spark_jdbc.slices import Slice
+from tap_spark_jdbc.spool import Spool, SpoolFile, one_by_one
+from tap_spark_jdbc.stream_reading import StreamReading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tap_spark_jdbc.stream_sql import Point
+
+
+class LineReading(StreamReading[SpoolFile]):
+    """A stream whose records are sent as lines."""
+
+    _limit: int | None = None
+    _spool: Spool | None = None
+
+    def limit(self, rows: int) -> None:
+        """Reads at most so many rows, and no keys, for a test of the connection."""
+        self._limit, self.keys = rows, None
+
+    def files(self) -> Iterator[SpoolFile]:
+        """The files in the order of their slices; each is deleted once the next one is asked for."""
+        return one_by_one(self._begun.results())
+
+    def give_up(self) -> None:
+        """Nothing of it is wanted any more; its snapshot is still held."""
+        super().give_up()
+        if self._spool is not None:
+            self._spool.remove()
+
+    def _new_size(self) -> SliceSize:
+        settings, database = self._settings, self.lane.database
+        size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not database.shares_disk)
+        size.share(2 * database.n_jobs)
+        self._spool = Spool(self._render, size)
+        return size
+
+    def _make(self, each: Slice[Point]) -> SpoolFile:
+        assert self._spool is not None
+        return self._spool.file(each)
+
+    def _slices(self) -> Iterator[Slice[Point]]:
+        if self._limit is None:
+            yield from super()._slices()
+        else:
+            yield Slice()
+
+    def _render(self, each: Slice[Point], folder: Path) -> Path:
+        fetch = self.size.fetch_size()
+        return self._reader.render(each, folder, fetch_size=fetch, limit=self._limit, changed_buckets=self._changed)
