@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.run_log import decode, encode
-from singer_spark.state_store import BucketState, Signature
+from singer_spark.state_store import BucketState, Signature, state_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,8 @@ class FolderState(BucketState):
         owner = self.storage.read(self.owner_path)
         before = self._signature(owner)
         if before is not None and before.lake not in (None, self.lake):
+            return False
+        if self.content() not in (seen, state_text(value).encode()):
             return False
         # First: a state whose run the lake does not know is taken for another lake's.
         if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):
