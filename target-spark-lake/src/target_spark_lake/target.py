@@ -20,6 +20,7 @@ from target_spark_lake.line_reader import LineReader
 from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano
 from target_spark_lake.pipeline_run import open_run
 from target_spark_lake.run import LoadRun
+from target_spark_lake.saving import saving_under_meltano
 from target_spark_lake.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
 from target_spark_lake.stream_mapping import StreamMapping, wants_mapping
 
@@ -93,7 +94,8 @@ class TargetSparkLake(Target):
             run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds)
             own = set(self.config_jsonschema["properties"]) - set(PROPERTIES)
             mapping = {name: value for name, value in self.config.items() if name in own}
-            self._load = LoadRun(settings, run, lambda: start_session(settings, storage), mapping)
+            saving = saving_under_meltano(os.environ, parent_arguments())
+            self._load = LoadRun(settings, run, lambda: start_session(settings, storage), mapping, saving)
         return self._load
 
     def _process_schema_message(self, message_dict: JSON) -> None:
