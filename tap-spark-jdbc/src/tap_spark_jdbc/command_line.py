@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,12 +139,17 @@ def _quicken_next_start() -> None:
 
 
 def _place_of_state(options: dict[str, Any], config: dict[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+    from singer_spark.handed_state import handed_over
+    from tap_spark_jdbc.meltano_start import place_under_meltano
     from tap_spark_jdbc.run_state import state_location
 
     if options["state"] and options["state_from"]:
         raise ConfigurationError("--state and --state-from both name the state: give one of them")
     if options["state_from"]:
         return state_location(options["state_from"])
+    handed = handed_over(os.environ)
+    if handed is not None:
+        return place_under_meltano(options["state"], handed)
     return options["state"], config.get("storage_options") or {}
 
 

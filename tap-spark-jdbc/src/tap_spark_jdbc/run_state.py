@@ -204,13 +204,24 @@ def state_location(target_config: Path) -> tuple[str, dict[str, Any]]:
         config = json.loads(target_config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"--state-from {target_config}: {error}; name the target's config file") from error
+    return location_of(config, f"--state-from {target_config}")
+
+
+def location_of(config: Any, origin: str) -> tuple[str, dict[str, Any]]:
+    """Where a target of this config keeps its state, and the storage options to read it.
+
+    Args:
+        config: The target's, or of it what says where the state is.
+        origin: Where that stands, for people.
+
+    Raises:
+        ConfigurationError: it names no bucket and pipeline.
+    """
     missing = [name for name in ("bucket", "pipeline") if not isinstance(config, dict) or not config.get(name)]
     if missing:
-        raise ConfigurationError(f"--state-from {target_config}: {' and '.join(missing)} is not set there")
+        raise ConfigurationError(f"{origin}: {' and '.join(missing)} is not set there")
     if config.get("state_backend"):
-        raise ConfigurationError(
-            f"--state-from {target_config}: its state_backend is not supported yet; give the state's place by --state"
-        )
+        raise ConfigurationError(f"{origin}: its state_backend is not supported yet; give the state's place by --state")
     return f"{str(config['bucket']).rstrip('/')}/{state_path(config['pipeline'])}", config.get("storage_options") or {}
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-
 STATE_ID_AS_PIPELINE = re.compile(r"([^.]+)\.([^.]+-to-[^.]+)(?:\.([^.]+))?")
 TRUE = ("1", "on", "t", "true", "y", "yes")
 
