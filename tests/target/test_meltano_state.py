@@ -17,6 +17,7 @@ from meltano.core.state_store import MeltanoState, StateBackend
 from faults.faulty import Died, Interrupted
 from faults.small_lake import LAYOUT, PIPELINE, SmallLake, dead_process, state_of
 from singer_spark.handed_state import VARIABLE, handed_over
+from target.loading import Lake, record, schema, state
 from target_spark_lake import run_reports
 from target_spark_lake.layout import Layout
 from target_spark_lake.meltano_pipeline import pipeline_of, state_id_of
@@ -260,3 +261,24 @@ def test_a_merging_run_keeps_the_bookmarks_of_streams_that_it_did_not_send() -> 
     assert state_to_save(Saving.MERGE, value, None, ["sent"]) == value
     assert state_to_save(Saving.REPLACE, value, saved, ["sent"]) == value
     assert state_to_save(Saving.KEEP, value, saved, ["sent"]) is None
+
+
+def test_a_run_that_shall_not_save_keeps_the_state_and_one_that_merges_other_streams_bookmarks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
+    before = {"a": {"v": 1}, "b": {"v": 1}}
+    lake.load(schema("a", columns), record("a", id=1), schema("b", columns), state(bookmarks=before))
+    capfd.readouterr()
+    monkeypatch.setenv("MELTANO_LOADER_NAME", "target-spark-lake")
+    monkeypatch.setenv("MELTANO_RUN_NO_STATE_UPDATE", "1")
+    lake.load(schema("a", columns), record("a", id=2), state(bookmarks={"a": {"v": 2}}))
+    assert (lake.rows("a", "id"), lake.state()) == ([(1,), (2,)], {"bookmarks": before})
+    assert "bookmarks" not in capfd.readouterr().out
+
+    monkeypatch.delenv("MELTANO_RUN_NO_STATE_UPDATE")
+    monkeypatch.setenv("MELTANO_RUN_FULL_REFRESH", "1")
+    lake.load(schema("a", columns), record("a", id=3), state(bookmarks={"a": {"v": 3}}))
+    merged = {"bookmarks": {"a": {"v": 3}, "b": {"v": 1}}}
+    assert lake.state() == merged
+    assert json.loads(capfd.readouterr().out.splitlines()[-1]) == merged

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from singer_spark.handed_state import handed_over
+
 STATE_ID_AS_PIPELINE = re.compile(r"([^.]+)\.([^.]+-to-[^.]+)(?:\.([^.]+))?")
 TRUE = ("1", "on", "t", "true", "y", "yes")
 
@@ -44,6 +46,20 @@ def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequenc
         suffix = suffix or _suffix_in_project(environ, environment)
         state_id = ":".join(part for part in (environment, f"{extractor}-to-{loader}", suffix) if part)
     return pipeline_of(state_id) if state_id else None
+
+
+def place_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
+    """Where Meltano keeps the state of this run, if that is not where the target does; else None.
+
+    Args:
+        environ: Our environment.
+        bucket: The target's, as `Storage.url` has it.
+        pipeline: The target's.
+    """
+    handed = handed_over(environ)
+    if handed is None or (handed["bucket"], handed["pipeline"]) == (bucket, pipeline):
+        return None
+    return f"pipeline {handed['pipeline']} in {handed['bucket']}"
 
 
 def parent_arguments() -> list[str]:

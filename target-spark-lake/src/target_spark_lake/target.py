@@ -17,7 +17,7 @@ from singer_spark.messages import SKIPPED
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
-from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano
+from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
 from target_spark_lake.pipeline_run import open_run
 from target_spark_lake.run import LoadRun
 from target_spark_lake.saving import saving_under_meltano
@@ -91,6 +91,12 @@ class TargetSparkLake(Target):
             accepted = settings.accept_unconditional_storage
             storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
             layout = Layout(settings.pipeline, settings.path)
+            if other := place_of_another(os.environ, storage.url, settings.pipeline):
+                self.logger.warning(
+                    "Meltano keeps the state as %s, this target as pipeline %s in %s: what a pipe does there Meltano "
+                    "does not see; let state_backend.uri and .lake.pipelines name the target's bucket and pipeline",
+                    other, settings.pipeline, storage.url,
+                )  # fmt: skip
             run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds)
             own = set(self.config_jsonschema["properties"]) - set(PROPERTIES)
             mapping = {name: value for name, value in self.config.items() if name in own}
