@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.handed_state import VARIABLE, handed_over
-from tap_spark_jdbc.meltano_start import place_under_meltano
+from tap_spark_jdbc.meltano_start import source_under_meltano
 
 STATE = {"bookmarks": {"orders": {"replication_key": "id", "replication_key_value": 7}}}
+
+
+def origin(given: str | None, handed: dict[str, Any]) -> str | None:
+    source = source_under_meltano(given, handed)
+    return None if source is None else source.origin
 
 
 @pytest.fixture
@@ -23,21 +29,24 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_the_states_own_place_is_read_where_meltanos_copy_says_the_same(tmp_path: Path, place: Path) -> None:
-    copy, handed = tmp_path / "copy.json", {"bucket": f"{tmp_path}/lake", "pipeline": "p", "storage_options": {"a": 1}}
-    assert place_under_meltano(None, handed) == (str(place), {"a": 1})
+    copy, handed = tmp_path / "copy.json", {"bucket": f"{tmp_path}/lake", "pipeline": "p", "storage_options": {}}
+    assert origin(None, handed) == str(place)
     copy.write_text(json.dumps(STATE, indent=2))
-    assert place_under_meltano(str(copy), handed) == (str(copy), {})
+    assert origin(str(copy), handed) == str(copy)
     place.write_text(json.dumps(STATE))
-    assert place_under_meltano(str(copy), handed) == (str(place), {"a": 1})
+    assert origin(str(copy), handed) == str(place)
+    assert origin(None, handed) == str(place)
     place.write_text('{"bookmarks": {}}')
-    assert place_under_meltano(str(copy), handed) == (str(copy), {})
+    assert origin(str(copy), handed) == str(copy)
 
 
 def test_a_place_that_cannot_be_read_is_said_and_meltanos_copy_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    handed = {"bucket": "nosuch://b", "pipeline": "p"}
     with caplog.at_level(logging.WARNING):
-        assert place_under_meltano(f"{tmp_path}/c.json", {"bucket": "nosuch://b", "pipeline": "p"})[0] is not None
+        assert origin(f"{tmp_path}/c.json", handed) == f"{tmp_path}/c.json"
+        assert origin(None, handed) is None
     assert "no dead run can be continued" in caplog.text
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 
-from singer_spark.checkpoint import Checkpoint, load_checkpoint
-from singer_spark.state_store import load_state
+from singer_spark.checkpoint import Checkpoint
+from singer_spark.state_source import open_state_source
 from target_spark_lake.target import TargetSparkLake
 
 JSON = dict[str, Any]
@@ -108,7 +108,7 @@ class Lake:
             resume: False begins at the saved state.
         """
         place = f"{self.folder}/.dataspoc/state/test/state.json"
-        checkpoint = load_checkpoint(place) if resume else None
+        checkpoint = open_state_source(place).checkpoint if resume else None
         last = {**body[-1], "final": True}
         if checkpoint is not None:
             opening = {"value": checkpoint.state, "start": "resume", "resume": checkpoint.resume}
@@ -119,13 +119,13 @@ class Lake:
             first = [message for message in missing if message["stream"] in begun]
             done = [message for message in missing if message["stream"] not in begun]
             return [{"type": "STATE", "final": False, **opening}, *first, *rest, *done, last]
-        saved = load_state(place)
+        saved = open_state_source(place).saved
         opening = {"value": saved.value if saved else {}, "start": "saved" if saved else "first"}
         return [{"type": "STATE", "final": False, **opening}, *with_resume(body), last]
 
     def checkpoint(self) -> Checkpoint | None:
         """What a tap would go on from."""
-        return load_checkpoint(f"{self.folder}/.dataspoc/state/test/state.json")
+        return open_state_source(f"{self.folder}/.dataspoc/state/test/state.json").checkpoint
 
     def rows(self, stream: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """Rows of a table in the order of all columns, as DuckDB reads them."""

@@ -6,34 +6,40 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, StorageError
-from singer_spark.handed_state import VARIABLE
-from singer_spark.state_store import load_state, same_state
-from tap_spark_jdbc.run_state import location_of
+from singer_spark.state_source import open_state_source, source_of_target
+from singer_spark.state_store import same_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from singer_spark.state_source import StateSource
+
 logger = logging.getLogger("tap-spark-jdbc")
 
 
-def place_under_meltano(given: str | None, handed: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-    """The place to read the state from, and its storage options.
+def source_under_meltano(given: str | None, handed: Mapping[str, Any]) -> StateSource | None:
+    """The place to read the state from.
 
     Args:
         given: The file that Meltano gave; None: there was no state when it looked.
         handed: What its state backend handed over.
 
     Returns:
-        The state's own place, so that a checkpoint beside it is found, and a first run says that it is one. A file
-        that says something else stands for itself.
+        The state's own place, so that a checkpoint of its lake is found, and a first run says that it is one. A file
+        that says something else stands for itself. None: there is nothing to read.
+
+    Raises:
+        StateError: the state is malformed.
     """
+    copy = None if given is None else open_state_source(given)
     try:
-        location, options = location_of(handed, VARIABLE)
-        if given is None:
-            return location, options
-        copy, saved = load_state(given), load_state(location, options)
+        source = source_of_target(handed)
+        saved = source.saved
     except (ConfigurationError, StorageError) as error:
         logger.warning("the state's own place can't be read, so no dead run can be continued: %s", error)
-        return given, {}
-    same = copy is not None and saved is not None and same_state(copy.value, saved.value)
-    return (location, options) if same else (given, {})
+        return copy
+    if copy is None:
+        return source
+    found = copy.saved
+    same = found is not None and saved is not None and same_state(found.value, saved.value)
+    return source if same else copy

@@ -20,11 +20,13 @@ from meltano.core.job_state import SINGER_STATE_KEY
 from meltano.core.state_store import SCHEME_TO_NAMESPACE
 from meltano.core.state_store.base import MeltanoState, StateStoreManager
 
-from singer_spark.errors import SingerSparkError, StateError, one_line
+from singer_spark.errors import ConfigurationError, SingerSparkError, StateError, one_line
 from singer_spark.handed_state import hand_over
 from singer_spark.run_log import LAKE_FOLDER, last_committed
 from singer_spark.state_backend import StateBackend, open_state_store
-from singer_spark.state_store import committed_state, same_state
+from singer_spark.state_choice import place_of
+from singer_spark.state_source import StateSource
+from singer_spark.state_store import same_state
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.meltano_pipeline import pipeline_of, state_id_of
@@ -91,6 +93,8 @@ class LakeStateStoreManager(StateStoreManager):
         self._state_backend = dict(state_backend) if state_backend else None
         self._updating = False
         with _told():
+            if problems := StateBackend.problems(self._state_backend):
+                raise ConfigurationError(f"state_backend.lake.{'; '.join(problems)}")
             accept = bool(accept_unconditional_storage)
             self._storage = Storage(uri.removeprefix(PREFIX), self._options, accept_unconditional=accept)
             self._backend = StateBackend.of(self._state_backend, self._options)
@@ -197,7 +201,14 @@ class LakeStateStoreManager(StateStoreManager):
         return any(same_state(entry.state, value) and entry.body.get("streams") for entry in loads)
 
     def _saved(self, place: _Place) -> JSON | None:
-        saved = committed_state(place.store, last_committed(self._storage, place.layout.runs))
+        last = last_committed(self._storage, place.layout.runs)
+        kept = None if last is None else place_of(last)
+        if kept is not None and self._state_backend is None:
+            raise ConfigurationError(
+                f"the state of pipeline {place.layout.pipeline} is kept in {kept}: say so by "
+                "state_backend.lake.state_backend, as in the target's config"
+            )
+        saved = StateSource(place.store, self._storage, place.layout.folder).saved
         return saved.value if saved else None
 
     def _place(self, state_id: str) -> _Place:

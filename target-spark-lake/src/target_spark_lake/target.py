@@ -12,8 +12,10 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
+from singer_spark.environment import expand
 from singer_spark.errors import ConfigurationError, redact_logs
 from singer_spark.messages import SKIPPED
+from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
@@ -70,6 +72,7 @@ class TargetSparkLake(Target):
         default = pipeline_under_meltano(os.environ, parent_arguments())
         try:
             self.settings = TargetSettings.from_config(self._config, default_pipeline=default)
+            self._config = expand(self._config, PROPERTIES)
         except ConfigurationError as error:
             if raise_errors:
                 raise
@@ -97,7 +100,8 @@ class TargetSparkLake(Target):
                     "does not see; let state_backend.uri and .lake.pipelines name the target's bucket and pipeline",
                     other, settings.pipeline, storage.url,
                 )  # fmt: skip
-            run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds)
+            store = open_state_store(settings.state_backend, storage, settings.pipeline)
+            run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
             own = set(self.config_jsonschema["properties"]) - set(PROPERTIES)
             mapping = {name: value for name, value in self.config.items() if name in own}
             saving = saving_under_meltano(os.environ, parent_arguments())
