@@ -184,21 +184,30 @@ def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(project:
     assert project.lake_state("another") == project.lake_state() == {"bookmarks": {"orders": {"x": 1}}}
 
 
-def test_a_selection_and_a_state_id_suffix_are_honoured(project: Project) -> None:
+def test_a_selection_a_suffix_and_a_database_of_states_are_honoured(project: Project) -> None:
+    states = json.dumps({"uri": f"sqlite:///{project.root}/states.db"})
+    places = {
+        "TARGET_SPARK_LAKE_BUCKET": "eu-lake",
+        "TARGET_SPARK_LAKE_STATE_BACKEND": states,
+        "MELTANO_STATE_BACKEND_URI": f"lake+file://{project.root}/eu-lake",
+        "MELTANO_STATE_BACKEND_LAKE_STATE_BACKEND": states,
+    }
     said = project.run(
         "run",
         "--state-id-suffix=eu",
         *PLUGINS,
         TAP_SPARK_JDBC__SELECT='["orders.id", "orders.updated_at", "customers.*"]',
-        TARGET_SPARK_LAKE_BUCKET="eu-lake",
-        MELTANO_STATE_BACKEND_URI=f"lake+file://{project.root}/eu-lake",
         TARGET_SPARK_LAKE_SPARK='{"conf": {"spark.sql.shuffle.partitions": 2}}',
+        **places,
     )
     assert f"{STATE_ID}:eu" in said
+    assert "does not see" not in said
     columns = {name for name, *_ in project.query("describe orders", "eu-lake") if not name.startswith("_sdc_")}
     assert columns == {"id", "updated_at"}
     assert project.query("select count(*) from orders", "eu-lake") == [(340,)]
-    assert "orders" in project.lake_state(f"{PIPELINE}.eu", "eu-lake")["bookmarks"]
+    assert not list((project.root / "eu-lake").rglob("state.json"))
+    known = project.meltano("state", "get", f"{STATE_ID}:eu", **places)
+    assert "orders" in json.loads(known.stdout)["singer_state"]["bookmarks"], known.stderr
 
 
 def test_a_tap_that_fails_fails_the_run_and_leaves_lake_and_state_alone(project: Project) -> None:

@@ -228,6 +228,24 @@ def test_dropping_a_checkpoint_that_a_set_state_makes_void_is_said(
     assert not lake.storage().exists(LAYOUT.checkpoint)
 
 
+def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(tmp_path: Path) -> None:
+    kept = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
+    lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
+    lake.load(schema("a", columns), record("a", id=1), state(bookmarks={"a": {"v": 1}}), state_backend=kept)
+    uri, mapped = f"lake+file://{lake.folder}", {STATE_ID: "test"}
+    states = LakeStateStoreManager(uri=uri, pipelines=mapped, state_backend=kept)
+    assert value_of(states) == {"bookmarks": {"a": {"v": 1}}}
+    states.update(partial({"bookmarks": {"b": {"v": 7}}}))
+    assert value_of(states) == {"bookmarks": {"a": {"v": 1}, "b": {"v": 7}}}
+    assert list(states.get_state_ids()) == [STATE_ID]
+    assert lake.state() is None
+    # Who does not say so gets no other state instead.
+    with pytest.raises(LakeStateError, match=r"states\.db.*state_backend\.lake\.state_backend"):
+        LakeStateStoreManager(uri=uri, pipelines=mapped).get(STATE_ID)
+    with pytest.raises(LakeStateError, match="table_name"):
+        LakeStateStoreManager(uri=uri, state_backend={"uri": "./folder", "table_name": "t"})
+
+
 RUN = {"MELTANO_LOADER_NAME": "target-spark-lake"}
 
 
