@@ -178,10 +178,14 @@ def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(project:
     assert not list(project.root.rglob("*.parquet"))
     assert not list(bucket.glob(".dataspoc/runs/**/*.json"))
 
+    # By hand, and of a pipeline that Meltano knows by another name.
+    settings = project.root / "meltano.yml"
+    mapped = r"\g<0>\n  lake:\n    pipelines:\n      prod:other: orders"
+    settings.write_text(re.sub(r"  uri: lake.*", mapped, settings.read_text()))
     project.run("state", "set", "--force", STATE_ID, '{"singer_state": {"bookmarks": {"orders": {"x": 1}}}}')
-    project.run("state", "copy", "--force", STATE_ID, "another")
-    assert project.meltano("state", "list").stdout.split() == ["another", STATE_ID]
-    assert project.lake_state("another") == project.lake_state() == {"bookmarks": {"orders": {"x": 1}}}
+    project.run("state", "copy", "--force", STATE_ID, "prod:other")
+    assert project.meltano("state", "list").stdout.split() == [STATE_ID, "prod:other"]
+    assert project.lake_state("orders") == project.lake_state() == {"bookmarks": {"orders": {"x": 1}}}
 
 
 def test_a_selection_a_suffix_and_a_database_of_states_are_honoured(project: Project) -> None:

@@ -143,7 +143,7 @@ def _quicken_next_start() -> None:
         logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start quicker")
 
 
-def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource] | None:
+def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource | None] | None:
     """What opens the place of the state; whether it is named well is known before anything is started."""
     from singer_spark.handed_state import handed_over
     from singer_spark.state_source import check_state_url, open_state_source, source_of_target

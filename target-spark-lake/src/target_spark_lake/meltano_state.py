@@ -36,7 +36,7 @@ from target_spark_lake.saving import merged_state
 from target_spark_lake.state_change import change_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 
     from singer_spark.state_store import StateStore
 
@@ -223,7 +223,7 @@ class LakeStateStoreManager(StateStoreManager):
             "storage_options": self._options,
         }
 
-    def _known_pipelines(self) -> set[str]:
+    def _known_pipelines(self) -> Collection[str]:
         """All that have a state in the bucket, or a journal there."""
         folders = (f"{LAKE_FOLDER}/state", f"{LAKE_FOLDER}/runs")
         found = (file.path[len(folder) + 1 :] for folder in folders for file in self._storage.list(folder))
