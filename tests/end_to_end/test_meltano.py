@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,11 @@ import duckdb
 import jsonschema
 import pytest
 import yaml
+
+from end_to_end.pipe import Pipe
+from singer_spark.storage import Storage
+from target_spark_lake.layout import Layout
+from target_spark_lake.pipeline_run import open_run
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -35,16 +43,17 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Project:
-    """A copy of the Meltano project with a lake and a shop of its own."""
+    """A copy of the Meltano project, with a lake and a shop of its own unless variables say otherwise."""
 
     root: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def meltano(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))}
         return subprocess.run(
             [BIN / "meltano", *arguments],
             cwd=self.root,
-            env={**clean, "NO_COLOR": "1", **variables},
+            env={**clean, "NO_COLOR": "1", **self.variables, **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -77,57 +86,132 @@ class Project:
             return connection.sql(sql).fetchall()
 
 
+def new_project(root: Path, **variables: str) -> Project:
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "meltano.yml").write_text((ROOT / "meltano.yml").read_text())
+    (root / ".venv").symlink_to(BIN.parent)
+    return Project(root, variables)
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    (tmp_path / "meltano.yml").write_text((ROOT / "meltano.yml").read_text())
-    (tmp_path / ".venv").symlink_to(BIN.parent)
-    project = Project(tmp_path)
+    project = new_project(tmp_path)
     project.shop()
     return project
 
 
-def test_runs_jobs_schedules_and_full_refreshes_continue_one_state(project: Project) -> None:
-    project.run("install")
+def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_one_pipeline(tmp_path: Path) -> None:
+    shared, shop = tmp_path / "shared", tmp_path / ".demo/shop.db"
+    source, specs = f"jdbc:sqlite:{shop}", ["orders:updated_at:timestamp"]
+    places = {
+        "TAP_SPARK_JDBC_JDBC_URL": source,
+        "TARGET_SPARK_LAKE_BUCKET": str(shared),
+        "MELTANO_STATE_BACKEND_URI": f"lake+file://{shared}",
+    }
+    here, there = new_project(tmp_path / "here", **places), new_project(tmp_path / "there", **places)
+    lake, pipe = (
+        Project(tmp_path),
+        Pipe(
+            tmp_path / "pipe",
+            {"jdbc_url": source, "incremental_tables": specs, "slice_rows": 100},
+            {"bucket": str(shared), "pipeline": PIPELINE},
+        ),
+    )
+    from_target = ("--state-from", pipe.target_command()[-1])
+    lake.shop()
+    here.run("install")
+    assert not list(tmp_path.rglob("*.parquet"))
+
+    # A pipe dies on the way; Meltano on this machine finds no state, and goes on behind what was sent.
+    sent = subprocess.run(pipe.tap_command(*from_target), capture_output=True, check=True).stdout.splitlines(True)
+    last = next(n for n, line in enumerate(sent) if b"STATE" in line and b"".join(sent[:n]).count(b"RECORD") > 200)
+    dead = subprocess.run(pipe.target_command(), input=b"".join(sent[: last + 1]), capture_output=True, check=False)
+    assert b"the tap died" in dead.stderr
+    assert "continuing run" in here.run("run", *PLUGINS)
+    assert lake.query("select count(*), count(distinct id), max(id) from orders", "shared") == [(340, 340, 340)]
+    assert lake.query("select count(*) from customers", "shared") == [(50,)]
+    assert here.meltano_state() == lake.lake_state(bucket="shared")
+
+    # The next rows come by a pipe, the ones after them by the other machine's schedule.
+    lake.shop("--change")
+    pipe.run(*from_target, with_state=False).succeeded()
+    assert lake.query("select count(*), count(distinct id), max(id) from orders", "shared") == [(344, 343, 343)]
+    with closing(sqlite3.connect(shop)) as connection, connection:
+        connection.execute("insert into orders values (999, 1, 1, 'new', null, '2026-01-01 00:00:00')")
+    said = there.run("schedule", "run", "shop-daily")
+    assert "orders: 1 record" in said or "1 records" in said, said
+    assert lake.query("select count(*), max(id) from orders", "shared") == [(345, 999)]
+    state = lake.lake_state(bucket="shared")
+
+    there.run("run", "--full-refresh", *PLUGINS)
+    assert lake.query("select count(*), count(distinct id) from orders", "shared") == [(345 + 344, 344)]
+    assert lake.query("select count(*) from customers", "shared") == [(50,)]
+    assert lake.lake_state(bucket="shared")["bookmarks"]["orders"] == state["bookmarks"]["orders"]
+    # What Meltano keeps after a run is what the target has saved: no run but these.
+    assert len(list(shared.glob(f".dataspoc/runs/{PIPELINE}/*.json"))) == 5
+
+
+def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(project: Project) -> None:
+    page = (ROOT / "docs/schedule.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^(?:\S+ ){5}(cd /srv/shop && [^{].*)$", page, re.MULTILINE)
+    assert re.findall(r"^ExecStart=/srv/shop/(.*)$", page, re.MULTILINE) == [line.partition("&& ")[2].split(" >>")[0]]
+    bucket = project.root / ".meltano/lake"
+    run = open_run(Storage(str(bucket)), Layout(PIPELINE))
+    try:
+        by_cron = subprocess.run(
+            ["/bin/sh", "-c", line.replace("/srv/shop", str(project.root)).replace("\\%", "%")],
+            env={"HOME": os.environ["HOME"], "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        logged = "".join(path.read_text() for path in project.root.glob("*.log"))
+        assert by_cron.returncode != 0
+        assert by_cron.stdout + by_cron.stderr == b""
+        assert PIPELINE in logged
+        assert str(os.getpid()) in logged
+        edited = project.meltano("state", "set", "--force", STATE_ID, '{"singer_state": {"bookmarks": {}}}')
+        assert edited.returncode != 0
+        assert str(os.getpid()) in edited.stdout + edited.stderr
+    finally:
+        run.leave()
     assert not list(project.root.rglob("*.parquet"))
+    assert not list(bucket.glob(".dataspoc/runs/**/*.json"))
 
-    project.run("run", *PLUGINS)
-    assert project.query("select count(*), count(distinct id), max(id) from orders") == [(340, 340, 340)]
-    assert project.query("select count(*) from customers") == [(50,)]
-    first = project.lake_state()
-    assert first == project.meltano_state()
-
-    project.shop("--change")
-    project.run("run", "shop")
-    assert project.query("select count(*), count(distinct id), max(id) from orders") == [(344, 343, 343)]
-    assert project.query("select state from orders where id = 1 order by updated_at") == [("paid",), ("shipped",)]
-    assert project.query("select count(*) from customers") == [(50,)]
-    second = project.lake_state()
-    assert first != second == project.meltano_state()
-
-    project.run("schedule", "run", "shop-daily")
-    assert project.query("select count(*) from orders") == [(344,)]
-    assert project.lake_state()["bookmarks"]["orders"] == second["bookmarks"]["orders"]
-
-    project.run("run", "--full-refresh", *PLUGINS)
-    assert project.query("select count(*), count(distinct id) from orders") == [(344 + 343, 343)]
-    assert project.query("select count(*) from customers") == [(50,)]
-    assert project.lake_state()["bookmarks"]["orders"] == second["bookmarks"]["orders"]
+    # By hand, and of a pipeline that Meltano knows by another name.
+    settings = project.root / "meltano.yml"
+    mapped = r"\g<0>\n  lake:\n    pipelines:\n      prod:other: orders"
+    settings.write_text(re.sub(r"  uri: lake.*", mapped, settings.read_text()))
+    project.run("state", "set", "--force", STATE_ID, '{"singer_state": {"bookmarks": {"orders": {"x": 1}}}}')
+    project.run("state", "copy", "--force", STATE_ID, "prod:other")
+    assert project.meltano("state", "list").stdout.split() == [STATE_ID, "prod:other"]
+    assert project.lake_state("orders") == project.lake_state() == {"bookmarks": {"orders": {"x": 1}}}
 
 
-def test_a_selection_and_a_state_id_suffix_are_honoured(project: Project) -> None:
+def test_a_selection_a_suffix_and_a_database_of_states_are_honoured(project: Project) -> None:
+    states = json.dumps({"uri": f"sqlite:///{project.root}/states.db"})
+    places = {
+        "TARGET_SPARK_LAKE_BUCKET": "eu-lake",
+        "TARGET_SPARK_LAKE_STATE_BACKEND": states,
+        "MELTANO_STATE_BACKEND_URI": f"lake+file://{project.root}/eu-lake",
+        "MELTANO_STATE_BACKEND_LAKE_STATE_BACKEND": states,
+    }
     said = project.run(
         "run",
         "--state-id-suffix=eu",
         *PLUGINS,
         TAP_SPARK_JDBC__SELECT='["orders.id", "orders.updated_at", "customers.*"]',
-        TARGET_SPARK_LAKE_BUCKET="eu-lake",
         TARGET_SPARK_LAKE_SPARK='{"conf": {"spark.sql.shuffle.partitions": 2}}',
+        **places,
     )
     assert f"{STATE_ID}:eu" in said
+    assert "does not see" not in said
     columns = {name for name, *_ in project.query("describe orders", "eu-lake") if not name.startswith("_sdc_")}
     assert columns == {"id", "updated_at"}
     assert project.query("select count(*) from orders", "eu-lake") == [(340,)]
-    assert "orders" in project.lake_state(f"{PIPELINE}.eu", "eu-lake")["bookmarks"]
+    assert not list((project.root / "eu-lake").rglob("state.json"))
+    known = project.meltano("state", "get", f"{STATE_ID}:eu", **places)
+    assert "orders" in json.loads(known.stdout)["singer_state"]["bookmarks"], known.stderr
 
 
 def test_a_tap_that_fails_fails_the_run_and_leaves_lake_and_state_alone(project: Project) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,9 +143,11 @@ def _quicken_next_start() -> None:
         logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start quicker")
 
 
-def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource] | None:
+def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource | None] | None:
     """What opens the place of the state; whether it is named well is known before anything is started."""
+    from singer_spark.handed_state import handed_over
     from singer_spark.state_source import check_state_url, open_state_source, source_of_target
+    from tap_spark_jdbc.meltano_start import source_under_meltano
     from tap_spark_jdbc.run_state import read_target_config
 
     if options["state"] and options["state_from"]:
@@ -152,6 +155,9 @@ def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[
     if options["state_from"]:
         target = read_target_config(options["state_from"])
         return lambda: source_of_target(target)
+    handed = handed_over(os.environ)
+    if handed is not None:
+        return lambda: source_under_meltano(options["state"], handed)
     if not options["state"]:
         return None
     storage_options = expand({"storage_options": config.get("storage_options") or {}})["storage_options"]

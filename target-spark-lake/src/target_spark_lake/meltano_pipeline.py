@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import string
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from singer_spark.handed_state import handed_over
+
+STATE_ID_AS_PIPELINE = re.compile(r"([^.]+)\.([^.]+-to-[^.]+)(?:\.([^.]+))?")
+TRUE = ("1", "on", "t", "true", "y", "yes")
+
+
+def pipeline_of(state_id: str) -> str:
+    """The pipeline that a state id names."""
+    return state_id.replace(":", ".")
+
+
+def state_id_of(pipeline: str) -> str:
+    """The state id that `meltano run` gives a pipeline of this name; other names stand for themselves."""
+    parts = STATE_ID_AS_PIPELINE.fullmatch(pipeline)
+    return ":".join(part for part in parts.groups() if part) if parts else pipeline
 
 
 def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> str | None:
@@ -23,12 +40,26 @@ def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequenc
         return None
     state_id = None
     if "/run/elt/" in environ.get("SINGER_SDK_LOG_CONFIG", ""):
-        state_id = _option(parent_arguments, "--state-id") or environ.get("MELTANO_STATE_ID")
+        state_id = option(parent_arguments, "--state-id") or environ.get("MELTANO_STATE_ID")
     elif environment:
-        suffix = _option(parent_arguments, "--state-id-suffix") or environ.get("MELTANO_RUN_STATE_ID_SUFFIX")
+        suffix = option(parent_arguments, "--state-id-suffix") or environ.get("MELTANO_RUN_STATE_ID_SUFFIX")
         suffix = suffix or _suffix_in_project(environ, environment)
         state_id = ":".join(part for part in (environment, f"{extractor}-to-{loader}", suffix) if part)
-    return state_id.replace(":", ".") if state_id else None
+    return pipeline_of(state_id) if state_id else None
+
+
+def place_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
+    """Where Meltano keeps the state of this run, if that is not where the target does; else None.
+
+    Args:
+        environ: Our environment.
+        bucket: The target's, as `Storage.url` has it.
+        pipeline: The target's.
+    """
+    handed = handed_over(environ)
+    if handed is None or (handed["bucket"], handed["pipeline"]) == (bucket, pipeline):
+        return None
+    return f"pipeline {handed['pipeline']} in {handed['bucket']}"
 
 
 def parent_arguments() -> list[str]:
@@ -43,7 +74,13 @@ def parent_arguments() -> list[str]:
         return listed.stdout.split()
 
 
-def _option(arguments: Sequence[str], name: str) -> str | None:
+def flag(arguments: Sequence[str], name: str, variable: str | None) -> bool:
+    """Whether a flag is on: given, or by the value of its environment variable."""
+    return name in arguments or (variable or "").strip().lower() in TRUE
+
+
+def option(arguments: Sequence[str], name: str) -> str | None:
+    """The value of an option, None where it is not given."""
     for index, argument in enumerate(arguments):
         if argument == name and index + 1 < len(arguments):
             return arguments[index + 1]

@@ -26,6 +26,7 @@ from target_spark_lake.key_batches import KeyBatches
 from target_spark_lake.quarantine import STAGED_NAME, one_file
 from target_spark_lake.resumption import adopt, settings_of_rows
 from target_spark_lake.run_told import RunTold
+from target_spark_lake.saving import Saving, state_to_save
 from target_spark_lake.settings import DELTA
 from target_spark_lake.sink_columns import prepare
 from target_spark_lake.staging_pool import StagingPool
@@ -56,6 +57,7 @@ class LoadRun:
         run: PipelineRun,
         start_session: Callable[[], SparkSession],
         mapping: Mapping[str, Any] | None = None,
+        saving: Saving = Saving.REPLACE,
     ) -> None:
         """Begins.
 
@@ -64,7 +66,9 @@ class LoadRun:
             run: The open run of the pipeline.
             start_session: Starts Spark; called once, in the background, when a record needs it.
             mapping: singer-sdk's settings of stream maps and flattening, as far as they are given.
+            saving: What becomes of the saved state.
         """
+        self._saving = saving
         self._settings = settings
         self._settings_of_rows = settings_of_rows(settings, mapping or {})
         self._run = run
@@ -171,12 +175,13 @@ class LoadRun:
         changes = self._changes(told)
         self._pool.close()
         too_late_to_stop()
-        self._run.commit(Commit(changes, self._state, rejected))
+        state = state_to_save(self._saving, self._state, self._run.committed_state(), self._batches.loaded)
+        self._run.commit(Commit(changes, state, rejected))
         self._files.clean()
         self._clean()
         self._progress.finish()
         self._tell_rejected(rejected)
-        self._print_state()
+        self._print_state(state)
 
     def fail(self, error: BaseException) -> None:
         """Nothing of this run happened; of a tap that died, what is whole is kept for the next run. Raises nothing."""
@@ -253,11 +258,11 @@ class LoadRun:
                 "had sent records; nothing was published, run the tap with --no-resume"
             )
 
-    def _print_state(self) -> None:
-        if self._state is None:
+    def _print_state(self, state: JSON | None) -> None:
+        if state is None:
             return
         try:
-            stdout.write(bare_state(self._state))
+            stdout.write(bare_state(state))
         except OSError as error:
             raise ClosedOutputError(
                 f"the run is committed and its state is saved, but it could not be printed: {error.strerror}"

@@ -19,9 +19,10 @@ from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
-from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano
+from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
 from target_spark_lake.pipeline_run import open_run
 from target_spark_lake.run import LoadRun
+from target_spark_lake.saving import saving_under_meltano
 from target_spark_lake.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
 from target_spark_lake.stream_mapping import StreamMapping, wants_mapping
 
@@ -93,11 +94,18 @@ class TargetSparkLake(Target):
             accepted = settings.accept_unconditional_storage
             storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
             layout = Layout(settings.pipeline, settings.path)
+            if other := place_of_another(os.environ, storage.url, settings.pipeline):
+                self.logger.warning(
+                    "Meltano keeps the state as %s, this target as pipeline %s in %s: what a pipe does there Meltano "
+                    "does not see; let state_backend.uri and .lake.pipelines name the target's bucket and pipeline",
+                    other, settings.pipeline, storage.url,
+                )  # fmt: skip
             store = open_state_store(settings.state_backend, storage, settings.pipeline)
             run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
             own = set(self.config_jsonschema["properties"]) - set(PROPERTIES)
             mapping = {name: value for name, value in self.config.items() if name in own}
-            self._load = LoadRun(settings, run, lambda: start_session(settings, storage), mapping)
+            saving = saving_under_meltano(os.environ, parent_arguments())
+            self._load = LoadRun(settings, run, lambda: start_session(settings, storage), mapping, saving)
         return self._load
 
     def _process_schema_message(self, message_dict: JSON) -> None:

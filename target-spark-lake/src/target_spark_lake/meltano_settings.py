@@ -1,0 +1,41 @@
+"""Settings of the state backend in `meltano.yml`; every Meltano beside us loads them (`meltano.settings`)."""
+
+from __future__ import annotations
+
+from meltano.core.setting_definition import SettingDefinition
+
+PREFIX = "state_backend.lake"
+
+pipelines = SettingDefinition(
+    name=f"{PREFIX}.pipelines",
+    label="Pipelines",
+    description="State id to the pipeline that it stands for; without an entry it is the id itself, `:` written as `.`",
+    kind="object",
+    env_specific=True,
+)
+storage_options = SettingDefinition(
+    name=f"{PREFIX}.storage_options",
+    label="Storage options",
+    description="fsspec's options for the bucket (endpoint_url, key, secret, ...), as in the target's config",
+    kind="object",
+    value_processor="nest_object",
+    sensitive=True,
+    env_specific=True,
+)
+state_backend = SettingDefinition(
+    name=f"{PREFIX}.state_backend",
+    label="State backend of the target",
+    description="Where the target keeps the state instead of the bucket, as in its config: uri and table_name",
+    kind="object",
+    value_processor="nest_object",
+    sensitive=True,
+    env_specific=True,
+)
+accept_unconditional_storage = SettingDefinition(
+    name=f"{PREFIX}.accept_unconditional_storage",
+    label="Accept unconditional storage",
+    description="Takes a bucket on a store without conditional puts, as in the target's config",
+    kind="boolean",
+    value=False,
+    env_specific=True,
+)
