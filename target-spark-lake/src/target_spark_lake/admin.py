@@ -13,7 +13,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.program import run_program
 from singer_spark.state_store import BucketState
 from singer_spark.storage import Storage
-from target_spark_lake import run_reports
+from target_spark_lake import admin_tables, run_reports
 from target_spark_lake.conversion import convert_to_delta
 from target_spark_lake.layout import Layout
 from target_spark_lake.recovery import free
@@ -22,8 +22,6 @@ from target_spark_lake.snapshot_view import ENGINES, snapshot_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import RenderableType
 
 PROGRAM = "spark-lake"
 JSON = dict[str, Any]
@@ -52,28 +50,28 @@ def command(arguments: Sequence[str]) -> int:
     store = BucketState(storage, layout.state)
     match chosen.command:
         case "runs":
-            _show(run_reports.runs(storage, layout), _runs_table, as_json=chosen.json)
+            _show(run_reports.runs(storage, layout), admin_tables.runs_table, as_json=chosen.json)
         case "state show":
-            _show(run_reports.state_now(storage, layout, store), _state_table, as_json=chosen.json)
+            _show(run_reports.state_now(storage, layout, store), admin_tables.state_table, as_json=chosen.json)
         case "state history":
-            _show(run_reports.state_history(storage, layout), _history_table, as_json=chosen.json)
+            _show(run_reports.state_history(storage, layout), admin_tables.history_table, as_json=chosen.json)
         case "view":
             sql = snapshot_view(storage, layout, settings, chosen.stream, chosen.engine)
             print(json.dumps({"sql": sql}) if chosen.json else sql)
         case "convert":
             ttl = settings.lock_ttl_seconds
             converted = convert_to_delta(storage, layout, chosen.stream, lock_ttl_seconds=ttl)
-            _show({"pipeline": pipeline, "converted": converted}, _conversion_text, as_json=chosen.json)
+            _show({"pipeline": pipeline, "converted": converted}, admin_tables.conversion_text, as_json=chosen.json)
         case "compact":
             report = _compacted(storage, layout, store, settings, chosen.stream)
-            _show(report, _compaction_table, as_json=chosen.json)
+            _show(report, admin_tables.compaction_table, as_json=chosen.json)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
             report = {"pipeline": pipeline, "finished": done.finished, "rolled_back": list(done.rolled_back)}
             if done.checkpoint is not None:
                 report["can_continue"] = done.checkpoint.run_id
-            _show(report, _recovery_text, as_json=chosen.json)
+            _show(report, admin_tables.recovery_text, as_json=chosen.json)
     return 0
 
 
@@ -143,92 +141,3 @@ def _show(value: Any, table: Any, *, as_json: bool) -> None:
     from rich.console import Console
 
     Console().print(table(value))
-
-
-def _table(rows: Sequence[Sequence[object]], *columns: str) -> RenderableType:
-    from rich.box import SIMPLE
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE, pad_edge=False)
-    for column in columns:
-        # A run's id is for copying: never cut.
-        table.add_column(column, no_wrap=column == "run", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    return table
-
-
-def _runs_table(reports: list[JSON]) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    rows = [(run["run_id"], _moment(run["started_at"]), run["outcome"], _streams_text(run)) for run in reports]
-    errors = [Text(f"{run['run_id']}: {run['error']}") for run in reports if run["error"]]
-    return Group(_table(rows, "run", "started", "outcome", "streams"), *errors)
-
-
-def _moment(text: str) -> str:
-    """A moment to the second, for people."""
-    return text[:19] + "Z"
-
-
-def _streams_text(run: JSON) -> str:
-    return "\n".join(
-        f"{name}: {stream['records']} records" + (f", {stream['rejected']} rejected" if stream["rejected"] else "")
-        for name, stream in run["streams"].items()
-    )
-
-
-def _state_table(state: JSON) -> RenderableType:
-    rows = [(stream, *_bookmark_cells(bookmark)) for stream, bookmark in state["bookmarks"].items()]
-    return _table(rows, "stream", "replication key", "value")
-
-
-def _history_table(history: list[JSON]) -> RenderableType:
-    rows = [
-        (saved["run_id"], _moment(saved["saved_at"]), stream, *_bookmark_cells(bookmark))
-        for saved in history
-        for stream, bookmark in saved["bookmarks"].items()
-    ]
-    return _table(rows, "run", "saved", "stream", "replication key", "value")
-
-
-def _bookmark_cells(bookmark: Any) -> tuple[object, object]:
-    if isinstance(bookmark, dict) and "replication_key_value" in bookmark:
-        return bookmark.get("replication_key"), bookmark["replication_key_value"]
-    return None, json.dumps(bookmark)
-
-
-def _conversion_text(report: JSON) -> RenderableType:
-    from rich.text import Text
-
-    if not report["converted"]:
-        return Text("All of these tables are Delta tables already.")
-    return Text(f"Now Delta tables: {', '.join(report['converted'])}. Set `format: delta` in the target's config.")
-
-
-def _compaction_table(report: JSON) -> RenderableType:
-    from rich.text import Text
-
-    if not report["tables"]:
-        return Text("Nothing to do: no small files lie side by side.")
-    rows = [
-        (
-            each["table"],
-            f"{each['retired']} → {each['published']}",
-            f"{each['retired_bytes']:,} → {each['published_bytes']:,}",
-        )
-        for each in report["tables"]
-    ]
-    return _table(rows, "table", "files", "bytes")
-
-
-def _recovery_text(report: JSON) -> RenderableType:
-    from rich.text import Text
-
-    finished = f"finished run {report['finished']}" if report["finished"] else ""
-    undone = ", ".join(f"undid run {run_id}" for run_id in report["rolled_back"])
-    done = ", ".join(part for part in (finished, undone) if part) or "nothing was left to do"
-    kept = f" The next run goes on from what run {report['can_continue']} staged." if "can_continue" in report else ""
-    return Text(f"Pipeline {report['pipeline']} is free: {done}.{kept}")

@@ -1,0 +1,109 @@
+"""What `spark-lake` shows to people: its reports as tables and lines."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+JSON = dict[str, Any]
+
+
+def table_of(rows: Sequence[Sequence[object]], *columns: str) -> RenderableType:
+    """A plain table; a run's id in it is never cut."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, pad_edge=False)
+    for column in columns:
+        # A run's id is for copying: never cut.
+        table.add_column(column, no_wrap=column == "run", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    return table
+
+
+def runs_table(reports: list[JSON]) -> RenderableType:
+    """Of `run_reports.runs`."""
+    from rich.console import Group
+    from rich.text import Text
+
+    rows = [(run["run_id"], _moment(run["started_at"]), run["outcome"], _streams_text(run)) for run in reports]
+    errors = [Text(f"{run['run_id']}: {run['error']}") for run in reports if run["error"]]
+    return Group(table_of(rows, "run", "started", "outcome", "streams"), *errors)
+
+
+def _moment(text: str) -> str:
+    """A moment to the second, for people."""
+    return text[:19] + "Z"
+
+
+def _streams_text(run: JSON) -> str:
+    return "\n".join(
+        f"{name}: {stream['records']} records" + (f", {stream['rejected']} rejected" if stream["rejected"] else "")
+        for name, stream in run["streams"].items()
+    )
+
+
+def state_table(state: JSON) -> RenderableType:
+    """Of `run_reports.state_now`."""
+    rows = [(stream, *_bookmark_cells(bookmark)) for stream, bookmark in state["bookmarks"].items()]
+    return table_of(rows, "stream", "replication key", "value")
+
+
+def history_table(history: list[JSON]) -> RenderableType:
+    """Of `run_reports.state_history`."""
+    rows = [
+        (saved["run_id"], _moment(saved["saved_at"]), stream, *_bookmark_cells(bookmark))
+        for saved in history
+        for stream, bookmark in saved["bookmarks"].items()
+    ]
+    return table_of(rows, "run", "saved", "stream", "replication key", "value")
+
+
+def _bookmark_cells(bookmark: Any) -> tuple[object, object]:
+    if isinstance(bookmark, dict) and "replication_key_value" in bookmark:
+        return bookmark.get("replication_key"), bookmark["replication_key_value"]
+    return None, json.dumps(bookmark)
+
+
+def conversion_text(report: JSON) -> RenderableType:
+    """Of the tables that were converted."""
+    from rich.text import Text
+
+    if not report["converted"]:
+        return Text("All of these tables are Delta tables already.")
+    return Text(f"Now Delta tables: {', '.join(report['converted'])}. Set `format: delta` in the target's config.")
+
+
+def compaction_table(report: JSON) -> RenderableType:
+    """Of the tables that were compacted."""
+    from rich.text import Text
+
+    if not report["tables"]:
+        return Text("Nothing to do: no small files lie side by side.")
+    rows = [
+        (
+            each["table"],
+            f"{each['retired']} → {each['published']}",
+            f"{each['retired_bytes']:,} → {each['published_bytes']:,}",
+        )
+        for each in report["tables"]
+    ]
+    return table_of(rows, "table", "files", "bytes")
+
+
+def recovery_text(report: JSON) -> RenderableType:
+    """Of what was finished and undone."""
+    from rich.text import Text
+
+    finished = f"finished run {report['finished']}" if report["finished"] else ""
+    undone = ", ".join(f"undid run {run_id}" for run_id in report["rolled_back"])
+    done = ", ".join(part for part in (finished, undone) if part) or "nothing was left to do"
+    kept = f" The next run goes on from what run {report['can_continue']} staged." if "can_continue" in report else ""
+    return Text(f"Pipeline {report['pipeline']} is free: {done}.{kept}")
