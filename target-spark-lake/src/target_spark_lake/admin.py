@@ -9,19 +9,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, redact
 from singer_spark.program import run_program
-from singer_spark.state_store import BucketState
+from singer_spark.state_backend import StateBackend, open_state_store
 from singer_spark.storage import Storage
 from target_spark_lake import admin_tables, run_reports
+from target_spark_lake.admin_help import EXIT_CODES, add_completion, completion, examples_text
 from target_spark_lake.conversion import convert_to_delta
 from target_spark_lake.layout import Layout
+from target_spark_lake.pipeline_status import AgeLimits, status
 from target_spark_lake.recovery import free
 from target_spark_lake.settings import DELTA, TargetSettings
 from target_spark_lake.snapshot_view import ENGINES, snapshot_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from singer_spark.state_store import StateStore
 
 PROGRAM = "spark-lake"
 JSON = dict[str, Any]
@@ -42,12 +46,23 @@ def command(arguments: Sequence[str]) -> int:
         The exit code.
     """
     chosen = _parser().parse_args(arguments)
-    settings = TargetSettings.from_config(_config(chosen.config), default_pipeline=chosen.pipeline)
+    if chosen.command == "completion":
+        print(completion(_parser(), chosen.shell))
+        return 0
+    settings = TargetSettings.from_config(
+        _config(chosen.config), default_pipeline=chosen.pipeline or chosen.no_pipeline
+    )
     pipeline = chosen.pipeline or settings.pipeline
     accepted = settings.accept_unconditional_storage
     storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
     layout = Layout(pipeline, settings.path)
-    store = BucketState(storage, layout.state)
+    backend = StateBackend.of(settings.state_backend, settings.storage_options)
+    if chosen.command == "status":
+        limits = AgeLimits.of(chosen.max_age)
+        found = status(storage, lambda name: open_state_store(backend, storage, name), limits, chosen.pipeline)
+        _show([asdict(each) for each in found.pipelines], admin_tables.status_table, as_json=chosen.json)
+        return _told(found.problems)
+    store = open_state_store(backend, storage, pipeline)
     match chosen.command:
         case "runs":
             _show(run_reports.runs(storage, layout), admin_tables.runs_table, as_json=chosen.json)
@@ -55,12 +70,14 @@ def command(arguments: Sequence[str]) -> int:
             _show(run_reports.state_now(storage, layout, store), admin_tables.state_table, as_json=chosen.json)
         case "state history":
             _show(run_reports.state_history(storage, layout), admin_tables.history_table, as_json=chosen.json)
+        case "state set" | "state reset" | "state restore":
+            _edit_state(chosen, storage, layout, store, settings)
         case "view":
             sql = snapshot_view(storage, layout, settings, chosen.stream, chosen.engine)
             print(json.dumps({"sql": sql}) if chosen.json else sql)
         case "convert":
             ttl = settings.lock_ttl_seconds
-            converted = convert_to_delta(storage, layout, chosen.stream, lock_ttl_seconds=ttl)
+            converted = convert_to_delta(storage, layout, chosen.stream, lock_ttl_seconds=ttl, store=store)
             _show({"pipeline": pipeline, "converted": converted}, admin_tables.conversion_text, as_json=chosen.json)
         case "compact":
             report = _compacted(storage, layout, store, settings, chosen.stream)
@@ -75,14 +92,42 @@ def command(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _told(problems: Sequence[str]) -> int:
+    """Says what is wrong; the exit code."""
+    for problem in problems:
+        sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")
+    return 1 if problems else 0
+
+
+def _edit_state(
+    chosen: argparse.Namespace, storage: Storage, layout: Layout, store: StateStore, settings: TargetSettings
+) -> None:
+    from target_spark_lake import state_editing
+    from target_spark_lake.pipeline_run import open_run
+
+    ttl = settings.lock_ttl_seconds
+    run = open_run(storage, layout, lock_ttl_seconds=ttl, store=store, command=chosen.command)
+    match chosen.command:
+        case "state set":
+            key = chosen.replication_key, chosen.type
+            changed = state_editing.set_value(run, chosen.stream, chosen.value, *key)
+        case "state reset":
+            changed = state_editing.reset(run, chosen.stream)
+        case _:
+            changed = state_editing.restore(run, chosen.run, before=chosen.before)
+    _show(run_reports.state_now(storage, layout, store), admin_tables.state_table, as_json=chosen.json)
+    if not changed:
+        sys.stderr.write(f"{PROGRAM}: pipeline {layout.pipeline}: the state was so already, nothing was changed\n")
+
+
 def _compacted(
-    storage: Storage, layout: Layout, store: BucketState, settings: TargetSettings, stream: str | None
+    storage: Storage, layout: Layout, store: StateStore, settings: TargetSettings, stream: str | None
 ) -> JSON:
     # Here: it loads Arrow, for which the other commands need not wait.
     from target_spark_lake.compaction import compact
     from target_spark_lake.pipeline_run import open_run
 
-    run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
+    run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store, command="compact")
     tables = [asdict(each) for each in compact(run, settings, stream)]
     return {"pipeline": layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}
 
@@ -93,18 +138,45 @@ def _parser() -> argparse.ArgumentParser:
     shared.add_argument("--pipeline", help="another pipeline than the config's")
     shared.add_argument("--json", action="store_true", help="for programs")
     shared.add_argument("--log-level", default="info", help="debug shows the trace of an error")
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    shared.set_defaults(no_pipeline=None)
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__, epilog=EXIT_CODES)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(group: Any, name: str, text: str, whole: str | None = None) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = group.add_parser(name, parents=[shared], help=text, description=text)
+        made: argparse.ArgumentParser = group.add_parser(
+            name,
+            parents=[shared],
+            help=text,
+            description=text,
+            epilog=examples_text(whole or name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         made.set_defaults(command=whole or name)
         return made
 
+    overview = add(commands, "status", "all pipelines of the bucket; exit code 1 when one is too old or failed last")
+    overview.add_argument(
+        "--max-age",
+        action="append",
+        default=[],
+        metavar="[PIPELINE=]AGE",
+        help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
+    )
+    overview.set_defaults(no_pipeline="-")  # of the config it needs the bucket alone
     add(commands, "runs", "the pipeline's runs, newest first")
     state = commands.add_parser("state", help="the pipeline's saved state").add_subparsers(required=True)
     add(state, "show", "the state that the next run starts from", "state show")
     add(state, "history", "each state with the run that saved it, newest first", "state history")
+    setting = add(state, "set", "where the next run of a stream starts: rows from this value on", "state set")
+    setting.add_argument("--stream", required=True, help="name of the stream")
+    setting.add_argument("--value", required=True, help="of the replication key, checked against its type")
+    setting.add_argument("--replication-key", metavar="COLUMN", help="of a stream that never had a bookmark")
+    setting.add_argument("--type", help="the key's type, where neither a bookmark nor the table tells it")
+    resetting = add(state, "reset", "the next run starts from the beginning", "state reset")
+    resetting.add_argument("--stream", help="of this stream alone")
+    restoring = add(state, "restore", "make the state that a run saved the current one", "state restore")
+    restoring.add_argument("run", help="id of the run, as `state history` shows it")
+    restoring.add_argument("--before", action="store_true", help="the state that this run found, to undo what it did")
     view = add(commands, "view", "SQL for the latest row of each key of a table that keeps every version")
     view.add_argument("stream", help="name of the stream")
     view.add_argument("--engine", choices=ENGINES, required=True, help="whose SQL")
@@ -116,6 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
+    add_completion(commands)
     return parser
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from target_spark_lake.age import age_text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,6 +28,32 @@ def table_of(rows: Sequence[Sequence[object]], *columns: str) -> RenderableType:
     for row in rows:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     return table
+
+
+def status_table(pipelines: list[JSON]) -> RenderableType:
+    """Of `pipeline_status.status`, a line for each pipeline."""
+    from rich.text import Text
+
+    if not pipelines:
+        return Text("No pipeline has run in this bucket.")
+    rows = [(each["pipeline"], *_outcome_cells(each), *_stream_cells(each["streams"])) for each in pipelines]
+    return table_of(rows, "pipeline", "last run", "last success", "rows", "oldest watermark")
+
+
+def _outcome_cells(pipeline: JSON) -> tuple[object, object]:
+    now = "running" if pipeline["running"] else None
+    last = " · ".join(dict.fromkeys(part for part in (pipeline["outcome"], now) if part))
+    ago = "never" if pipeline["age_seconds"] is None else f"{age_text(pipeline['age_seconds'])} ago"
+    return last or "none", ago
+
+
+def _stream_cells(streams: JSON) -> tuple[object, object]:
+    aged = {name: each for name, each in streams.items() if each["watermark_age_seconds"] is not None}
+    oldest = max(aged, key=lambda name: int(aged[name]["watermark_age_seconds"]), default=None)
+    rows = sum(each["records"] for each in streams.values())
+    rejected = sum(each["rejected"] for each in streams.values())
+    watermark = None if oldest is None else f"{oldest}: {age_text(aged[oldest]['watermark_age_seconds'])} ago"
+    return f"{rows:,}" + (f", {rejected:,} rejected" if rejected else ""), watermark
 
 
 def runs_table(reports: list[JSON]) -> RenderableType:

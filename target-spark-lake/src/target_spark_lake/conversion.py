@@ -16,6 +16,7 @@ from target_spark_lake.settings import DELTA, PARQUET
 from target_spark_lake.table_record import read_record
 
 if TYPE_CHECKING:
+    from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.layout import Layout
     from target_spark_lake.pipeline_run import PipelineRun
@@ -32,6 +33,7 @@ def convert_to_delta(
     *,
     lock_ttl_seconds: float,
     process: Process | None = None,
+    store: StateStore | None = None,
 ) -> list[str]:
     """Converts tables of the pipeline in a run of their own: all of them, or none.
 
@@ -41,6 +43,7 @@ def convert_to_delta(
         stream: Only its tables (with append-dedup it has two); None for all of the pipeline.
         lock_ttl_seconds: As in the settings.
         process: In whose name the lock is held; this process where not given.
+        store: Where the published state is; the bucket's `state.json` where not given.
 
     Returns:
         The folders that were converted; empty where all of them were Delta tables before.
@@ -51,7 +54,7 @@ def convert_to_delta(
         SchemaError: Delta does not take a column's name.
         StorageError: the storage failed.
     """
-    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, process=process)
+    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, store=store, process=process, command="convert")
     try:
         records = _records(storage, layout, stream)
         if not records:
