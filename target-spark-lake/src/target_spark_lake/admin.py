@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "spark-lake"
 JSON = dict[str, Any]
+# What goes into a file or a mail has no edge to wrap at.
+FILE_WIDTH = 200
 
 
 def main() -> None:
@@ -213,4 +215,7 @@ def _show(value: Any, table: Any, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    Console().print(table(value))
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, FILE_WIDTH)
+    console.print(table(value))

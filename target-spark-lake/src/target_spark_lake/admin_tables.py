@@ -80,18 +80,22 @@ def _streams_text(run: JSON) -> str:
 
 def state_table(state: JSON) -> RenderableType:
     """Of `run_reports.state_now`."""
-    rows = [(stream, *_bookmark_cells(bookmark)) for stream, bookmark in state["bookmarks"].items()]
-    return table_of(rows, "stream", "replication key", "value")
+    return table_of(_bookmark_rows(state["bookmarks"]), "stream", "replication key", "value")
 
 
 def history_table(history: list[JSON]) -> RenderableType:
     """Of `run_reports.state_history`."""
     rows = [
-        (saved["run_id"], _moment(saved["saved_at"]), stream, *_bookmark_cells(bookmark))
+        (saved["run_id"], _moment(saved["saved_at"]), stream, *cells)
         for saved in history
-        for stream, bookmark in saved["bookmarks"].items()
+        for stream, *cells in _bookmark_rows(saved["bookmarks"])
     ]
     return table_of(rows, "run", "saved", "stream", "replication key", "value")
+
+
+def _bookmark_rows(bookmarks: JSON) -> list[tuple[object, ...]]:
+    """A line for each; one that says so where there is none."""
+    return [(stream, *_bookmark_cells(each)) for stream, each in bookmarks.items()] or [("no bookmark", None, None)]
 
 
 def _bookmark_cells(bookmark: Any) -> tuple[object, object]:
