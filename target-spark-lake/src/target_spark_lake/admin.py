@@ -21,9 +21,10 @@ from target_spark_lake.pipeline_status import AgeLimits, status
 from target_spark_lake.recovery import free
 from target_spark_lake.settings import DELTA, TargetSettings
 from target_spark_lake.snapshot_view import ENGINES, snapshot_view
+from target_spark_lake.source_lag import to_read, with_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from singer_spark.state_store import StateStore
 
@@ -60,10 +61,7 @@ def command(arguments: Sequence[str]) -> int:
     layout = Layout(pipeline, settings.path)
     backend = StateBackend.of(settings.state_backend, settings.storage_options)
     if chosen.command == "status":
-        limits = AgeLimits.of(chosen.max_age)
-        found = status(storage, lambda name: open_state_store(backend, storage, name), limits, chosen.pipeline)
-        _show([asdict(each) for each in found.pipelines], admin_tables.status_table, as_json=chosen.json)
-        return _told(found.problems)
+        return _status(chosen, settings, storage, lambda name: open_state_store(backend, storage, name))
     store = open_state_store(backend, storage, pipeline)
     match chosen.command:
         case "runs":
@@ -94,11 +92,22 @@ def command(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _told(problems: Sequence[str]) -> int:
-    """Says what is wrong; the exit code."""
-    for problem in problems:
+def _status(
+    chosen: argparse.Namespace, settings: TargetSettings, storage: Storage, store_of: Callable[[str], StateStore]
+) -> int:
+    """Shows all pipelines; 1 where something is wrong with one."""
+    found = status(storage, store_of, AgeLimits.of(chosen.max_age), chosen.pipeline)
+    pipelines = found.pipelines
+    if chosen.tap_config:
+        asked = chosen.pipeline or settings.pipeline
+        if asked == chosen.no_pipeline:
+            raise ConfigurationError("--tap-config: say whose source that is, by --pipeline or the config's pipeline")
+        coming = to_read(chosen.tap_config, {**_config(chosen.config), "pipeline": asked})
+        pipelines = tuple(with_lag(each, coming) if each.pipeline == asked else each for each in pipelines)
+    _show([asdict(each) for each in pipelines], admin_tables.status_table, as_json=chosen.json)
+    for problem in found.problems:
         sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")
-    return 1 if problems else 0
+    return 1 if found.problems else 0
 
 
 def _edit_state(
@@ -164,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[PIPELINE=]AGE",
         help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
     )
+    overview.add_argument("--tap-config", action="append", metavar="FILE", help="how far behind its source, too")
     overview.set_defaults(no_pipeline="-")  # of the config it needs the bucket alone
     add(commands, "runs", "the pipeline's runs, newest first")
     state = commands.add_parser("state", help="the pipeline's saved state").add_subparsers(required=True)

@@ -36,8 +36,15 @@ def status_table(pipelines: list[JSON]) -> RenderableType:
 
     if not pipelines:
         return Text("No pipeline has run in this bucket.")
-    rows = [(each["pipeline"], *_outcome_cells(each), *_stream_cells(each["streams"])) for each in pipelines]
-    return table_of(rows, "pipeline", "last run", "last success", "rows", "oldest watermark")
+    columns = ["pipeline", "last run", "last success", "rows", "oldest watermark"]
+    rows: list[tuple[object, ...]] = [
+        (each["pipeline"], *_outcome_cells(each), *_stream_cells(each["streams"])) for each in pipelines
+    ]
+    lags = [_lag_text(each["streams"]) for each in pipelines]
+    if any(lags):
+        columns.append("behind the source")
+        rows = [(*row, lag) for row, lag in zip(rows, lags, strict=True)]
+    return table_of(rows, *columns)
 
 
 def _outcome_cells(pipeline: JSON) -> tuple[object, object]:
@@ -48,12 +55,23 @@ def _outcome_cells(pipeline: JSON) -> tuple[object, object]:
 
 
 def _stream_cells(streams: JSON) -> tuple[object, object]:
-    aged = {name: each for name, each in streams.items() if each["watermark_age_seconds"] is not None}
+    aged = {name: each for name, each in streams.items() if each.get("watermark_age_seconds") is not None}
     oldest = max(aged, key=lambda name: int(aged[name]["watermark_age_seconds"]), default=None)
-    rows = sum(each["records"] for each in streams.values())
-    rejected = sum(each["rejected"] for each in streams.values())
+    rows = sum(each.get("records", 0) for each in streams.values())
+    rejected = sum(each.get("rejected", 0) for each in streams.values())
     watermark = None if oldest is None else f"{oldest}: {age_text(aged[oldest]['watermark_age_seconds'])} ago"
     return f"{rows:,}" + (f", {rejected:,} rejected" if rejected else ""), watermark
+
+
+def _lag_text(streams: JSON) -> str:
+    """Each stream that the tap was asked about."""
+    told = []
+    for name, each in streams.items():
+        if "rows_to_read" in each:
+            seconds = each["lag_seconds"]
+            time = "" if seconds is None else f"{age_text(seconds)}, "
+            told.append(f"{name}: {time}about {each['rows_to_read']:,} rows to read")
+    return "\n".join(told)
 
 
 def runs_table(reports: list[JSON]) -> RenderableType:
