@@ -9,26 +9,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, redact
 from singer_spark.program import run_program
 from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
-from target_spark_lake import run_reports
+from target_spark_lake import admin_tables, run_reports
+from target_spark_lake.admin_help import EXIT_CODES, add_completion, completion, examples_text
 from target_spark_lake.conversion import convert_to_delta
 from target_spark_lake.layout import Layout
+from target_spark_lake.pipeline_status import AgeLimits, status
 from target_spark_lake.recovery import free
 from target_spark_lake.settings import DELTA, TargetSettings
 from target_spark_lake.snapshot_view import ENGINES, snapshot_view
+from target_spark_lake.source_lag import to_read, with_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import RenderableType
+    from collections.abc import Callable, Sequence
 
     from singer_spark.state_store import StateStore
 
 PROGRAM = "spark-lake"
 JSON = dict[str, Any]
+# What goes into a file or a mail has no edge to wrap at.
+FILE_WIDTH = 200
 
 
 def main() -> None:
@@ -46,37 +49,85 @@ def command(arguments: Sequence[str]) -> int:
         The exit code.
     """
     chosen = _parser().parse_args(arguments)
-    settings = TargetSettings.from_config(_config(chosen.config), default_pipeline=chosen.pipeline)
+    if chosen.command == "completion":
+        print(completion(_parser(), chosen.shell))
+        return 0
+    settings = TargetSettings.from_config(
+        _config(chosen.config), default_pipeline=chosen.pipeline or chosen.no_pipeline
+    )
     pipeline = chosen.pipeline or settings.pipeline
     accepted = settings.accept_unconditional_storage
     storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
     layout = Layout(pipeline, settings.path)
+    if chosen.command == "status":
+        return _status(chosen, settings, storage, lambda name: open_state_store(settings.state_backend, storage, name))
     store = open_state_store(settings.state_backend, storage, pipeline)
     match chosen.command:
         case "runs":
-            _show(run_reports.runs(storage, layout), _runs_table, as_json=chosen.json)
+            _show(run_reports.runs(storage, layout), admin_tables.runs_table, as_json=chosen.json)
         case "state show":
-            _show(run_reports.state_now(storage, layout, store), _state_table, as_json=chosen.json)
+            _show(run_reports.state_now(storage, layout, store), admin_tables.state_table, as_json=chosen.json)
         case "state history":
-            _show(run_reports.state_history(storage, layout), _history_table, as_json=chosen.json)
+            _show(run_reports.state_history(storage, layout), admin_tables.history_table, as_json=chosen.json)
+        case "state set" | "state reset" | "state restore":
+            _edit_state(chosen, storage, layout, store, settings)
         case "view":
             sql = snapshot_view(storage, layout, settings, chosen.stream, chosen.engine)
             print(json.dumps({"sql": sql}) if chosen.json else sql)
         case "convert":
             ttl = settings.lock_ttl_seconds
             converted = convert_to_delta(storage, layout, chosen.stream, lock_ttl_seconds=ttl, store=store)
-            _show({"pipeline": pipeline, "converted": converted}, _conversion_text, as_json=chosen.json)
+            _show({"pipeline": pipeline, "converted": converted}, admin_tables.conversion_text, as_json=chosen.json)
         case "compact":
             report = _compacted(storage, layout, store, settings, chosen.stream)
-            _show(report, _compaction_table, as_json=chosen.json)
+            _show(report, admin_tables.compaction_table, as_json=chosen.json)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
             report = {"pipeline": pipeline, "finished": done.finished, "rolled_back": list(done.rolled_back)}
             if done.checkpoint is not None:
                 report["can_continue"] = done.checkpoint.run_id
-            _show(report, _recovery_text, as_json=chosen.json)
+            _show(report, admin_tables.recovery_text, as_json=chosen.json)
     return 0
+
+
+def _status(
+    chosen: argparse.Namespace, settings: TargetSettings, storage: Storage, store_of: Callable[[str], StateStore]
+) -> int:
+    """Shows all pipelines; 1 where something is wrong with one."""
+    found = status(storage, store_of, AgeLimits.of(chosen.max_age), chosen.pipeline)
+    pipelines = found.pipelines
+    if chosen.tap_config:
+        asked = chosen.pipeline or settings.pipeline
+        if asked == chosen.no_pipeline:
+            raise ConfigurationError("--tap-config: say whose source that is, by --pipeline or the config's pipeline")
+        coming = to_read(chosen.tap_config, {**_config(chosen.config), "pipeline": asked})
+        pipelines = tuple(with_lag(each, coming) if each.pipeline == asked else each for each in pipelines)
+    _show([asdict(each) for each in pipelines], admin_tables.status_table, as_json=chosen.json)
+    for problem in found.problems:
+        sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")
+    return 1 if found.problems else 0
+
+
+def _edit_state(
+    chosen: argparse.Namespace, storage: Storage, layout: Layout, store: StateStore, settings: TargetSettings
+) -> None:
+    from target_spark_lake import state_editing
+    from target_spark_lake.pipeline_run import open_run
+
+    ttl = settings.lock_ttl_seconds
+    run = open_run(storage, layout, lock_ttl_seconds=ttl, store=store, command=chosen.command)
+    match chosen.command:
+        case "state set":
+            key = chosen.replication_key, chosen.type
+            changed = state_editing.set_value(run, chosen.stream, chosen.value, *key)
+        case "state reset":
+            changed = state_editing.reset(run, chosen.stream)
+        case _:
+            changed = state_editing.restore(run, chosen.run, before=chosen.before)
+    _show(run_reports.state_now(storage, layout, store), admin_tables.state_table, as_json=chosen.json)
+    if not changed:
+        sys.stderr.write(f"{PROGRAM}: pipeline {layout.pipeline}: the state was so already, nothing was changed\n")
 
 
 def _compacted(
@@ -86,7 +137,7 @@ def _compacted(
     from target_spark_lake.compaction import compact
     from target_spark_lake.pipeline_run import open_run
 
-    run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
+    run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store, command="compact")
     tables = [asdict(each) for each in compact(run, settings, stream)]
     return {"pipeline": layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}
 
@@ -97,18 +148,46 @@ def _parser() -> argparse.ArgumentParser:
     shared.add_argument("--pipeline", help="another pipeline than the config's")
     shared.add_argument("--json", action="store_true", help="for programs")
     shared.add_argument("--log-level", default="info", help="debug shows the trace of an error")
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    shared.set_defaults(no_pipeline=None)
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__, epilog=EXIT_CODES)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(group: Any, name: str, text: str, whole: str | None = None) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = group.add_parser(name, parents=[shared], help=text, description=text)
+        made: argparse.ArgumentParser = group.add_parser(
+            name,
+            parents=[shared],
+            help=text,
+            description=text,
+            epilog=examples_text(whole or name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         made.set_defaults(command=whole or name)
         return made
 
+    overview = add(commands, "status", "all pipelines of the bucket; exit code 1 when one is too old or failed last")
+    overview.add_argument(
+        "--max-age",
+        action="append",
+        default=[],
+        metavar="[PIPELINE=]AGE",
+        help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
+    )
+    overview.add_argument("--tap-config", action="append", metavar="FILE", help="how far behind its source, too")
+    overview.set_defaults(no_pipeline="-")  # of the config it needs the bucket alone
     add(commands, "runs", "the pipeline's runs, newest first")
     state = commands.add_parser("state", help="the pipeline's saved state").add_subparsers(required=True)
     add(state, "show", "the state that the next run starts from", "state show")
     add(state, "history", "each state with the run that saved it, newest first", "state history")
+    setting = add(state, "set", "where the next run of a stream starts: rows from this value on", "state set")
+    setting.add_argument("--stream", required=True, help="name of the stream")
+    setting.add_argument("--value", required=True, help="of the replication key, checked against its type")
+    setting.add_argument("--replication-key", metavar="COLUMN", help="of a stream that never had a bookmark")
+    setting.add_argument("--type", help="the key's type, where neither a bookmark nor the table tells it")
+    resetting = add(state, "reset", "the next run starts from the beginning", "state reset")
+    resetting.add_argument("--stream", help="of this stream alone")
+    restoring = add(state, "restore", "make the state that a run saved the current one", "state restore")
+    restoring.add_argument("run", help="id of the run, as `state history` shows it")
+    restoring.add_argument("--before", action="store_true", help="the state that this run found, to undo what it did")
     view = add(commands, "view", "SQL for the latest row of each key of a table that keeps every version")
     view.add_argument("stream", help="name of the stream")
     view.add_argument("--engine", choices=ENGINES, required=True, help="whose SQL")
@@ -120,6 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
+    add_completion(commands)
     return parser
 
 
@@ -144,93 +224,7 @@ def _show(value: Any, table: Any, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    Console().print(table(value))
-
-
-def _table(rows: Sequence[Sequence[object]], *columns: str) -> RenderableType:
-    from rich.box import SIMPLE
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE, pad_edge=False)
-    for column in columns:
-        # A run's id is for copying: never cut.
-        table.add_column(column, no_wrap=column == "run", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    return table
-
-
-def _runs_table(reports: list[JSON]) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    rows = [(run["run_id"], _moment(run["started_at"]), run["outcome"], _streams_text(run)) for run in reports]
-    errors = [Text(f"{run['run_id']}: {run['error']}") for run in reports if run["error"]]
-    return Group(_table(rows, "run", "started", "outcome", "streams"), *errors)
-
-
-def _moment(text: str) -> str:
-    """A moment to the second, for people."""
-    return text[:19] + "Z"
-
-
-def _streams_text(run: JSON) -> str:
-    return "\n".join(
-        f"{name}: {stream['records']} records" + (f", {stream['rejected']} rejected" if stream["rejected"] else "")
-        for name, stream in run["streams"].items()
-    )
-
-
-def _state_table(state: JSON) -> RenderableType:
-    rows = [(stream, *_bookmark_cells(bookmark)) for stream, bookmark in state["bookmarks"].items()]
-    return _table(rows, "stream", "replication key", "value")
-
-
-def _history_table(history: list[JSON]) -> RenderableType:
-    rows = [
-        (saved["run_id"], _moment(saved["saved_at"]), stream, *_bookmark_cells(bookmark))
-        for saved in history
-        for stream, bookmark in saved["bookmarks"].items()
-    ]
-    return _table(rows, "run", "saved", "stream", "replication key", "value")
-
-
-def _bookmark_cells(bookmark: Any) -> tuple[object, object]:
-    if isinstance(bookmark, dict) and "replication_key_value" in bookmark:
-        return bookmark.get("replication_key"), bookmark["replication_key_value"]
-    return None, json.dumps(bookmark)
-
-
-def _conversion_text(report: JSON) -> RenderableType:
-    from rich.text import Text
-
-    if not report["converted"]:
-        return Text("All of these tables are Delta tables already.")
-    return Text(f"Now Delta tables: {', '.join(report['converted'])}. Set `format: delta` in the target's config.")
-
-
-def _compaction_table(report: JSON) -> RenderableType:
-    from rich.text import Text
-
-    if not report["tables"]:
-        return Text("Nothing to do: no small files lie side by side.")
-    rows = [
-        (
-            each["table"],
-            f"{each['retired']} → {each['published']}",
-            f"{each['retired_bytes']:,} → {each['published_bytes']:,}",
-        )
-        for each in report["tables"]
-    ]
-    return _table(rows, "table", "files", "bytes")
-
-
-def _recovery_text(report: JSON) -> RenderableType:
-    from rich.text import Text
-
-    finished = f"finished run {report['finished']}" if report["finished"] else ""
-    undone = ", ".join(f"undid run {run_id}" for run_id in report["rolled_back"])
-    done = ", ".join(part for part in (finished, undone) if part) or "nothing was left to do"
-    kept = f" The next run goes on from what run {report['can_continue']} staged." if "can_continue" in report else ""
-    return Text(f"Pipeline {report['pipeline']} is free: {done}.{kept}")
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, FILE_WIDTH)
+    console.print(table(value))

@@ -54,7 +54,7 @@ def convert_to_delta(
         SchemaError: Delta does not take a column's name.
         StorageError: the storage failed.
     """
-    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, store=store, process=process)
+    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, store=store, process=process, command="convert")
     try:
         records = _records(storage, layout, stream)
         if not records:

@@ -66,12 +66,21 @@ class Plan:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What every journal says about its run, whatever became of it."""
+    """What every journal says about its run, whatever became of it.
+
+    Attributes:
+        run_id: The run's.
+        pipeline: Its name.
+        started_at: When the lock was taken, UTC.
+        last_committed: The newest committed run before it.
+        command: The command of `spark-lake` that the run was; None for a run of the target.
+    """
 
     run_id: str
     pipeline: str
     started_at: datetime
     last_committed: str | None
+    command: str | None = None
 
 
 def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]) -> Plan:
@@ -152,6 +161,7 @@ def _head(facts: RunFacts, phase: str, outcome: str) -> dict[str, Any]:
     return {
         "run_id": facts.run_id,
         "pipeline": facts.pipeline,
+        "command": facts.command,
         "phase": phase,
         "outcome": outcome,
         "started_at": timestamp_text(facts.started_at),

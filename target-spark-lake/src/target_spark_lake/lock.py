@@ -98,7 +98,13 @@ class RunLock:
 
 
 def take_lock(
-    storage: Storage, layout: Layout, ttl_seconds: float, *, force: bool = False, process: Process | None = None
+    storage: Storage,
+    layout: Layout,
+    ttl_seconds: float,
+    *,
+    force: bool = False,
+    process: Process | None = None,
+    command: str | None = None,
 ) -> RunLock:
     """Takes the pipeline's lock from nobody, or from a dead holder.
 
@@ -108,6 +114,7 @@ def take_lock(
         ttl_seconds: After this long without a sign of life a holder on another host counts as dead.
         force: Takes it from a living holder too, which then can't commit any more.
         process: In whose name; this process where not given.
+        command: The command of `spark-lake` that takes it; None for a run of the target.
 
     Raises:
         LockedError: a living run holds it.
@@ -129,6 +136,7 @@ def take_lock(
         beat=now,
         ttl_seconds=ttl_seconds,
         pipeline=layout.pipeline,
+        command=command,
     )
     lock = RunLock(storage, layout, entry, _create(storage, layout, entry))
     try:

@@ -30,6 +30,7 @@ class LockEntry:
         ttl_seconds: After this long without one, the holder counts as dead.
         released: Whether the holder gave it up.
         pipeline: Whose lock it is; None where an older version wrote it.
+        command: The command of `spark-lake` that holds it; None for a run of the target.
     """
 
     generation: int
@@ -40,6 +41,7 @@ class LockEntry:
     ttl_seconds: float
     released: bool = False
     pipeline: str | None = None
+    command: str | None = None
 
     def is_held(self) -> bool:
         """Whether a living process holds the pipeline, as far as can be told."""
@@ -70,6 +72,7 @@ class LockEntry:
             ttl_seconds=body["ttl_seconds"],
             released=body["released"],
             pipeline=body.get("pipeline"),
+            command=body.get("command"),
         )
 
 

@@ -225,7 +225,8 @@ class PipelineRun:
 
     def _facts(self) -> journal.RunFacts:
         last = self.recovery.last
-        return journal.RunFacts(self.run_id, self.layout.pipeline, self.started_at, last.run_id if last else None)
+        before = last.run_id if last else None
+        return journal.RunFacts(self.run_id, self.layout.pipeline, self.started_at, before, self._lock.entry.command)
 
     def _end(self, entry: RunEntry) -> None:
         """Tidies up after a success; a failure here changes nothing about it."""
@@ -249,6 +250,7 @@ def open_run(
     store: StateStore | None = None,
     force: bool = False,
     process: Process | None = None,
+    command: str | None = None,
 ) -> PipelineRun:
     """Takes the pipeline's lock and finishes or undoes what a dead run left.
 
@@ -260,6 +262,7 @@ def open_run(
             is refused for a pipeline that keeps it elsewhere.
         force: Takes the pipeline from a living holder too.
         process: In whose name the lock is held; this process where not given.
+        command: The command of `spark-lake` that the run is; None for a run of the target.
 
     Raises:
         LockedError: a living run holds the pipeline; names it and since when.
@@ -268,7 +271,7 @@ def open_run(
         ConfigurationError: the state is kept elsewhere than in the bucket, and no store was given.
     """
     place = store or BucketState(storage, layout.state)
-    lock = take_lock(storage, layout, lock_ttl_seconds, force=force, process=process)
+    lock = take_lock(storage, layout, lock_ttl_seconds, force=force, process=process, command=command)
     try:
         recovery = recover(storage, layout, place, lock, may_move=store is not None)
         return PipelineRun(storage, layout, place, lock, recovery)

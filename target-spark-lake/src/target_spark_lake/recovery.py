@@ -99,7 +99,7 @@ def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
     if before.released or read_entry(storage, layout.runs, before.run_id) is not None:
         return False
     last = last_committed(storage, layout.runs)
-    facts = RunFacts(before.run_id, layout.pipeline, before.since, last.run_id if last else None)
+    facts = RunFacts(before.run_id, layout.pipeline, before.since, last.run_id if last else None, before.command)
     error = f"{before.holder()} died before its commit; nothing of the run happened"
     if not decide(storage, layout, aborted_body(facts, ROLLED_BACK, error)):
         return False
@@ -122,7 +122,7 @@ def free(storage: Storage, layout: Layout, store: StateStore, ttl_seconds: float
     Raises:
         LockedError: a living run holds it, and `force` was not given.
     """
-    lock = take_lock(storage, layout, ttl_seconds, force=force)
+    lock = take_lock(storage, layout, ttl_seconds, force=force, command="recover")
     try:
         recovery = recover(storage, layout, store, lock)
         sweep_batches(storage, layout)

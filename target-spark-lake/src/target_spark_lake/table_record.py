@@ -87,6 +87,18 @@ def read_record(storage: Storage, path: str) -> TableRecord | None:
     return None if record is None or _is_free(storage, record) else record
 
 
+def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
+    """The records of all tables that a pipeline wrote, by their folders; a stream's history has one, too."""
+    root = f"{LAKE_FOLDER}/tables"
+    paths = [file.path for file in storage.list(root)]
+    found = zip(paths, each(storage, lambda path: read_record(storage, path), paths), strict=True)
+    return {
+        path[len(root) + 1 :].removesuffix(".json"): record
+        for path, record in found
+        if record is not None and not record.is_claim() and record.pipeline == pipeline
+    }
+
+
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
     """Replaces the record that was seen; False when someone else wrote meanwhile.
 
