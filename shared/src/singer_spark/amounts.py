@@ -19,7 +19,8 @@ def span_text(seconds: float) -> str:
     """A span of time by its two greatest units: `2 h 5 min`; below ten seconds with a decimal."""
     if abs(seconds) < 9.95:
         return f"{seconds:.1f} s"
-    left, parts = round(abs(seconds)), []
+    left = round(abs(seconds))
+    parts: list[str] = []
     for unit, length in _SPANS:
         count, left = divmod(left, length)
         if count or parts:

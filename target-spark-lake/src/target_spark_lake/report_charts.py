@@ -165,7 +165,5 @@ def _summary(
     most = f"at most {measure.text(top)}, {when(heights.index(top))}"
     if measure.gather is not sum:
         return f"{period}: {most}"
-    totals = (
-        f"{measure.text(sum(value or 0.0 for value in every))} {kind}".rstrip() for kind, every in values.items()
-    )
+    totals = (f"{measure.text(sum(value or 0.0 for value in every))} {kind}".rstrip() for kind, every in values.items())
     return f"{period}: {', '.join(totals)} in all, {most}"

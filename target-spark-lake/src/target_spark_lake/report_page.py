@@ -11,7 +11,7 @@ from singer_spark.amounts import count_text, size_text, span_text
 from singer_spark.errors import redact
 from target_spark_lake.journal import SUCCEEDED
 from target_spark_lake.report_charts import Chart, Measure, Spans, draw
-from target_spark_lake.run_history import RUNNING
+from target_spark_lake.run_reports import RUNNING
 from target_spark_lake.watermark import lag_seconds
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _pipeline(
         spans=spans,
         labels=tuple(_label(spans, each) for each in range(spans.count)) if spans else (),
         charts=_charts(runs, spans),
-        streams=streams[:LISTED_STREAMS],
+        streams=tuple(streams[:LISTED_STREAMS]),
         more_streams=max(0, len(streams) - LISTED_STREAMS),
         failures=failures[:SHOWN_FAILURES],
         more_failures=max(0, len(failures) - SHOWN_FAILURES),
