@@ -228,7 +228,7 @@ def _stream_charts(name: str, runs: Sequence[PastRun], spans: Spans | None) -> t
         Measure("Bytes", size_text, {"": lambda run: fact(run, "bytes")}),
     ]
     if any(name in run.lags for run in runs):
-        measures.append(Measure("Watermark lag", span_text, {"": lambda run: run.lags.get(name)}, max))
+        measures.append(Measure("Lag", span_text, {"": lambda run: run.lags.get(name)}, max))
     if any(run.streams[name].rejected for run in runs if name in run.streams):
         measures.append(Measure("Rejected", _records, {"failed": lambda run: fact(run, "rejected")}))
     return _drawn(measures, runs, spans)
