@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import orjson
 from singer_spark.errors import ConfigurationError, SourceError, redact_logs
 from singer_spark.singer_sdk_import import import_singer_sdk
 from singer_spark.stdout import abandon_stdout
+from singer_spark.structured_logs import LOG_CONFIG, logs_as_told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,6 +179,10 @@ def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if LOG_CONFIG in os.environ:
+        # Meltano's config names the SDK's formatter.
+        import_singer_sdk()
+        logs_as_told()
     for chatty in ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     redact_logs()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark import stdout
 from singer_spark.errors import ProtocolError, SingerSparkError
-from singer_spark.messages import SKIPPED, bare_state
+from singer_spark.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
@@ -89,6 +89,8 @@ class LoadRun:
         """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
         if not self._keys.schema(message, self._batches.sinks):
             self._batches.schema(message)
+            estimate = message.get(ROW_ESTIMATE)
+            self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
 
     def records(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""
