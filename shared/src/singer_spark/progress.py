@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.amounts import count_text, size_text, span_text
 from singer_spark.live_lines import LiveLines
+from singer_spark.metric_lines import RECORD_COUNT, SYNC_DURATION, OwnMetric, log_metric
 from singer_spark.stderr import share_terminal
 from singer_spark.structured_logs import is_structured
 
@@ -110,6 +111,10 @@ class Progress:
         _say(f"Done! {sum(count.rows for count in counts.values())} records in {len(counts)} stream(s)")
         for stream, count in counts.items():
             _say(f"  {stream}: {count.rows} records {self._verb}, {size_text(count.size)}, {count.rate}")
+            if not self._on_terminal:
+                log_metric("counter", RECORD_COUNT, count.rows, stream)
+                log_metric("counter", OwnMetric.BYTE_COUNT, count.size, stream)
+                log_metric("timer", SYNC_DURATION, round(count.seconds, 3), stream)
 
     def _count(self, stream: str) -> Count:
         return self._counts.setdefault(stream, Count(time.monotonic()))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
@@ -15,6 +12,7 @@ from singer_spark.state_backend import StateBackend, open_state_store
 from target_spark_lake.layout import Layout
 from target_spark_lake.report_page import report_page
 from target_spark_lake.run_history import pipelines, read_history
+from target_spark_lake.whole_file import write_whole
 
 if TYPE_CHECKING:
     from singer_spark.storage import Storage
@@ -51,7 +49,7 @@ def write_report(
     page = report_page(_without_user(storage.url), histories, datetime.now(UTC))
     path = Path(output).expanduser()
     try:
-        _write(path, page)
+        write_whole(path, page.encode())
     except OSError as error:
         raise ConfigurationError(f"can't write the report to {output}: {error.strerror}") from error
     runs = {history.pipeline: len(history.runs) for history in histories}
@@ -61,20 +59,3 @@ def write_report(
 def _without_user(url: str) -> str:
     """A URL without the user and password that it may name."""
     return re.sub(r"(?<=://)[^/@]*@", "", url)
-
-
-def _write(path: Path, page: str) -> None:
-    """Whole or not at all, so that a web server may hand it out meanwhile."""
-    # As any new file of the user, not for him alone as scratch files are.
-    mask = os.umask(0)
-    os.umask(mask)
-    with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(page)
-            file.flush()
-            Path(file.name).chmod(0o666 & ~mask)
-            Path(file.name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(file.name).unlink()
-            raise

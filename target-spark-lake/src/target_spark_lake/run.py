@@ -25,6 +25,7 @@ from target_spark_lake.intake import DeadTapError
 from target_spark_lake.key_batches import KeyBatches
 from target_spark_lake.quarantine import STAGED_NAME, one_file
 from target_spark_lake.resumption import adopt, settings_of_rows
+from target_spark_lake.run_metrics import tell_failure, tell_success
 from target_spark_lake.run_told import RunTold
 from target_spark_lake.settings import DELTA
 from target_spark_lake.staging_pool import StagingPool
@@ -77,6 +78,7 @@ class LoadRun:
         self._state: JSON | None = None
         self._announced = False
         self._complete = False
+        self._happened = False
         self._progress = Progress("loaded")
 
     def check(self) -> None:
@@ -172,11 +174,14 @@ class LoadRun:
         changes = self._changes(told)
         self._pool.close()
         too_late_to_stop()
-        self._run.commit(Commit(changes, self._state, rejected))
+        reports = self._run.commit(Commit(changes, self._state, rejected))
+        self._happened = True
         self._files.clean()
         self._clean()
         self._progress.finish()
         self._tell_rejected(rejected)
+        state = self._run.committed_state() if self._state is None else self._state
+        tell_success(self._run, reports, state, self._settings.metrics_file)
         self._print_state()
 
     def fail(self, error: BaseException) -> None:
@@ -192,6 +197,8 @@ class LoadRun:
             self._batches.drop_all()
             self._keys.drop_all()
             self._run.fail(error)
+            if not self._happened:
+                tell_failure(self._run, self._settings.metrics_file)
             self._clean()
 
     def _start(self, message: JSON, value: JSON) -> None:

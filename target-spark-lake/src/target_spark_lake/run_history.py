@@ -15,7 +15,7 @@ from target_spark_lake.at_once import each
 from target_spark_lake.journal import FAILED
 from target_spark_lake.lock_entry import newest_entry
 from target_spark_lake.run_reports import RUNNING
-from target_spark_lake.watermark import lag_seconds, watermarks
+from target_spark_lake.watermark import lags_at, watermarks
 
 if TYPE_CHECKING:
     from singer_spark.run_log import RunEntry
@@ -138,12 +138,6 @@ def _past(entry: RunEntry, saved: JSON | None) -> PastRun:
 
 def _stream(report: JSON) -> StreamPast:
     return StreamPast(report["records"], report["bytes"], report["rejected"])
-
-
-def lags_at(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
-    """Stream to the seconds that its watermark lies behind a moment; only keys that are times."""
-    lags = {stream: lag_seconds(value, moment) for stream, value in watermarks(state).items()}
-    return {stream: lag for stream, lag in lags.items() if lag is not None}
 
 
 def _undecided(lock: LockEntry) -> PastRun:

@@ -44,3 +44,9 @@ def lag_seconds(value: Any, now: datetime) -> float | None:
         return None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return now.timestamp() - aware.timestamp() if aware.year > 1 else None
+
+
+def lags_at(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
+    """Stream to the seconds that its watermark lies behind a moment; only keys that are times."""
+    lags = {stream: lag_seconds(value, moment) for stream, value in watermarks(state).items()}
+    return {stream: lag for stream, lag in lags.items() if lag is not None}
