@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 from singer_sdk.metrics import METRICS_LOGGER_NAME, Point
 
-from singer_spark.errors import RecordError
+from singer_spark.errors import ProtocolError
 from target.loading import Lake, record, schema, state
 
 HOSTILE = 'or"ders\\\n{ü}'
@@ -49,15 +49,13 @@ def test_a_run_tells_rows_bytes_lag_and_duration_in_a_file_for_monitoring(lake: 
         schema(HOSTILE, NUMBER),
         record(HOSTILE, id=1),
         record(HOSTILE, id=2),
-        record(HOSTILE, id="no number"),
         state(**bookmarks(**{HOSTILE: mark, "numbered": "340"})),
         metrics_file=str(path),
-        on_invalid_record="quarantine",
     )
     ended, found = datetime.now(UTC), told(path)
     assert found["spark_lake_run_success", None] == 1
     assert found["spark_lake_stream_records", HOSTILE] == 2
-    assert found["spark_lake_stream_rejected_records", HOSTILE] == 1
+    assert found["spark_lake_stream_rejected_records", HOSTILE] == 0
     (file,) = (lake.folder / "raw").rglob("*.parquet")
     assert found["spark_lake_stream_bytes", HOSTILE] == file.stat().st_size
     longest = (ended - began).total_seconds()
@@ -76,15 +74,15 @@ def test_a_failed_run_tells_when_the_last_good_one_was_and_how_old_the_watermark
 ) -> None:
     path = tmp_path / "spark_lake.prom"
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-    with pytest.raises(RecordError):
-        lake.load(schema("s", NUMBER), record("s", id="no number"), metrics_file=str(path))
+    with pytest.raises(ProtocolError):
+        lake.load(schema("s", NUMBER), record("s", id=2), b"no message\n", metrics_file=str(path))
     first = told(path)
     assert first["spark_lake_run_success", None] == 0
     assert ("spark_lake_last_success_timestamp_seconds", None) not in first
     lake.load(schema("s", NUMBER), record("s", id=1), state(**bookmarks(s=mark)), metrics_file=str(path))
     good = told(path)
-    with pytest.raises(RecordError):
-        lake.load(schema("s", NUMBER), record("s", id="no number"), metrics_file=str(path))
+    with pytest.raises(ProtocolError):
+        lake.load(schema("s", NUMBER), record("s", id=2), b"no message\n", metrics_file=str(path))
     failed = told(path)
     assert failed["spark_lake_run_success", None] == 0
     success = good["spark_lake_run_end_timestamp_seconds", None]

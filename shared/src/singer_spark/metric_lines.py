@@ -18,7 +18,7 @@ RECORD_COUNT, SYNC_DURATION = "record_count", "sync_duration"
 
 
 def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) -> None:
-    """Logs one measurement as the SDK does; without the SDK in this process nobody looks for it.
+    """Logs one measurement as the SDK does, for programs: not on a terminal, and not without the SDK in this process.
 
     Args:
         kind: `counter`, `timer` or `gauge`.
@@ -27,7 +27,7 @@ def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) ->
         stream: What it is about.
     """
     metrics = sys.modules.get("singer_sdk.metrics")
-    if metrics is None:
+    if metrics is None or sys.stderr.isatty():
         return
     named = metric if isinstance(metric, OwnMetric) else metrics.Metric(metric)
     tags = {metrics.Tag.STREAM: stream, metrics.Tag.PID: os.getpid()}

@@ -111,10 +111,9 @@ class Progress:
         _say(f"Done! {sum(count.rows for count in counts.values())} records in {len(counts)} stream(s)")
         for stream, count in counts.items():
             _say(f"  {stream}: {count.rows} records {self._verb}, {size_text(count.size)}, {count.rate}")
-            if not self._on_terminal:
-                log_metric("counter", RECORD_COUNT, count.rows, stream)
-                log_metric("counter", OwnMetric.BYTE_COUNT, count.size, stream)
-                log_metric("timer", SYNC_DURATION, round(count.seconds, 3), stream)
+            log_metric("counter", RECORD_COUNT, count.rows, stream)
+            log_metric("counter", OwnMetric.BYTE_COUNT, count.size, stream)
+            log_metric("timer", SYNC_DURATION, round(count.seconds, 3), stream)
 
     def _count(self, stream: str) -> Count:
         return self._counts.setdefault(stream, Count(time.monotonic()))
