@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.program import run_program
-from singer_spark.state_store import BucketState
+from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
 from target_spark_lake import run_reports
 from target_spark_lake.conversion import convert_to_delta
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
+
+    from singer_spark.state_store import StateStore
 
 PROGRAM = "spark-lake"
 JSON = dict[str, Any]
@@ -49,7 +51,7 @@ def command(arguments: Sequence[str]) -> int:
     accepted = settings.accept_unconditional_storage
     storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
     layout = Layout(pipeline, settings.path)
-    store = BucketState(storage, layout.state)
+    store = open_state_store(settings.state_backend, storage, pipeline)
     match chosen.command:
         case "runs":
             _show(run_reports.runs(storage, layout), _runs_table, as_json=chosen.json)
@@ -62,7 +64,7 @@ def command(arguments: Sequence[str]) -> int:
             print(json.dumps({"sql": sql}) if chosen.json else sql)
         case "convert":
             ttl = settings.lock_ttl_seconds
-            converted = convert_to_delta(storage, layout, chosen.stream, lock_ttl_seconds=ttl)
+            converted = convert_to_delta(storage, layout, chosen.stream, lock_ttl_seconds=ttl, store=store)
             _show({"pipeline": pipeline, "converted": converted}, _conversion_text, as_json=chosen.json)
         case "compact":
             report = _compacted(storage, layout, store, settings, chosen.stream)
@@ -84,7 +86,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _compacted(
-    storage: Storage, layout: Layout, store: BucketState, settings: TargetSettings, stream: str | None
+    storage: Storage, layout: Layout, store: StateStore, settings: TargetSettings, stream: str | None
 ) -> JSON:
     # Here: it loads Arrow, for which the other commands need not wait.
     from target_spark_lake.compaction import compact

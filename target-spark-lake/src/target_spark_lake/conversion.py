@@ -16,6 +16,7 @@ from target_spark_lake.settings import DELTA, PARQUET
 from target_spark_lake.table_record import read_record
 
 if TYPE_CHECKING:
+    from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.layout import Layout
     from target_spark_lake.pipeline_run import PipelineRun
@@ -31,6 +32,7 @@ def convert_to_delta(
     stream: str | None,
     *,
     lock_ttl_seconds: float,
+    store: StateStore | None = None,
     process: Process | None = None,
 ) -> list[str]:
     """Converts tables of the pipeline in a run of their own: all of them, or none.
@@ -40,6 +42,7 @@ def convert_to_delta(
         layout: The pipeline's paths.
         stream: Only its tables (with append-dedup it has two); None for all of the pipeline.
         lock_ttl_seconds: As in the settings.
+        store: Where the state is; the bucket where not given.
         process: In whose name the lock is held; this process where not given.
 
     Returns:
@@ -51,7 +54,7 @@ def convert_to_delta(
         SchemaError: Delta does not take a column's name.
         StorageError: the storage failed.
     """
-    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, process=process)
+    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, store=store, process=process)
     try:
         records = _records(storage, layout, stream)
         if not records:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.state_backend import StateBackend, open_state_store
+from singer_spark.state_backend import open_state_store
 from target_spark_lake.layout import Layout
 from target_spark_lake.report_page import report_page
 from target_spark_lake.run_history import pipelines, read_history
@@ -41,7 +41,7 @@ def write_report(
         StorageError: the bucket can't be read.
         StateError: a saved state is malformed.
     """
-    backend = StateBackend.of(settings.state_backend, settings.storage_options)
+    backend = settings.state_backend
     histories = [
         read_history(storage, Layout(each, settings.path), open_state_store(backend, storage, each), newest)
         for each in (pipelines(storage) if pipeline is None else [pipeline])
