@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from servers import browser as web
 from servers import mariadb as mariadb_server
 from servers.child import started
 from servers.mariadb import MariaDB
@@ -18,6 +19,7 @@ from servers.postgresql import PostgreSQL
 from servers.s3 import MODULES, S3, chosen_server, described
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
 
 
@@ -69,6 +71,15 @@ def moto() -> Iterator[S3]:
     """moto's S3 server in any case: it takes requests whose headers a proxy has changed on their way."""
     with started(MODULES["moto"]) as facts:
         yield S3(**facts)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser; where none is installed its tests are skipped, in CI they fail."""
+    if web.program() is None and not os.environ.get("CI"):
+        pytest.skip("no browser: install chromium-headless-shell, or chromium")
+    with web.opened() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ KEYS_OF = "x-keys-of"
 SKIPPED = "skipped"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key says.
 LATE_ROWS = "x-late-rows"
+# Beside a SCHEMA's JSON Schema: how many rows are to come, about, for the percentage that people see.
+ROW_ESTIMATE = "row_estimate"
 STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS)
 
 
@@ -57,6 +59,7 @@ def schema_message(
     load_method: str | None = None,
     keys_of: str | None = None,
     late_rows: bool = False,
+    row_estimate: int | None = None,
 ) -> bytes:
     """A SCHEMA line; all that the Singer specification has no place for stands as annotations in the JSON Schema.
 
@@ -70,6 +73,7 @@ def schema_message(
         load_method: What the user asked for, if anything.
         keys_of: The stream whose present keys this one holds; None for a stream of records.
         late_rows: Whether the rows that follow were committed late.
+        row_estimate: About so many rows are to come, where the database knows.
     """
     annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
     if load_method:
@@ -78,15 +82,15 @@ def schema_message(
         annotated[KEYS_OF] = keys_of
     if late_rows:
         annotated[LATE_ROWS] = True
-    return _line(
-        {
-            "type": "SCHEMA",
-            "stream": stream,
-            "schema": annotated,
-            "key_properties": key_properties,
-            "bookmark_properties": bookmark_properties,
-        }
-    )
+    message = {
+        "type": "SCHEMA",
+        "stream": stream,
+        "schema": annotated,
+        "key_properties": key_properties,
+        "bookmark_properties": bookmark_properties,
+    }
+    # Beside the JSON Schema, which it says nothing of: a table's schema is not another one because there are more rows.
+    return _line(message if row_estimate is None else {**message, ROW_ESTIMATE: row_estimate})
 
 
 def state_message(

@@ -7,13 +7,21 @@ import os
 import sys
 from contextlib import suppress
 
+# To the line's beginning, and everything from there on is wiped.
+WIPE = "\r\x1b[J"
+
 
 class _Unheard(io.TextIOWrapper):
     """Text for standard error; what can't be written now is tried again with the next, or lost."""
 
+    wipes = False
+    _in_line = False
+
     def write(self, text: str, /) -> int:
+        wipe = WIPE if self.wipes and text and not self._in_line else ""
+        self._in_line = not text.endswith("\n") if text else self._in_line
         with suppress(OSError):
-            super().write(text)
+            super().write(wipe + text)
         return len(text)
 
     def flush(self) -> None:
@@ -25,6 +33,15 @@ def claim_stderr() -> None:
     """Makes `sys.stderr` one that never fails; call it before anything logs."""
     raw = io.FileIO(2, "w", closefd=False)
     sys.stderr = _Unheard(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def share_terminal() -> None:
+    """From now on a line wipes the live lines below it, of this program or of another one on the same terminal.
+
+    Whoever shows live lines leaves the cursor above them and draws them anew (`live_lines`).
+    """
+    if isinstance(sys.stderr, _Unheard):
+        sys.stderr.wipes = True
 
 
 def release_stderr() -> None:

@@ -15,6 +15,7 @@ from singer_spark.environment import expand, expand_text
 from singer_spark.errors import ConfigurationError, SourceError, redact_logs
 from singer_spark.singer_sdk_import import import_singer_sdk
 from singer_spark.stdout import abandon_stdout
+from singer_spark.structured_logs import LOG_CONFIG, logs_as_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +161,8 @@ def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[
         return lambda: source_under_meltano(options["state"], handed)
     if not options["state"]:
         return None
-    storage_options = expand({"storage_options": config.get("storage_options") or {}})["storage_options"]
+    given = {"storage_options": config.get("storage_options") or {}}
+    storage_options = expand(given, {"storage_options": {"type": "object"}})["storage_options"]
     url = expand_text(options["state"], "--state")
     check_state_url(url)
     return lambda: open_state_source(url, storage_options)
@@ -196,6 +198,10 @@ def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if LOG_CONFIG in os.environ:
+        # Meltano's config names the SDK's formatter.
+        import_singer_sdk()
+        logs_as_told()
     for chatty in ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     redact_logs()

@@ -152,7 +152,8 @@ class JdbcStream(Stream):
         self._write_own_schema()
 
     def _write_own_schema(self, *, late_rows: bool = False) -> None:
-        plan = self.plan
+        plan, estimate = self.plan, self._row_estimate()
+        self.source.progress.expect(self.name, estimate)
         stdout.write(
             messages.schema_message(
                 self.name,
@@ -163,8 +164,14 @@ class JdbcStream(Stream):
                 extent=self.extraction.progress.extent,
                 load_method=plan.load_method,
                 late_rows=late_rows,
+                row_estimate=estimate,
             )
         )
+
+    def _row_estimate(self) -> int | None:
+        """By the database's statistics, where the table is read whole."""
+        part = self.extraction.is_delta or self.plan.where is not None or self.extraction.progress.rows > 0
+        return None if part else self.plan.table.row_estimate
 
     def _end_own_reading(self) -> None:
         """Those that the run has begun are the run's to end."""

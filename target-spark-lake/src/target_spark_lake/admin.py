@@ -81,6 +81,12 @@ def command(arguments: Sequence[str]) -> int:
         case "compact":
             report = _compacted(storage, layout, store, settings, chosen.stream)
             _show(report, admin_tables.compaction_table, as_json=chosen.json)
+        case "report":
+            from target_spark_lake.report_command import write_report
+
+            about = None if chosen.all else pipeline
+            made = write_report(storage, settings, chosen.output, pipeline=about, newest=chosen.runs)
+            _show(made, lambda report: f"Written: {report['output']}", as_json=chosen.json)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
@@ -196,6 +202,10 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--format", choices=[DELTA], required=True, help="what they become")
     compaction = add(commands, "compact", "fewer, larger files; no row and no state changes, readers are undisturbed")
     compaction.add_argument("--stream", help="the tables of this stream alone")
+    report = add(commands, "report", "one HTML page about runs, rows, watermarks and failures, which needs no network")
+    report.add_argument("--output", required=True, metavar="FILE", help="the page, report.html")
+    report.add_argument("--all", action="store_true", help="of all pipelines of the bucket")
+    report.add_argument("--runs", type=int, default=1000, metavar="N", help="the newest runs of each pipeline (1000)")
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")

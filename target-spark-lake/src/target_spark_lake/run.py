@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark import stdout
 from singer_spark.errors import ProtocolError, SingerSparkError
-from singer_spark.messages import SKIPPED, bare_state
+from singer_spark.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
@@ -25,6 +25,7 @@ from target_spark_lake.intake import DeadTapError
 from target_spark_lake.key_batches import KeyBatches
 from target_spark_lake.quarantine import STAGED_NAME, one_file
 from target_spark_lake.resumption import adopt, settings_of_rows
+from target_spark_lake.run_metrics import tell_failure, tell_success
 from target_spark_lake.run_told import RunTold
 from target_spark_lake.saving import Saving, state_to_save
 from target_spark_lake.settings import DELTA
@@ -82,6 +83,7 @@ class LoadRun:
         self._state: JSON | None = None
         self._announced = False
         self._complete = False
+        self._happened = False
         self._progress = Progress("loaded")
 
     def check(self) -> None:
@@ -94,6 +96,8 @@ class LoadRun:
         """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
         if not self._keys.schema(message, self._batches.sinks):
             self._batches.schema(message)
+            estimate = message.get(ROW_ESTIMATE)
+            self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
 
     def records(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""
@@ -176,11 +180,14 @@ class LoadRun:
         self._pool.close()
         too_late_to_stop()
         state = state_to_save(self._saving, self._state, self._run.committed_state(), self._batches.loaded)
-        self._run.commit(Commit(changes, state, rejected))
+        reports = self._run.commit(Commit(changes, state, rejected))
+        self._happened = True
         self._files.clean()
         self._clean()
         self._progress.finish()
         self._tell_rejected(rejected)
+        known = self._run.committed_state() if state is None else state
+        tell_success(self._run, reports, known, self._settings.metrics_file)
         self._print_state(state)
 
     def fail(self, error: BaseException) -> None:
@@ -196,6 +203,8 @@ class LoadRun:
             self._batches.drop_all()
             self._keys.drop_all()
             self._run.fail(error)
+            if not self._happened:
+                tell_failure(self._run, self._settings.metrics_file)
             self._clean()
 
     def _start(self, message: JSON, value: JSON) -> None:

@@ -148,6 +148,11 @@ PROPERTIES: dict[str, JSON] = {
         additionalProperties=False,
         secret=True,
     ),
+    "metrics_file": _setting(
+        "string",
+        "File for monitoring, in the OpenMetrics text format, written anew at the end of each run: rows, bytes, lag, "
+        "duration. One for each pipeline.",
+    ),
     "storage_options": _setting(
         "object",
         "fsspec's options (endpoint_url, key, secret, ...); the same values configure Spark's S3A.",
@@ -205,6 +210,7 @@ class TargetSettings:
     accept_any_start: bool = False
     accept_unconditional_storage: bool = False
     state_backend: StateBackend = field(default_factory=StateBackend)
+    metrics_file: str | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)
 

@@ -1,0 +1,35 @@
+"""Numbers as people read them, with their units."""
+
+from __future__ import annotations
+
+_SIZES = ("B", "kB", "MB", "GB", "TB")
+_SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def size_text(size: float) -> str:
+    """A number of bytes: `1.5 kB`; a thousand to the next unit."""
+    for unit in _SIZES[:-1]:
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} {_SIZES[-1]}"
+
+
+def span_text(seconds: float) -> str:
+    """A span of time by its two greatest units: `2 h 5 min`; below ten seconds with a decimal."""
+    if abs(seconds) < 9.95:
+        return f"{seconds:.1f} s"
+    left = round(abs(seconds))
+    parts: list[str] = []
+    for unit, length in _SPANS:
+        count, left = divmod(left, length)
+        if count or parts:
+            parts.append(f"{count:,} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return ("-" if seconds < 0 else "") + " ".join(part for part in parts if part)
+
+
+def count_text(count: int, noun: str) -> str:
+    """A count with its noun: `1 row`, `1,234 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,34 @@
+"""The SDK's METRIC lines, for what our streams do past the SDK's own counting."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+
+
+class OwnMetric(StrEnum):
+    """What the SDK has no name for: bytes, and seconds that a watermark lies behind."""
+
+    BYTE_COUNT = "byte_count"
+    WATERMARK_LAG = "watermark_lag"
+
+
+RECORD_COUNT, SYNC_DURATION = "record_count", "sync_duration"
+
+
+def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) -> None:
+    """Logs one measurement as the SDK does, for programs: not on a terminal, and not without the SDK in this process.
+
+    Args:
+        kind: `counter`, `timer` or `gauge`.
+        metric: One of ours, or the name of one of the SDK's.
+        value: Rows, bytes or seconds.
+        stream: What it is about.
+    """
+    metrics = sys.modules.get("singer_sdk.metrics")
+    if metrics is None or sys.stderr.isatty():
+        return
+    named = metric if isinstance(metric, OwnMetric) else metrics.Metric(metric)
+    tags = {metrics.Tag.STREAM: stream, metrics.Tag.PID: os.getpid()}
+    metrics.log(metrics.get_metrics_logger(), metrics.Point(kind, named, value, tags))

@@ -1,0 +1,52 @@
+"""How old the watermark of a stream is, where its replication key is a time."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Not whatever Python takes for a date: the text `20250101` may be a number of anything.
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
+
+
+def watermarks(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Stream to the value of its replication key in a state; streams without one are left out."""
+    bookmarks = (state or {}).get("bookmarks")
+    if not isinstance(bookmarks, dict):
+        return {}
+    values = {
+        stream: bookmark.get("replication_key_value")
+        for stream, bookmark in bookmarks.items()
+        if isinstance(bookmark, dict)
+    }
+    return {stream: value for stream, value in values.items() if value is not None}
+
+
+def lag_seconds(value: Any, now: datetime) -> float | None:
+    """How far a watermark lies behind a moment.
+
+    Args:
+        value: Of the replication key; a time without zone is taken as UTC, a date as its midnight.
+        now: An aware moment.
+
+    Returns:
+        Seconds, below zero where the watermark lies in the future; None where the key is no time.
+    """
+    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return now.timestamp() - aware.timestamp() if aware.year > 1 else None
+
+
+def lags_at(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
+    """Stream to the seconds that its watermark lies behind a moment; only keys that are times."""
+    lags = {stream: lag_seconds(value, moment) for stream, value in watermarks(state).items()}
+    return {stream: lag for stream, lag in lags.items() if lag is not None}
