@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, redact_logs
 from singer_spark.program import run_program
 from singer_spark.state_store import BucketState
 from singer_spark.storage import Storage
@@ -67,6 +68,8 @@ def command(arguments: Sequence[str]) -> int:
         case "compact":
             report = _compacted(storage, layout, store, settings, chosen.stream)
             _show(report, _compaction_table, as_json=chosen.json)
+        case "verify":
+            return _verified(storage, layout, store, settings, chosen)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
@@ -87,6 +90,21 @@ def _compacted(
     run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
     tables = [asdict(each) for each in compact(run, settings, stream)]
     return {"pipeline": layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}
+
+
+def _verified(
+    storage: Storage, layout: Layout, store: BucketState, settings: TargetSettings, chosen: argparse.Namespace
+) -> int:
+    from target_spark_lake.verification import verify
+    from target_spark_lake.verify_report import verify_table
+
+    logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
+    redact_logs()
+    catalog = _config([chosen.tap_catalog]) if chosen.tap_catalog else None
+    configs = _config(chosen.config), _config(chosen.tap_config)
+    report = verify(storage, layout, store, settings, *configs, catalog=catalog, stream=chosen.stream)
+    _show(report.to_json() if chosen.json else report, verify_table, as_json=chosen.json)
+    return 0 if report.agrees else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,6 +133,10 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--format", choices=[DELTA], required=True, help="what they become")
     compaction = add(commands, "compact", "fewer, larger files; no row and no state changes, readers are undisturbed")
     compaction.add_argument("--stream", help="the tables of this stream alone")
+    verification = add(commands, "verify", "compare the source with the lake, row by row, up to the saved bookmarks")
+    verification.add_argument("--tap-config", action="append", required=True, metavar="FILE", help="config of the tap")
+    verification.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
+    verification.add_argument("--stream", help="this stream alone")
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
