@@ -10,7 +10,7 @@ from singer_spark.state_store import BucketState
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.settings import TargetSettings
-from target_spark_lake.verification import verify
+from target_spark_lake.verification import TapSide, verify
 from target_spark_lake.verify_report import VerifyReport
 
 
@@ -22,7 +22,8 @@ def report(trip: RoundTrip, *, stream: str | None = None, named_keys: int = 100,
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
-        return verify(storage, layout, store, settings, config, trip.config, stream=stream, named_keys=named_keys)
+        tap = TapSide(trip.config)
+        return verify(storage, layout, store, settings, config, tap, stream=stream, named_keys=named_keys)
 
 
 def verified(trip: RoundTrip, stream: str, **options: Any) -> dict[str, Any]:

@@ -32,12 +32,15 @@ _CHANGES_RECORDS = ("stream_maps", "flattening_enabled")
 _OWN = {"on_stream_error": "fail", "batch_config": None}
 
 
-def open_source(config: Mapping[str, Any], catalog: Mapping[str, Any] | None = None) -> SourceView:
+def open_source(
+    config: Mapping[str, Any], catalog: Mapping[str, Any] | None = None, *, from_environment: bool = False
+) -> SourceView:
     """The source of a tap with this config; no JVM yet.
 
     Args:
         config: As the tap's `--config` holds it.
         catalog: As its `--catalog` holds it.
+        from_environment: Whether its environment variables count, as by `--config ENV`.
 
     Raises:
         ConfigurationError: every bad setting, in one line; or records are changed on their way.
@@ -53,7 +56,8 @@ def open_source(config: Mapping[str, Any], catalog: Mapping[str, Any] | None = N
 
     own = {**config, **_OWN}
     selected = None if catalog is None else dict(catalog)
-    return SourceView(TapSparkJdbc(config=own, catalog=selected, parse_env_config=False, setup_mapper=False))
+    tap = TapSparkJdbc(config=own, catalog=selected, parse_env_config=from_environment, setup_mapper=False)
+    return SourceView(tap)
 
 
 class SourceView:

@@ -95,14 +95,14 @@ def _compacted(
 def _verified(
     storage: Storage, layout: Layout, store: BucketState, settings: TargetSettings, chosen: argparse.Namespace
 ) -> int:
-    from target_spark_lake.verification import verify
+    from target_spark_lake.verification import TapSide, verify
     from target_spark_lake.verify_report import verify_table
 
     logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
     redact_logs()
     catalog = _config([chosen.tap_catalog]) if chosen.tap_catalog else None
-    configs = _config(chosen.config), _config(chosen.tap_config)
-    report = verify(storage, layout, store, settings, *configs, catalog=catalog, stream=chosen.stream)
+    tap = TapSide(_config([file for file in chosen.tap_config if file != "ENV"]), catalog, "ENV" in chosen.tap_config)
+    report = verify(storage, layout, store, settings, _config(chosen.config), tap, stream=chosen.stream)
     _show(report.to_json() if chosen.json else report, verify_table, as_json=chosen.json)
     return 0 if report.agrees else 1
 
@@ -134,7 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     compaction = add(commands, "compact", "fewer, larger files; no row and no state changes, readers are undisturbed")
     compaction.add_argument("--stream", help="the tables of this stream alone")
     verification = add(commands, "verify", "compare the source with the lake, row by row, up to the saved bookmarks")
-    verification.add_argument("--tap-config", action="append", required=True, metavar="FILE", help="config of the tap")
+    verification.add_argument(
+        "--tap-config", action="append", required=True, metavar="FILE", help="config of the tap, or ENV"
+    )
     verification.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
     verification.add_argument("--stream", help="this stream alone")
     add(commands, "recover", "finish or undo what a dead run left")

@@ -94,11 +94,12 @@ class StreamVerifier:
     def _without_table(self, rows: SourceRows) -> StreamReport:
         """A stream without rows need not have a table."""
         with rows.told():
-            if not rows.rows.isEmpty():
-                raise NotLoadedError(
-                    f"stream {rows.stream}: pipeline {self._layout.pipeline} never loaded it, there is no table of it "
-                    f"in {self._storage.url}; load it first, or leave it out of what the tap selects"
-                )
+            empty = rows.rows.isEmpty()
+        if not empty:
+            raise NotLoadedError(
+                f"stream {rows.stream}: pipeline {self._layout.pipeline} never loaded it, there is no table of it in "
+                f"{self._storage.url}; load it first, or leave it out of what the tap selects"
+            )
         return StreamReport(rows.stream, {}, {}, rows.key_properties, rows.replication_key, rows.watermark)
 
     def _comparison(self, rows: SourceRows, table: LakeTable) -> Comparison:

@@ -7,6 +7,7 @@ import logging
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,15 +36,29 @@ NAMED_KEYS = 100
 logger = logging.getLogger("spark-lake")
 
 
+@dataclass(frozen=True)
+class TapSide:
+    """How the tap is run.
+
+    Attributes:
+        config: Its config.
+        catalog: Its catalog; None: all that the config selects.
+        from_environment: Whether environment variables are part of the config.
+    """
+
+    config: Mapping[str, Any]
+    catalog: Mapping[str, Any] | None = None
+    from_environment: bool = False
+
+
 def verify(
     storage: Storage,
     layout: Layout,
     store: StateStore,
     settings: TargetSettings,
     config: Mapping[str, Any],
-    tap_config: Mapping[str, Any],
+    tap: TapSide,
     *,
-    catalog: Mapping[str, Any] | None = None,
     stream: str | None = None,
     named_keys: int = NAMED_KEYS,
 ) -> VerifyReport:
@@ -55,8 +70,7 @@ def verify(
         store: Where the published state is.
         settings: The target's.
         config: The target's config as it was given.
-        tap_config: The tap's config.
-        catalog: The tap's catalog; None: all that its config selects.
+        tap: How the tap is run.
         stream: This stream alone; None for all of them.
         named_keys: So many keys are named of each kind of difference.
 
@@ -74,7 +88,7 @@ def verify(
     before = _state_of(storage, layout)
     saved = published_state(store)
     state = {} if saved is None else saved.value
-    with _source(tap_config, catalog) as source, _scratch() as copies:
+    with _source(tap) as source, _scratch() as copies:
         session = start_session(settings, storage, source.jars)
         verifier = StreamVerifier(storage, layout, settings, session, state, copies, named_keys)
         report = verifier.report(source, _chosen(source, stream))
@@ -107,7 +121,7 @@ def _state_of(storage: Storage, layout: Layout) -> str | None:
 
 
 @contextmanager
-def _source(config: Mapping[str, Any], catalog: Mapping[str, Any] | None) -> Iterator[ComparedSource]:
+def _source(tap: TapSide) -> Iterator[ComparedSource]:
     try:
         module = importlib.import_module(SOURCE_MODULE)
     except ModuleNotFoundError as error:
@@ -116,7 +130,7 @@ def _source(config: Mapping[str, Any], catalog: Mapping[str, Any] | None) -> Ite
         raise ConfigurationError(
             "verify reads the source as tap-spark-jdbc does, which is not installed here: install it beside the target"
         ) from error
-    source: ComparedSource = module.open_source(config, catalog)
+    source: ComparedSource = module.open_source(tap.config, tap.catalog, from_environment=tap.from_environment)
     try:
         yield source
     finally:
