@@ -80,7 +80,7 @@ class StreamVerifier:
         # The lake first: what a run brings in between is newer than the bookmark at the source, too.
         table = committed_table(self._storage, self._layout, self._settings, stream)
         with source.opened(stream, self._state, self._session) as rows:
-            if table is None:
+            if table is None or not table.columns.fields:
                 return self._without_table(rows)
             _tell(rows, table)
             comparison = self._comparison(rows, table)
@@ -147,7 +147,7 @@ def _told(rows: SourceRows, table: LakeTable) -> Iterator[None]:
             yield
     except SingerSparkError as error:
         cause = " ".join(str(error.__cause__ or "").split())
-        if "FAILED_READ_FILE" in cause or table.folder in cause:
+        if any(sign in cause for sign in ("FAILED_READ_FILE", "PATH_NOT_FOUND", table.folder)):
             raise StorageError(
                 f"stream {rows.stream}: table {table.folder} can't be read, or changed meanwhile; run verify again "
                 f"({cause[:300]})"

@@ -93,7 +93,7 @@ def verify_table(report: VerifyReport) -> RenderableType:
     from rich.text import Text
 
     table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("stream", "up to", "source rows", "lake rows", *KINDS, "newer"):
+    for name in ("stream", "up to", "source rows", "lake rows", *KINDS, "not compared"):
         table.add_column(name, overflow="fold", justify="left" if name in ("stream", "up to") else "right")
     for each in report.streams:
         counts = [each.count(name) for name in ("source_rows", "lake_rows", *KINDS, "not_compared")]
