@@ -137,14 +137,10 @@ class BatchWriter:
             lines = rows.select(self._reader.record().alias("value"))
             lines.write.option("compression", settings.compression).text(url)
             return
-        columns = rows.selectExpr(*self._columns(), *(self._metadata_columns() if self.metadata else ()))
+        columns = rows.selectExpr(
+            *lake_columns(self._plan, self._reader), *(self._metadata_columns() if self.metadata else ())
+        )
         columns.write.option("compression", settings.compression).option("maxRecordsPerFile", 0).parquet(url)
-
-    def _columns(self) -> list[str]:
-        """The record's columns, with the types that a target gives them."""
-        schema = stream_spark_schema(self._plan.schema, self._plan.stream)
-        read = zip(self._reader.values(), schema.fields, strict=True)
-        return [f"{_canonical(value, field.dataType)} AS {_quoted(field.name)}" for value, field in read]
 
     def _metadata_columns(self) -> list[str]:
         now = datetime.now(UTC)
@@ -186,6 +182,13 @@ class BatchWriter:
             elif kind.startswith("ARRAY"):
                 terms.append(f"coalesce(octet_length(CAST({alias} AS STRING)), 0)")
         return F.expr(f"CAST({' + '.join(terms)} AS BIGINT)")
+
+
+def lake_columns(plan: StreamPlan, reader: SliceReader) -> list[str]:
+    """Spark SQL of the record's columns, over the columns as they are read, with the types that a target gives them."""
+    schema = stream_spark_schema(plan.schema, plan.stream)
+    read = zip(reader.values(), schema.fields, strict=True)
+    return [f"{_canonical(value, field.dataType)} AS {_quoted(field.name)}" for value, field in read]
 
 
 def _is_at(edge: Edge) -> Column:

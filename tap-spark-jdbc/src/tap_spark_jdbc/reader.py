@@ -19,7 +19,7 @@ from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -89,11 +89,16 @@ class SliceReader:
 
     def rows(self, each: Slice[Point], fetch_size: int) -> DataFrame:
         """The rows of a slice: the columns as they are read, under their aliases, and `edge`."""
+        return self.rows_of([each], fetch_size)
+
+    def rows_of(self, slices: Sequence[Slice[Point]], fetch_size: int) -> DataFrame:
+        """The rows of several slices, each read by a task of its own."""
         options = self._source.reader_options()
         url = options.pop("url")
         reader = self._spark.read.options(**options).option("fetchsize", fetch_size)
         reader = reader.option("customSchema", self._read_schema())
-        return reader.jdbc(url, self._sql.relation(), predicates=[self._sql.condition(each, aliased=True)])
+        conditions = [self._sql.condition(each, aliased=True) for each in slices]
+        return reader.jdbc(url, self._sql.relation(), predicates=conditions)
 
     @contextmanager
     def told(self, place: str = "") -> Iterator[None]:

@@ -79,8 +79,12 @@ class StreamSnapshots:
         """The source as readers of the stream open it."""
         return self._shared.source
 
-    def begin(self, extraction: Extraction) -> Extraction:
+    def begin(self, extraction: Extraction, *, follows: bool = True) -> Extraction:
         """Takes the snapshot that the stream is read by, once the last stream's is ended.
+
+        Args:
+            extraction: The stream.
+            follows: Whether bookmarks come of it, which must know of the transactions that are still open.
 
         Returns:
             The extraction with the rows that were committed late since its bookmark, and with what its next bookmarks
@@ -94,14 +98,14 @@ class StreamSnapshots:
         if extraction.progress.complete or not self._known:
             return extraction
         last = _last_snapshot(extraction)
-        guarded = extraction.plan.replication_key is not None and extraction.plan.end_value is None
+        guarded = follows and extraction.plan.replication_key is not None and extraction.plan.end_value is None
         followed = self._open.lasting() if guarded else frozenset()
-        follows = guarded and (self._standby or bool(followed))
+        is_open = guarded and (self._standby or bool(followed))
         text = self._text = self._snapshot(extraction)
-        if not (follows or last is not None) or not self._of_heaps(extraction):
+        if not (is_open or last is not None) or not self._of_heaps(extraction):
             return extraction
         xmin, xmax = (int(number) for number in text.split(":")[:2])
-        snapshot = self._visible(extraction, text, xmin, xmax, followed) if follows else None
+        snapshot = self._visible(extraction, text, xmin, xmax, followed) if is_open else None
         return self._with_late_rows(extraction, last, snapshot, xmax)
 
     def end(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, redact
+from singer_spark.errors import ConfigurationError, redact, redact_logs
 from singer_spark.program import run_program
 from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
@@ -87,6 +88,8 @@ def command(arguments: Sequence[str]) -> int:
             about = None if chosen.all else pipeline
             made = write_report(storage, settings, chosen.output, pipeline=about, newest=chosen.runs)
             _show(made, lambda report: f"Written: {report['output']}", as_json=chosen.json)
+        case "verify":
+            return _verified(storage, layout, store, settings, chosen)
         case _:
             force = getattr(chosen, "force", False)
             done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
@@ -148,6 +151,21 @@ def _compacted(
     return {"pipeline": layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}
 
 
+def _verified(
+    storage: Storage, layout: Layout, store: StateStore, settings: TargetSettings, chosen: argparse.Namespace
+) -> int:
+    from target_spark_lake.verification import TapSide, verify
+    from target_spark_lake.verify_report import verify_table
+
+    logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
+    redact_logs()
+    catalog = _config([chosen.tap_catalog]) if chosen.tap_catalog else None
+    tap = TapSide(_config([file for file in chosen.tap_config if file != "ENV"]), catalog, "ENV" in chosen.tap_config)
+    report = verify(storage, layout, store, settings, _config(chosen.config), tap, stream=chosen.stream)
+    _show(report.to_json() if chosen.json else report, verify_table, as_json=chosen.json)
+    return 0 if report.agrees else 1
+
+
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--config", action="append", required=True, metavar="FILE", help="config of the target")
@@ -206,6 +224,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--output", required=True, metavar="FILE", help="the page, report.html")
     report.add_argument("--all", action="store_true", help="of all pipelines of the bucket")
     report.add_argument("--runs", type=int, default=1000, metavar="N", help="the newest runs of each pipeline (1000)")
+    verification = add(commands, "verify", "compare the source with the lake, row by row, up to the saved bookmarks")
+    verification.add_argument(
+        "--tap-config", action="append", required=True, metavar="FILE", help="config of the tap, or ENV"
+    )
+    verification.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
+    verification.add_argument("--stream", help="this stream alone")
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")

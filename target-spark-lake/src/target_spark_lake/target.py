@@ -17,6 +17,7 @@ from singer_spark.errors import ConfigurationError, redact_logs
 from singer_spark.messages import SKIPPED
 from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
+from target_spark_lake.lake_session import start_session
 from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
 from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
@@ -27,8 +28,6 @@ from target_spark_lake.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSett
 from target_spark_lake.stream_mapping import StreamMapping, wants_mapping
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from target_spark_lake.intake import RecordLines
 
 JSON = dict[str, Any]
@@ -177,28 +176,6 @@ class TargetSparkLake(Target):
         )
         command.params.append(level)
         return command
-
-
-def start_session(settings: TargetSettings, storage: Storage) -> SparkSession:
-    """Starts Spark for this bucket."""
-    from singer_spark.cluster import is_local
-    from singer_spark.connect_session import check_reach
-    from singer_spark.s3_connector import s3a_jars
-    from singer_spark.spark_session import SparkOptions, get_session
-
-    spark = settings.spark
-    if storage.local and (spark.remote or not is_local(spark.master)):
-        logging.getLogger(PROGRAM).warning(
-            "the bucket %s is a folder: every executor of %s must reach it, and may write to it, under this very path",
-            storage.url, spark.remote or spark.master,
-        )  # fmt: skip
-    # A server of Spark Connect can't take a file system from a session: it must have the connector.
-    jars = s3a_jars(spark.conf) if storage.on_s3 and not spark.remote else ()
-    options = SparkOptions(PROGRAM, spark.master, spark.remote, spark.conf, jars, storage.hadoop_conf())
-    session = get_session(options)
-    if spark.remote:
-        check_reach(session, storage.url_for_spark(".dataspoc/staging/reach"))
-    return session
 
 
 def _set_log_level(_: click.Context, __: click.Parameter, value: str | None) -> None:

@@ -1,0 +1,73 @@
+"""What a tap tells of its source to who compares it with a lake: the seam between the two programs in `verify`.
+
+The target names the tap's module and imports it when it is asked to verify, so neither package needs the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
+
+ROW, FIRM = "row", "firm"
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """The rows of one stream as the source has them now.
+
+    Attributes:
+        stream: Its name.
+        rows: `ROW`, a struct of the stream's columns with the types that a target gives them, and `FIRM`: whether the
+            row was sent as it is, by the bookmark. Other rows the next run sends, or the tap leaves out: they may be
+            in the lake, in this or an older version, or not.
+        key_properties: Columns of the record's key; may be empty.
+        replication_key: None where the stream is sent whole.
+        watermark: The bookmark's value as text; None where there is none: all rows are firm then.
+        told: Turns what Spark reports of a failed job over `rows` into an error of the source, in one line.
+    """
+
+    stream: str
+    rows: DataFrame
+    key_properties: tuple[str, ...]
+    replication_key: str | None
+    watermark: str | None
+    told: Callable[[], AbstractContextManager[None]]
+
+
+class ComparedSource(Protocol):
+    """A tap's source; it is closed when all is compared."""
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """Local paths of jars that the session needs."""
+
+    def streams(self) -> tuple[str, ...]:
+        """Names of the selected streams; starts the JVM.
+
+        Raises:
+            SingerSparkError: the settings don't fit the database, or it can't be reached.
+        """
+
+    def opened(
+        self, stream: str, state: Mapping[str, Any], session: SparkSession
+    ) -> AbstractContextManager[SourceRows]:
+        """The rows of a stream, in one snapshot where the database shares one, for as long as the context lasts.
+
+        Args:
+            stream: Its name.
+            state: The pipeline's Singer STATE value.
+            session: That reads them.
+
+        Raises:
+            SourceError: the database refused.
+            StateError: the stream's bookmark can't be used.
+        """
+
+    def close(self) -> None:
+        """Closes all connections."""

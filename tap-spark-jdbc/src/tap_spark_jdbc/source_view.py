@@ -1,0 +1,122 @@
+"""The source for who compares it with a lake (`spark-lake verify`): `singer_spark.compared_source` for JDBC."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.compared_source import SourceRows
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer_sdk_import import import_singer_sdk
+from tap_spark_jdbc.boundary import Frame
+from tap_spark_jdbc.bounds import ColumnBounds
+from tap_spark_jdbc.run_state import bookmark_of, checked_state
+from tap_spark_jdbc.slices import split_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from tap_spark_jdbc.extraction import Extraction
+    from tap_spark_jdbc.slices import Slice
+    from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.stream_sql import Point
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+# Nothing of a slice is kept: it may be larger than one that is rendered.
+SLICE_ROWS = 200_000
+FETCH_SIZE = 5_000
+_CHANGES_RECORDS = ("stream_maps", "flattening_enabled")
+# A failing stream must not be left out, and no batch is written.
+_OWN = {"on_stream_error": "fail", "batch_config": None}
+
+
+def open_source(
+    config: Mapping[str, Any], catalog: Mapping[str, Any] | None = None, *, from_environment: bool = False
+) -> SourceView:
+    """The source of a tap with this config; no JVM yet.
+
+    Args:
+        config: As the tap's `--config` holds it.
+        catalog: As its `--catalog` holds it.
+        from_environment: Whether its environment variables count, as by `--config ENV`.
+
+    Raises:
+        ConfigurationError: every bad setting, in one line; or records are changed on their way.
+    """
+    changes = [name for name in _CHANGES_RECORDS if config.get(name)]
+    if changes:
+        raise ConfigurationError(
+            f"the tap's {' and '.join(changes)} change records in Python, so the lake's rows are not the source's: "
+            "there is nothing to compare"
+        )
+    import_singer_sdk()
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+    own = {**config, **_OWN}
+    selected = None if catalog is None else dict(catalog)
+    tap = TapSparkJdbc(config=own, catalog=selected, parse_env_config=from_environment, setup_mapper=False)
+    return SourceView(tap)
+
+
+class SourceView:
+    """See `singer_spark.compared_source.ComparedSource`."""
+
+    def __init__(self, tap: TapSparkJdbc) -> None:
+        """Asks nothing yet."""
+        self._tap = tap
+        self._plans: dict[str, StreamPlan] | None = None
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """Local paths of the driver's jars."""
+        return self._tap.database.source.jars
+
+    def streams(self) -> tuple[str, ...]:
+        """Names of the selected streams."""
+        return tuple(self._by_name())
+
+    @contextmanager
+    def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
+        """The rows of a stream, for as long as the context lasts."""
+        from tap_spark_jdbc.reader import SliceReader
+        from tap_spark_jdbc.standing import source_rows, standing
+
+        tap, plan = self._tap, self._by_name()[stream]
+        bookmark = bookmark_of(checked_state(dict(state), "the saved state"), plan)
+        extraction = standing(tap.database, plan, bookmark, tap.settings.safety_lag_seconds)
+        extraction = tap.snapshots.begin(extraction, follows=False)
+        try:
+            reader = SliceReader(session, tap.snapshots.source, extraction.sql, Frame(b"", b""))
+            with reader.told():
+                fetch = tap.settings.fetch_size or FETCH_SIZE
+                rows = source_rows(extraction, reader, self._slices(extraction), fetch)
+                if tap.settings.n_jobs:
+                    rows = rows.coalesce(tap.settings.n_jobs)
+            key = plan.replication_key
+            yield SourceRows(
+                stream,
+                rows,
+                plan.key_properties,
+                None if key is None else key.column.name,
+                None if extraction.bookmark is None else extraction.bookmark.value.text,
+                reader.told,
+            )
+        finally:
+            tap.snapshots.end()
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._tap.database.close()
+
+    def _by_name(self) -> dict[str, StreamPlan]:
+        if self._plans is None:
+            self._plans = {plan.stream: plan for plan in self._tap.plans()}
+        return self._plans
+
+    def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
+        """Cut along the primary key: a row that moves to another replication key meanwhile is read once."""
+        split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
+        bounds = None if split is None else ColumnBounds(extraction.connection, extraction.sql, split)
+        return list(split_slices(bounds, lambda: rows))
