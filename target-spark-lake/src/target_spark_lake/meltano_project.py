@@ -104,9 +104,12 @@ class MeltanoEntry:
         """
         yaml = _yaml(text or _NEW)
         project = _loaded(yaml, text or _NEW, origin)
+        plugins = _map_in(project, "plugins", origin)
+        # What stands at the end stays there, whatever comes before it.
+        tails = [(node, _cut_tail(node)) for node in (project, plugins)]
         lists = {
-            "extractors": _list_in(_map_in(project, "plugins", origin), "extractors", origin),
-            "loaders": _list_in(_map_in(project, "plugins", origin), "loaders", origin),
+            "extractors": _list_in(plugins, "extractors", origin),
+            "loaders": _list_in(plugins, "loaders", origin),
             "jobs": _list_in(project, "jobs", origin),
         }
         if self.cron:
@@ -126,6 +129,8 @@ class MeltanoEntry:
         if self.cron:
             _put(lists["schedules"], _ordered(name=self.name, interval=self.cron, job=self.name))
         notes = self._share_state(project, origin)
+        for node, tail in tails:
+            _hang_tail(node, tail)
         written = io.StringIO()
         yaml.dump(project, written)
         return written.getvalue(), notes
@@ -158,7 +163,10 @@ class MeltanoEntry:
                 f"{origin} keeps Meltano's state in {present}, this pipeline's is in {bucket}: "
                 "start it by the pipe or by Meltano, not by both in turns"
             ]
-        pipelines = _map_in(_map_in(backend, "lake", origin), "pipelines", origin)
+        lake = _map_in(backend, "lake", origin)
+        if options := self.target_config.get("storage_options"):
+            lake["storage_options"] = _escaped(options)
+        pipelines = _map_in(lake, "pipelines", origin)
         environments = [entry.get("name") for entry in project.get("environments") or [] if isinstance(entry, dict)]
         for environment in environments:
             pipelines[f"{environment}:{self.extractor}-to-{self.loader}"] = self.pipeline
@@ -202,12 +210,8 @@ def _list_in(project: CommentedMap, key: str, origin: str) -> CommentedSeq:
 
 
 def _child(parent: CommentedMap, key: str, kind: type[Any], origin: str) -> Any:
-    if key not in parent:
-        tail = _cut_tail(parent)
-        parent[key] = kind()
-        _hang_tail(parent, tail)
-    elif not parent[key]:
-        # It may be `[]`: what is written between brackets would stay there.
+    if not parent.get(key):
+        # It may be `[]`: what is added to that would stand between its brackets.
         parent[key] = kind()
     if not isinstance(parent[key], kind):
         raise ConfigurationError(f"{origin}: {key} must be {'a list' if kind is CommentedSeq else 'a mapping'}")
