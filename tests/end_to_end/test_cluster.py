@@ -157,7 +157,8 @@ def test_every_command_of_the_page_about_clusters_runs(
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute("create table orders (id bigint primary key, updated_at timestamp not null)")
         connection.execute(
-            "insert into orders select n, timestamp '2025-01-20 10:00' - n * interval '1 minute' from generate_series(0, 999) n"
+            "insert into orders select n, timestamp '2025-01-20 10:00' - n * interval '1 minute' "
+            "from generate_series(0, 999) n"
         )
     conf = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
     conf["spark.dynamicAllocation.maxExecutors"] = "1"

@@ -246,7 +246,7 @@ def test_on_a_terminal_it_asks_for_what_no_flag_says(tmp_path: Path) -> None:
     answers = ["jdbc:sqlite:my shop.db", "", "orders customers", "orders:id:integer!upsert", "", "", "books", "@daily"]
     os.write(terminal, "".join(f"{answer}\n" for answer in answers).encode())
     command = [sys.executable, "-c", MAIN, "init", "--compression", "snappy", "--json"]
-    with open(other, "rb") as stdin:
+    with os.fdopen(other, "rb") as stdin:
         done = subprocess.run(command, cwd=tmp_path, stdin=stdin, capture_output=True, text=True, check=False)
     os.close(terminal)
     assert done.returncode == 0, done.stderr
