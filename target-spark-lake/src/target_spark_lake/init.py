@@ -89,12 +89,11 @@ def init(
 
 
 def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *, log: str) -> str:
-    """The line for `crontab -e`: cron runs it by `sh`, from elsewhere, with hardly a variable set."""
+    """The line for `crontab -e`: cron runs it from elsewhere, by a shell of its own, with hardly a variable set."""
     tap, target = (_word(_installed(program) or program) for program in (TAP, TARGET))
-    # Without `pipefail`, which `sh` may not have: the target itself notices when the tap dies.
     pipe = f"{tap} --config {_word(tap_config)} --state-from {_word(config)} | {target} --config {_word(config)}"
     variables = "set -a; [ ! -f .env ] || . ./.env; set +a; "
-    line = f"cd {_word(str(directory.resolve()))} && {{ {variables}{pipe}; }} >>{_word(log)} 2>&1"
+    line = f"cd {_word(str(directory.resolve()))} && bash -o pipefail -c {_word(variables + pipe)} >>{_word(log)} 2>&1"
     # cron takes a percent sign for the end of the line.
     return f"{new.cron} {line}".replace("%", "\\%")
 
