@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from end_to_end.page import ROOT, Reader
 from end_to_end.pipe import Outcome, Pipe
 from servers.child import started
 from servers.standalone import Cluster
@@ -147,6 +148,31 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
     assert all(0 < cores <= 2 < cluster.told()["cores"] for cores in most.values()), most
     state = json.loads(s3.filesystem().cat(f"{pipe.target['bucket']}/.dataspoc/state/test/state.json"))
     assert state["bookmarks"]["public-events"]["replication_key_value"] == 3010
+
+
+def test_every_command_of_the_page_about_clusters_runs(
+    cluster: Cluster, postgresql: Any, s3: Any, tmp_path: Path
+) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("create table orders (id bigint primary key, updated_at timestamp not null)")
+        connection.execute(
+            "insert into orders select n, timestamp '2025-01-20 10:00' - n * interval '1 minute' "
+            "from generate_series(0, 999) n"
+        )
+    conf = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+    conf["spark.dynamicAllocation.maxExecutors"] = "1"
+    replacements = {
+        "jdbc:postgresql://localhost:5432/shop": database.jdbc_url,
+        '"reader"': json.dumps(database.user),
+        '"secret"': json.dumps(database.password),
+        "http://localhost:9000": s3.endpoint,
+        "s3://lake": s3.new_bucket(),
+        '"spark://master:7077"': f'{json.dumps(cluster.master)}, "conf": {json.dumps(conf)}',
+    }
+    keys = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
+    (tmp_path / "shop").mkdir()
+    Reader(tmp_path / "shop", replacements, keys).do(ROOT / "docs/how-to/cluster.md")
 
 
 @pytest.fixture(scope="module")

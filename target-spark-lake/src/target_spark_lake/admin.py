@@ -17,6 +17,7 @@ from singer_spark.storage import Storage
 from target_spark_lake import admin_tables, run_reports
 from target_spark_lake.admin_help import EXIT_CODES, add_completion, completion, examples_text
 from target_spark_lake.conversion import convert_to_delta
+from target_spark_lake.init_command import add_arguments, run_init
 from target_spark_lake.layout import Layout
 from target_spark_lake.pipeline_status import AgeLimits, status
 from target_spark_lake.recovery import free
@@ -50,6 +51,9 @@ def command(arguments: Sequence[str]) -> int:
         The exit code.
     """
     chosen = _parser().parse_args(arguments)
+    if chosen.command == "init":
+        run_init(chosen)
+        return 0
     if chosen.command == "completion":
         print(completion(_parser(), chosen.shell))
         return 0
@@ -233,6 +237,10 @@ def _parser() -> argparse.ArgumentParser:
     add(commands, "recover", "finish or undo what a dead run left")
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
+    text = "write the two configs and the meltano.yml entry of a new pipeline, ready to run"
+    new = commands.add_parser("init", help=text, description=text)
+    new.set_defaults(command="init")
+    add_arguments(new)
     add_completion(commands)
     return parser
 

@@ -1,0 +1,289 @@
+"""A project's `meltano.yml`: a pipeline's entry is added to it; what else stands there stays, comments too."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import CommentMark, YAMLError
+from ruamel.yaml.tokens import CommentToken
+
+from singer_spark.errors import ConfigurationError
+
+JSON = dict[str, Any]
+
+TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
+BACKEND = "lake+"
+_CAPABILITIES = {
+    TAP: "about batch catalog discover schema-flattening state stream-maps structured-logging",
+    TARGET: "about activate-version batch hard-delete schema-flattening soft-delete stream-maps structured-logging",
+}
+# Meltano takes settings that it does not know as they are; but for these it must know what they hold.
+_KINDS = {
+    TAP: {
+        "password": "password",
+        "driver_jars": "array",
+        "schemas": "array",
+        "tables": "array",
+        "incremental_tables": "array",
+        "stream_options": "object",
+        "queries": "array",
+        "batch_config": "object",
+        "storage_options": "object",
+        "spark": "object",
+    },
+    TARGET: {"stream_options": "object", "state_backend": "object", "storage_options": "object", "spark": "object"},
+}
+_PLAIN = ("jdbc_url", "user"), ("bucket", "path", "pipeline", "format", "load_method", "compression")
+_SECRET = ("password", "storage_options", "state_backend")
+_NEW = """\
+# What Meltano runs. Secrets come from the environment, or from the file .env beside this one.
+default_environment: dev
+send_anonymous_usage_stats: false
+environments:
+- name: dev
+"""
+# `${NAME}` is a variable to Meltano as to the configs, `$${NAME}` (plain text there) and `$NAME` must not become one.
+_NO_VARIABLE = re.compile(r"\$(?=[A-Z])|(?<=\$)\$(?=\{\w+\})")
+
+
+@dataclass(frozen=True)
+class MeltanoEntry:
+    """What a pipeline has in `meltano.yml`.
+
+    Attributes:
+        pipeline: Its name.
+        tap_config: Of the extractor.
+        target_config: Of the loader.
+        executables: The commands of the two programs, by their names.
+        cron: When the job runs; None: there is no schedule.
+    """
+
+    pipeline: str
+    tap_config: Mapping[str, Any]
+    target_config: Mapping[str, Any]
+    executables: Mapping[str, str]
+    cron: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name as Meltano's plugins, jobs and schedules may be called."""
+        return re.sub(r"[^a-z0-9]+", "-", self.pipeline.lower()).strip("-") or self.pipeline
+
+    @property
+    def extractor(self) -> str:
+        """Name of the tap with this config."""
+        return f"{TAP}--{self.name}"
+
+    @property
+    def loader(self) -> str:
+        """Name of the target with this config."""
+        return f"{TARGET}--{self.name}"
+
+    def added_to(
+        self, text: str | None, *, replace: bool = False, origin: str = "meltano.yml"
+    ) -> tuple[str, list[str]]:
+        """The file with this entry.
+
+        Args:
+            text: The file as it is; None: there is none.
+            replace: Whether an entry of this pipeline that is there already is written anew.
+            origin: The file's name, for errors.
+
+        Returns:
+            The new text, and what the user should know, a line each.
+
+        Raises:
+            ConfigurationError: the file is no project of Meltano's, or has such an entry.
+        """
+        yaml = _yaml(text or _NEW)
+        project = _loaded(yaml, text or _NEW, origin)
+        plugins = _map_in(project, "plugins", origin)
+        # What stands at the end stays there, whatever comes before it.
+        tails = [(node, _cut_tail(node)) for node in (project, plugins)]
+        lists = {
+            "extractors": _list_in(plugins, "extractors", origin),
+            "loaders": _list_in(plugins, "loaders", origin),
+            "jobs": _list_in(project, "jobs", origin),
+        }
+        if self.cron:
+            lists["schedules"] = _list_in(project, "schedules", origin)
+        there = [name for name, entries in lists.items() if _position(entries, self._name_in(name)) is not None]
+        if there and not replace:
+            raise ConfigurationError(
+                f"{origin} has the pipeline {self.pipeline} already ({self._name_in(there[0])} in {there[0]}): "
+                "choose another name, or --force to write its entry anew"
+            )
+        for name, program in (("extractors", TAP), ("loaders", TARGET)):
+            if _position(lists[name], program) is None:
+                _put(lists[name], self._program(program))
+            config = self.tap_config if program == TAP else self.target_config
+            _put(lists[name], _ordered(name=self._name_in(name), inherit_from=program, config=_escaped(config)))
+        _put(lists["jobs"], _ordered(name=self.name, tasks=CommentedSeq([f"{self.extractor} {self.loader}"])))
+        if self.cron:
+            _put(lists["schedules"], _ordered(name=self.name, interval=self.cron, job=self.name))
+        notes = self._share_state(project, origin)
+        for node, tail in tails:
+            _hang_tail(node, tail)
+        written = io.StringIO()
+        yaml.dump(project, written)
+        return written.getvalue(), notes
+
+    def _name_in(self, name: str) -> str:
+        return {"extractors": self.extractor, "loaders": self.loader}.get(name, self.name)
+
+    def _program(self, program: str) -> CommentedMap:
+        plain = _PLAIN[program == TARGET]
+        settings = CommentedSeq(_flow(_ordered(name=name)) for name in plain)
+        for name, kind in _KINDS[program].items():
+            setting = _ordered(name=name, kind=kind)
+            settings.append(_flow(setting | {"sensitive": True} if name in _SECRET else setting))
+        return _ordered(
+            name=program,
+            namespace=program.replace("-", "_"),
+            executable=self.executables[program],
+            capabilities=_flow(CommentedSeq(_CAPABILITIES[program].split())),
+            settings=settings,
+        )
+
+    def _share_state(self, project: CommentedMap, origin: str) -> list[str]:
+        """Makes Meltano keep its state where the pipe does, unless the project keeps it elsewhere."""
+        bucket = str(self.target_config["bucket"])
+        wanted = BACKEND + (bucket if "://" in bucket else f"file://{_under_project(bucket)}")
+        backend = _map_in(project, "state_backend", origin)
+        present = backend.setdefault("uri", wanted)
+        if present != wanted:
+            return [
+                f"{origin} keeps Meltano's state in {present}, this pipeline's is in {bucket}: "
+                "start it by the pipe or by Meltano, not by both in turns"
+            ]
+        lake = _map_in(backend, "lake", origin)
+        if options := self.target_config.get("storage_options"):
+            lake["storage_options"] = _escaped(options)
+        pipelines = _map_in(lake, "pipelines", origin)
+        environments = [entry.get("name") for entry in project.get("environments") or [] if isinstance(entry, dict)]
+        for environment in environments:
+            pipelines[f"{environment}:{self.extractor}-to-{self.loader}"] = self.pipeline
+        return []
+
+
+def _yaml(text: str) -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1_000_000
+    yaml.explicit_start = text.startswith("---")
+    # Lists stand as they do in the file: below their key, or further in.
+    if re.search(r"(?m)^( *)[^\s#-][^\n]*:[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*\1  +- ", text):
+        yaml.indent(mapping=2, sequence=4, offset=2)
+    return yaml
+
+
+def _loaded(yaml: YAML, text: str, origin: str) -> CommentedMap:
+    try:
+        project = yaml.load(text)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigurationError(f"{origin}{where}: {problem}; correct it, and run this again") from error
+    if project is None:
+        return _loaded(yaml, _NEW, origin)
+    if not isinstance(project, CommentedMap):
+        raise ConfigurationError(f"{origin} is no project of Meltano's: it must be a mapping with `plugins`")
+    return project
+
+
+def _map_in(project: CommentedMap, key: str, origin: str) -> CommentedMap:
+    found: CommentedMap = _child(project, key, CommentedMap, origin)
+    return found
+
+
+def _list_in(project: CommentedMap, key: str, origin: str) -> CommentedSeq:
+    found: CommentedSeq = _child(project, key, CommentedSeq, origin)
+    return found
+
+
+def _child(parent: CommentedMap, key: str, kind: type[Any], origin: str) -> Any:
+    if not parent.get(key):
+        # It may be `[]`: what is added to that would stand between its brackets.
+        parent[key] = kind()
+    if not isinstance(parent[key], kind):
+        raise ConfigurationError(f"{origin}: {key} must be {'a list' if kind is CommentedSeq else 'a mapping'}")
+    return parent[key]
+
+
+def _position(entries: CommentedSeq, name: str) -> int | None:
+    found = (n for n, entry in enumerate(entries) if isinstance(entry, Mapping) and entry.get("name") == name)
+    return next(found, None)
+
+
+def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
+    """Replaces the entry of this name, or appends it; a comment behind it belongs to what follows, and stays there."""
+    position = _position(entries, entry["name"])
+    if position is None:
+        tail = _cut_tail(entries)
+        entries.append(entry)
+    else:
+        tail = _cut_tail(entries[position])
+        entries[position] = entry
+    _hang_tail(entry, tail)
+
+
+def _cut_tail(node: Any) -> str | None:
+    """Takes off the blank lines and comments that follow the last line of a node, but not those on that line."""
+    holder, key, slot = _last_leaf(node)
+    comments = None if holder is None else holder.ca.items.get(key)
+    token = comments[slot] if comments and len(comments) > slot else None
+    if token is None or isinstance(token, list):
+        return None
+    own, _, tail = token.value.partition("\n")
+    token.value = own + "\n"
+    return tail or None
+
+
+def _hang_tail(node: Any, tail: str | None) -> None:
+    holder, key, slot = _last_leaf(node)
+    if tail is None or holder is None:
+        return
+    comments: list[Any] = [None, None, None, None]
+    comments[slot] = CommentToken("\n" + tail, CommentMark(0), None)
+    holder.ca.items[key] = comments
+
+
+def _last_leaf(node: Any) -> tuple[Any, Any, int]:
+    """The map or list of a node's last line, the key or index there, and where ruamel keeps the comment behind it."""
+    holder, place, slot = None, None, 0
+    while isinstance(node, CommentedMap | CommentedSeq) and node and not (holder is not None and node.fa.flow_style()):
+        holder, slot = node, 2 if isinstance(node, CommentedMap) else 0
+        place = next(reversed(node)) if slot else len(node) - 1
+        node = node[place]
+    return holder, place, slot
+
+
+def _ordered(**values: Any) -> CommentedMap:
+    return CommentedMap(values)
+
+
+def _flow(node: Any) -> Any:
+    node.fa.set_flow_style()
+    return node
+
+
+def _escaped(value: Any) -> Any:
+    """A value as Meltano must find it to make the same of it."""
+    if isinstance(value, Mapping):
+        return CommentedMap((name, _escaped(each)) for name, each in value.items())
+    if isinstance(value, list):
+        return CommentedSeq(map(_escaped, value))
+    return _NO_VARIABLE.sub(r"\\$", value) if isinstance(value, str) else value
+
+
+def _under_project(folder: str) -> str:
+    absolute = Path(folder).expanduser()
+    return str(absolute) if absolute.is_absolute() else f"$MELTANO_PROJECT_ROOT/{folder.removeprefix('./')}"

@@ -1,0 +1,61 @@
+"""Every command of the documentation's pages for users is run, and shows what the page says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.page import BIN, ROOT, Reader, blocks
+
+PAGES = ROOT / "docs/how-to"
+# A page that begins where the first sync ended gets a copy of that; cluster.md is run by test_cluster.py.
+FIRST = "first-sync.md"
+ELSEWHERE = ("README.md", "cluster.md", "s3.md", FIRST)
+GOES_ON = [*sorted(page.name for page in PAGES.glob("*.md") if page.name not in ELSEWHERE), "../coming-from.md"]
+
+
+def shop(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    subprocess.run([sys.executable, ROOT / "demo/make_database.py", folder / "shop.db"], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the page of the first sync was done."""
+    folder = shop(tmp_path_factory.mktemp("pages") / "shop")
+    Reader(folder).do(PAGES / FIRST)
+    return folder
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_every_command_of_a_page_runs_and_shows_what_the_page_says(name: str, first: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    shutil.copytree(first, folder)
+    replacements = {"/srv/shop/.venv/bin": str(BIN), "/srv/shop": str(folder)}
+    Reader(folder, replacements).do(PAGES / name)
+
+
+def test_every_command_of_the_page_about_s3_runs(s3: Any, tmp_path: Path) -> None:
+    replacements = {"http://localhost:9000": s3.endpoint, "s3://lake": s3.new_bucket()}
+    keys = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret, "AWS_DEFAULT_REGION": "us-east-1"}
+    Reader(shop(tmp_path / "shop"), replacements, keys).do(PAGES / "s3.md")
+
+
+def test_the_page_about_pipeline_files_shows_what_init_writes(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    Reader(folder, {"/srv/shop/.venv/bin": str(BIN), "/srv/shop": str(folder)}).do(ROOT / "docs/pipeline-files.md")
+
+
+def test_the_index_names_every_page() -> None:
+    index = (PAGES / "README.md").read_text()
+    assert [
+        page.name for page in PAGES.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index
+    ] == []
+    assert all(blocks(page) for page in PAGES.glob("*.md") if page.name != "README.md")
