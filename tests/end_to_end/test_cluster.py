@@ -178,7 +178,7 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
         connection.execute(HOLD)
 
         def kill_the_reader() -> None:
-            blocked(connection)
+            blocked(connection, 300)
             assert kill_executors(cluster, "tap-spark-jdbc") == 1
             connection.execute("select pg_advisory_unlock(7)")
 
