@@ -35,11 +35,15 @@ class BatchTrip(RoundTrip):
         self.config.pop("batch_config", None)
         if way == "batches":
             self.config["batch_config"] = {"encoding": {"format": self.format}, "storage": {"root": root}}
+        untaken = self.staged()
         lines = self.run(with_state=True, add_record_metadata=True, **options)
         kinds = {"batches": b'"type":"RECORD"', "records": b'"type":"BATCH"'}
         assert kinds[way] not in lines
-        assert not list((self.folder / ".dataspoc" / "staging").rglob("*.parquet"))
+        assert self.staged() == untaken
         return lines
+
+    def staged(self) -> set[Path]:
+        return {path for path in (self.folder / ".dataspoc" / "staging").rglob("*") if path.is_file()}
 
     def rows(self) -> list[tuple[Any, ...]]:
         with duckdb.connect() as reader:
@@ -111,10 +115,11 @@ def test_a_full_run_by_batches_replaces_the_state_after_its_success_alone(
     saved, rows = trip.state_path.read_bytes(), Counter(trip.rows())
     connection.execute("insert into t values (301, '2026-01-01Z', 1, 'new')")
 
-    # The tap dies behind its last BATCH, and then behind its last STATE but one.
+    # The tap dies behind its last BATCH, and then behind that one's STATE.
     for left_out in (2, 1):
         sent = trip.tap_lines(full=True).splitlines(keepends=True)
         assert json.loads(sent[0])["start"] == "full"
+        assert [json.loads(line)["type"] for line in sent[-3:]] == ["BATCH", "STATE", "STATE"]
         with pytest.raises(SingerSparkError, match="the tap died"):
             trip.load(b"".join(sent[:-left_out]), add_record_metadata=True)
         assert (trip.state_path.read_bytes(), Counter(trip.rows())) == (saved, rows)

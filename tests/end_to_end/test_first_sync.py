@@ -57,7 +57,7 @@ def orders_pipe(database: Any, folder: Path, **settings: Any) -> Pipe:
     return Pipe(folder, tap)
 
 
-def test_full_then_incremental_then_idle_gives_exactly_the_rows(shop: Any, tmp_path: Path) -> None:
+def test_first_then_incremental_then_idle_then_full_gives_exactly_the_rows(shop: Any, tmp_path: Path) -> None:
     database, connection = shop
     pipe = orders_pipe(database, tmp_path)
 
@@ -82,6 +82,12 @@ def test_full_then_incremental_then_idle_gives_exactly_the_rows(shop: Any, tmp_p
     assert len(pipe.rows("public-orders", "id")) == 346
     assert len(pipe.rows("public-customers")) == 20
 
+    # Everything again, and the state only replaced after success.
+    pipe.run("--full").succeeded()
+    assert pipe.state == saved
+    assert len(pipe.rows("public-orders", "id")) == 346 + 345
+    assert len(pipe.rows("public-customers")) == 20
+
 
 def test_ties_at_the_boundary_arrive_and_nothing_comes_twice(spark: Any, postgresql: Any, tmp_path: Path) -> None:
     database = postgresql.new_database()
@@ -96,14 +102,3 @@ def test_ties_at_the_boundary_arrive_and_nothing_comes_twice(spark: Any, postgre
             assert (
                 trip.table("public-ties").to_pylist() == [{"name": "twin", "moment": dt.datetime(2025, 1, 1, 10)}] * 4
             )
-
-
-def test_full_takes_everything_again_and_replaces_the_state_after_success(shop: Any, tmp_path: Path) -> None:
-    database, _ = shop
-    pipe = orders_pipe(database, tmp_path)
-    pipe.run().succeeded()
-    saved = pipe.state
-    pipe.run("--full").succeeded()
-    assert pipe.state == saved
-    assert len(pipe.rows("public-orders")) == 2 * 338
-    assert len(pipe.rows("public-customers")) == 20

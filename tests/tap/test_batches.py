@@ -21,12 +21,14 @@ from singer_sdk.sinks import BatchSink
 
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.schema_mapping import property_schema, spark_type
+from singer_spark.storage import Storage
 from tap.batch_output import JSON, batch_config, paths_of, tables_of, unbatched
 from tap.dying import Pipe, Sent
 from tap.in_process import run_tap
 from tap.test_resume import CHANGES, KEYS, ROWS, SCRIPT
 from tap.test_retries import EACH_ONCE, blocked, config_of, meanwhile
 from tap.test_retries import SCRIPT as HELD_SCRIPT
+from tap_spark_jdbc.batch_place import BatchPlace
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.type_rules import _filled
 from tap_spark_jdbc.settings import TapSettings
@@ -172,6 +174,27 @@ def test_a_slice_whose_connection_breaks_is_written_again_elsewhere_and_only_who
     assert "trying again in 0.2 s (1 of 6)" in caplog.text
     (held,) = [path for path in paths_of(sent.messages) if "public-a_held" in str(path)]
     assert held.parent.name == "000001"
+
+
+def test_what_no_message_names_is_gone_when_the_run_ends(tmp_path: Path) -> None:
+    """A slice that was written twice, a stream that was begun and put off: each attempt has a folder of its own."""
+    settings = TapSettings.from_config({"jdbc_url": "jdbc:sqlite:x", "batch_config": batch_config(tmp_path)})
+    assert settings.batch_config is not None
+    place = BatchPlace(settings.batch_config, Storage(str(tmp_path), {}))
+    folders = [place.new_folder("s") for _ in range(3)]
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "part-0.parquet").write_bytes(b"PAR1")
+    files = [place.file(folder, 1) for folder in folders]
+
+    place.name(files[1:2])
+    place.finish()
+
+    assert paths_of([{"type": "BATCH", "manifest": [files[1].url]}]) == list(tmp_path.rglob("part-*"))
+    other = BatchPlace(settings.batch_config, Storage(str(tmp_path), {}))
+    (tmp_path / other.new_folder("s")).mkdir(parents=True)
+    other.finish()
+    assert not (tmp_path / other.folder).exists()
 
 
 HOSTILE = 'create table `a b%20/é` (`c d` integer, `e,;{}()=.` text, `日本`, "q`""" real); ' + (

@@ -64,9 +64,9 @@ def meanwhile(work: Callable[[], None]) -> Iterator[None]:
     assert not failures, failures
 
 
-def blocked(connection: psycopg.Connection[Any]) -> int:
+def blocked(connection: psycopg.Connection[Any], seconds: float = 120) -> int:
     """The process of the reader that waits in the middle of its slice."""
-    give_up = time.monotonic() + 120
+    give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         if found := connection.execute(BLOCKED).fetchone():
             return int(found[0])

@@ -18,6 +18,7 @@ from target.increment import increment, lake_with_two_rows
 from target.loading import JSON, Lake
 from target_spark_lake import admin, state_editing
 from target_spark_lake.pipeline_run import open_run
+from target_spark_lake.state_change import change_state
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_what_can_not_be_done_is_refused_and_leaves_no_run(lake: SmallLake, caps
 
 def test_a_foreign_taps_own_state_is_reset_and_restored_but_never_set(lake: SmallLake, capsys) -> None:
     run = open_run(lake.storage(), LAYOUT)
-    state_editing._change(run, lambda _: {"since": "2025"})
+    change_state(run, lambda _: {"since": "2025"})
     with pytest.raises(ConfigurationError, match="has no bookmarks; edit the state itself"):
         spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", "1")
     spark_lake(lake, capsys, "state", "reset")
