@@ -138,28 +138,14 @@ class BatchWriter:
             lines = rows.select(self._reader.record().alias("value"))
             lines.write.option("compression", settings.compression).text(url)
             return
-<<<<<<< HEAD
-        columns = rows.selectExpr(
-            *lake_columns(self._plan, self._reader), *(self._metadata_columns() if self.metadata else ())
-        )
-        columns.write.option("compression", settings.compression).option("maxRecordsPerFile", 0).parquet(url)
-
-=======
         columns = rows.selectExpr(*self._selected)
         columns.write.option("compression", settings.compression).option("maxRecordsPerFile", 0).parquet(url)
 
     @cached_property
     def _selected(self) -> list[str]:
         """All columns of a file; the same for all slices, for Spark compiles each text of its own anew."""
-        return [*self._columns(), *(self._metadata_columns() if self.metadata else ())]
+        return [*lake_columns(self._plan, self._reader), *(self._metadata_columns() if self.metadata else ())]
 
-    def _columns(self) -> list[str]:
-        """The record's columns, with the types that a target gives them."""
-        schema = stream_spark_schema(self._plan.schema, self._plan.stream)
-        read = zip(self._reader.values(), schema.fields, strict=True)
-        return [f"{_canonical(value, field.dataType)} AS {_quoted(field.name)}" for value, field in read]
-
->>>>>>> seventests
     def _metadata_columns(self) -> list[str]:
         now = datetime.now(UTC)
         values = {
