@@ -72,8 +72,15 @@ class SlowInput(io.BytesIO):
 class Lake:
     """A lake in a folder, loaded by the target."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, state_url: str | None = None) -> None:
+        """Knows the place.
+
+        Args:
+            folder: The bucket.
+            state_url: What the tap is given; the bucket's `state.json` where not given.
+        """
         self.folder = folder
+        self.state_url = state_url or f"{folder}/.dataspoc/state/test/state.json"
 
     def load(self, *messages: JSON | bytes, **settings: Any) -> None:
         self.listen(io.BytesIO(to_bytes(*messages)), **settings)
@@ -107,7 +114,7 @@ class Lake:
             body: All messages between the first and the last STATE; its own last STATE is what the latter repeats.
             resume: False begins at the saved state.
         """
-        place = f"{self.folder}/.dataspoc/state/test/state.json"
+        place = self.state_url
         checkpoint = open_state_source(place).checkpoint if resume else None
         last = {**body[-1], "final": True}
         if checkpoint is not None:
@@ -125,7 +132,7 @@ class Lake:
 
     def checkpoint(self) -> Checkpoint | None:
         """What a tap would go on from."""
-        return open_state_source(f"{self.folder}/.dataspoc/state/test/state.json").checkpoint
+        return open_state_source(self.state_url).checkpoint
 
     def rows(self, stream: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """Rows of a table in the order of all columns, as DuckDB reads them."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.run_log import decode, encode
-from singer_spark.state_store import BucketState, Signature
+from singer_spark.state_store import BucketState, Signature, state_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +24,8 @@ class FolderState(BucketState):
     lake: str | None = None
 
     def __post_init__(self) -> None:
-        """Its place is its URL."""
-        self.place = self.origin
+        """Its place is its URL, without a user."""
+        self.place = re.sub(r"://[^/@]*@", "://", self.origin)
 
     @property
     def owner_path(self) -> str:
@@ -54,6 +55,8 @@ class FolderState(BucketState):
         owner = self.storage.read(self.owner_path)
         before = self._signature(owner)
         if before is not None and before.lake not in (None, self.lake):
+            return False
+        if self.content() not in (seen, state_text(value).encode()):
             return False
         # First: a state whose run the lake does not know is taken for another lake's.
         if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):

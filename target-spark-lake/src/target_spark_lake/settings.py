@@ -264,7 +264,9 @@ def _schema_problems(given: Mapping[str, Any]) -> list[str]:
     problems = []
     for error in sorted(Draft7Validator({"properties": PROPERTIES}).iter_errors(dict(given)), key=str):
         where = ".".join(str(part) for part in error.absolute_path)
-        secret = error.absolute_path and PROPERTIES[str(error.absolute_path[0])].get("secret")
+        # What is missing or unknown is told by its name; other messages show the value.
+        named = error.validator in ("required", "additionalProperties")
+        secret = error.absolute_path and not named and PROPERTIES[str(error.absolute_path[0])].get("secret")
         problems.append(f"{where}: {'has a wrong type' if secret else error.message}")
     return problems
 
