@@ -100,6 +100,7 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
+@pytest.mark.timeout(1200)
 def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_one_pipeline(tmp_path: Path) -> None:
     shared, shop = tmp_path / "shared", tmp_path / ".demo/shop.db"
     source, specs = f"jdbc:sqlite:{shop}", ["orders:updated_at:timestamp"]
