@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from faults.faulty import Died
 from singer_spark.run_log import last_committed
-from singer_spark.state_store import read_state
+from singer_spark.state_store import StateStore, read_state
 from singer_spark.storage import Storage
 from target_spark_lake.changes import Commit, StagedFile, TableChange
 from target_spark_lake.layout import Layout
@@ -64,6 +64,10 @@ class SmallLake:
     def storage(self) -> Storage:
         return _storage(self)
 
+    def store(self) -> StateStore | None:
+        """Where the state is kept; None: in the bucket."""
+        return None
+
     def faulty_files(self, wrap: Wrap) -> Storage:
         """The bucket with a proxy around the operations on files."""
         plain = self.storage()
@@ -81,7 +85,8 @@ class SmallLake:
         Returns:
             The bound that it saved.
         """
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        store = self.store()
+        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, store=store)
         try:
             bound = bound_of(run.committed_state()) + STEP
             run.commit(Commit((self.appended(run, bound), self.overwritten(run, bound)), state_of(bound)))

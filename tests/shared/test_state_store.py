@@ -13,20 +13,21 @@ from faults.small_lake import LAYOUT, STEP, SmallLake, bound_of, dead_process
 from servers.s3 import S3
 from singer_spark.errors import StateError, StorageError
 from singer_spark.run_log import ABORTED, PUBLISHED, encode, folder_name, last_committed
-from singer_spark.state_store import BucketState, load_state, published_state, read_state, same_state
+from singer_spark.state_source import open_state_source
+from singer_spark.state_store import BucketState, published_state, read_state, same_state
 from singer_spark.storage import Storage
 
 
 def test_a_state_that_is_not_there_is_none(tmp_path: Path) -> None:
-    assert load_state(f"{tmp_path}/state.json") is None
-    assert load_state(f"{tmp_path}/lake/.dataspoc/state/p/state.json") is None
+    assert open_state_source(f"{tmp_path}/state.json").saved is None
+    assert open_state_source(f"{tmp_path}/lake/.dataspoc/state/p/state.json").saved is None
 
 
 def test_a_state_is_read_as_it_stands(tmp_path: Path) -> None:
     state = {"bookmarks": {"público": {"replication_key_value": "2025-01-20"}}, "big": 2**70}
     for encoding in ("utf-8", "utf-8-sig"):
         (tmp_path / "state.json").write_text(json.dumps(state), encoding=encoding)
-        saved = load_state(f"{tmp_path}/state.json")
+        saved = open_state_source(f"{tmp_path}/state.json").saved
         assert saved is not None
         assert saved.value == state
         assert saved.origin == f"{tmp_path}/state.json"
@@ -77,7 +78,7 @@ def check_the_tap_gets_the_committed_state(lake: SmallLake) -> None:
         only = frozenset({"create"})
         lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, DIE_AFTER, only)), dead_process())
     assert lake.published_bound() == STEP
-    saved = load_state(f"{lake.url}/{LAYOUT.state}", lake.options)
+    saved = open_state_source(f"{lake.url}/{LAYOUT.state}", lake.options).saved
     assert saved is not None
     assert bound_of(saved.value) == 2 * STEP
     assert "journal of run" in saved.origin
@@ -96,7 +97,7 @@ def test_an_edited_state_counts_once_the_run_is_published(tmp_path: Path) -> Non
     lake.sync()
     edited = {"bookmarks": {"grows": {"replication_key": "id", "replication_key_value": 1}}}
     (tmp_path / LAYOUT.state).write_text(json.dumps(edited))
-    saved = load_state(f"{tmp_path}/{LAYOUT.state}")
+    saved = open_state_source(f"{tmp_path}/{LAYOUT.state}").saved
     assert saved is not None
     assert saved.value == edited
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 
-from singer_spark.checkpoint import Checkpoint, load_checkpoint
-from singer_spark.state_store import load_state
+from singer_spark.checkpoint import Checkpoint
+from singer_spark.state_source import open_state_source
 from target_spark_lake.target import TargetSparkLake
 
 JSON = dict[str, Any]
@@ -72,8 +72,15 @@ class SlowInput(io.BytesIO):
 class Lake:
     """A lake in a folder, loaded by the target."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, state_url: str | None = None) -> None:
+        """Knows the place.
+
+        Args:
+            folder: The bucket.
+            state_url: What the tap is given; the bucket's `state.json` where not given.
+        """
         self.folder = folder
+        self.state_url = state_url or f"{folder}/.dataspoc/state/test/state.json"
 
     def load(self, *messages: JSON | bytes, **settings: Any) -> None:
         self.listen(io.BytesIO(to_bytes(*messages)), **settings)
@@ -107,8 +114,8 @@ class Lake:
             body: All messages between the first and the last STATE; its own last STATE is what the latter repeats.
             resume: False begins at the saved state.
         """
-        place = f"{self.folder}/.dataspoc/state/test/state.json"
-        checkpoint = load_checkpoint(place) if resume else None
+        place = self.state_url
+        checkpoint = open_state_source(place).checkpoint if resume else None
         last = {**body[-1], "final": True}
         if checkpoint is not None:
             opening = {"value": checkpoint.state, "start": "resume", "resume": checkpoint.resume}
@@ -119,13 +126,13 @@ class Lake:
             first = [message for message in missing if message["stream"] in begun]
             done = [message for message in missing if message["stream"] not in begun]
             return [{"type": "STATE", "final": False, **opening}, *first, *rest, *done, last]
-        saved = load_state(place)
+        saved = open_state_source(place).saved
         opening = {"value": saved.value if saved else {}, "start": "saved" if saved else "first"}
         return [{"type": "STATE", "final": False, **opening}, *with_resume(body), last]
 
     def checkpoint(self) -> Checkpoint | None:
         """What a tap would go on from."""
-        return load_checkpoint(f"{self.folder}/.dataspoc/state/test/state.json")
+        return open_state_source(self.state_url).checkpoint
 
     def rows(self, stream: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """Rows of a table in the order of all columns, as DuckDB reads them."""

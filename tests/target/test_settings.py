@@ -41,9 +41,24 @@ def test_every_bad_setting_is_named_at_once() -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_what_no_code_stands_behind_yet_is_refused_and_not_ignored() -> None:
-    with pytest.raises(ConfigurationError, match="not available yet"):
-        TargetSettings.from_config({**LEAST, "state_backend": {"uri": "sqlite:///x.db"}})
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ({"uri": "sqlite:x.db"}, "state_backend.uri: give a file, sqlite:///relative.db"),
+        ({"uri": "sqlite:///x.db", "table_name": "a.b"}, "state_backend.table_name: SQLite has no schemas"),
+        ({"uri": "sqlite:///x.db", "table_name": ""}, "state_backend.table_name: '' is no name of a table"),
+        ({"uri": "sqlite:///x.db?pipeline=p"}, "settings of their own"),
+        ({"uri": "s3://b", "table_name": "t"}, "only a database has tables"),
+        ({"uri": ""}, "state_backend.uri: is empty"),
+        ({"table_name": "t"}, "state_backend: 'uri' is a required property"),
+        ({"uri": ["postgresql://u:hunter2@h/d"]}, "state_backend.uri: has a wrong type"),
+        ({"uri": "postgresql://u:hunter2@h/d", "table": "t"}, r"state_backend: Additional .*'table' was unexpected"),
+    ],
+)
+def test_a_wrong_state_backend_is_a_config_error_that_shows_no_password(backend: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words) as raised:
+        TargetSettings.from_config({**LEAST, "state_backend": backend})
+    assert "hunter2" not in str(raised.value)
 
 
 def test_options_of_a_stream_are_those_of_all_patterns_that_match_a_later_one_wins() -> None:

@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import DamagedError
-from singer_spark.run_log import LAKE_FOLDER, RunEntry, decode, encode, folder_name, last_committed
-from singer_spark.state_store import LAKE_STATE, BucketState, committed_state, same_state
-from singer_spark.storage import open_url
+from singer_spark.run_log import LAKE_FOLDER, RunEntry, decode, encode, folder_name
+from singer_spark.state_store import same_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +75,7 @@ class Checkpoint:
 
 def checkpoint_path(pipeline: str) -> str:
     """The checkpoint of a pipeline in its bucket."""
-    return _path(folder_name(pipeline))
+    return f"{LAKE_FOLDER}/state/{folder_name(pipeline)}/checkpoint.json"
 
 
 def read_checkpoint(storage: Storage, path: str) -> Checkpoint | None:
@@ -88,29 +87,3 @@ def read_checkpoint(storage: Storage, path: str) -> Checkpoint | None:
     """
     data = storage.read(path)
     return None if data is None else Checkpoint.from_bytes(data, path)
-
-
-def load_checkpoint(state_url: str, options: Mapping[str, Any] | None = None) -> Checkpoint | None:
-    """The checkpoint beside the state that a path or fsspec URL names, if a run that begins now may continue it.
-
-    Only a state in a lake's own folder has one: `<bucket>/.dataspoc/state/<pipeline>/state.json`.
-
-    Raises:
-        StateError: the state is malformed.
-        DamagedError: the checkpoint is not as it was written.
-        StorageError: the place can't be read, or a newer version of the programs wrote the checkpoint.
-    """
-    storage, path = open_url(state_url, options)
-    in_lake = LAKE_STATE.fullmatch(path)
-    if in_lake is None:
-        return None
-    checkpoint = read_checkpoint(storage, _path(in_lake[1]))
-    if checkpoint is None:
-        return None
-    last = last_committed(storage, f"{LAKE_FOLDER}/runs/{in_lake[1]}")
-    saved = committed_state(BucketState(storage, path), last)
-    return checkpoint if checkpoint.fits(saved.value if saved else None, last) else None
-
-
-def _path(folder: str) -> str:
-    return f"{LAKE_FOLDER}/state/{folder}/checkpoint.json"

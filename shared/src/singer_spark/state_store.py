@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.errors import StateError
-from singer_spark.run_log import COMMITTED, LAKE_FOLDER, folder_name, last_committed
-from singer_spark.storage import open_url
+from singer_spark.run_log import COMMITTED, LAKE_FOLDER, folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from singer_spark.run_log import RunEntry
     from singer_spark.storage import Storage
-
-LAKE_STATE = re.compile(rf"{re.escape(LAKE_FOLDER)}/state/([^/]+)/state\.json")
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,27 @@ class SavedState:
     origin: str
 
 
+@dataclass(frozen=True)
+class Signature:
+    """Whose a place outside of the lake is.
+
+    Attributes:
+        lake: URL of the bucket whose runs save there; None where it is not said.
+        run_id: The run that saved last; None where none did, or a person wrote it.
+    """
+
+    lake: str | None
+    run_id: str | None
+
+
 class StateStore(Protocol):
-    """A place for the published copy of a pipeline's state; the journal in the bucket stays the truth."""
+    """A place for the published copy of a pipeline's state; the journal in the bucket stays the truth.
+
+    Attributes:
+        place: Which place it is, as runs note it in their journals, without secrets; None: the lake's own bucket.
+    """
+
+    place: str | None
 
     @property
     def origin(self) -> str:
@@ -38,16 +53,23 @@ class StateStore(Protocol):
     def content(self) -> bytes | None:
         """The published state as it is written there, or None."""
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None) -> bool:
-        """Replaces the content that was seen; False when someone else wrote meanwhile."""
+    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None) -> bool:
+        """Replaces the content that was seen, as the run's; False when someone else wrote meanwhile."""
+
+    def signature(self) -> Signature | None:
+        """Whose the place is, None where nothing says so."""
+
+    def register(self) -> None:
+        """Says there which lake's runs save it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class BucketState:
     """The state as plain JSON in the bucket, for people to read and edit."""
 
     storage: Storage
     path: str
+    place: str | None = None
 
     @property
     def origin(self) -> str:
@@ -58,10 +80,22 @@ class BucketState:
         """The published state as it is written there, or None."""
         return self.storage.read(self.path)
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None) -> bool:
+    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None) -> bool:
         """Replaces the content that was seen; False when someone else wrote meanwhile."""
-        text = json.dumps(value, indent=2, ensure_ascii=False)
-        return self.storage.exchange(self.path, seen, text.encode("utf-8", "backslashreplace") + b"\n")
+        return self.storage.exchange(self.path, seen, state_text(value).encode())
+
+    def signature(self) -> Signature | None:
+        """None: it lies among the lake's own objects."""
+        return None
+
+    def register(self) -> None:
+        """Nothing needs to be said."""
+
+
+def state_text(value: Mapping[str, Any]) -> str:
+    """A state as people read it; what UTF-8 has no bytes for stays escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode() + "\n"
 
 
 def state_path(pipeline: str) -> str:
@@ -124,21 +158,3 @@ def published_state(store: StateStore) -> SavedState | None:
     """
     content = store.content()
     return None if content is None else SavedState(read_state(content, store.origin), store.origin)
-
-
-def load_state(url: str, options: Mapping[str, Any] | None = None) -> SavedState | None:
-    """The state that a path or fsspec URL holds; None where nothing is yet.
-
-    On `<bucket>/.dataspoc/state/<pipeline>/state.json` a run that committed and died before `state.json` followed
-    counts: its state is returned.
-
-    Raises:
-        StateError: the state is malformed.
-        StorageError: the place can't be read.
-    """
-    storage, path = open_url(url, options)
-    store = BucketState(storage, path)
-    in_lake = LAKE_STATE.fullmatch(path)
-    if in_lake is None:
-        return published_state(store)
-    return committed_state(store, last_committed(storage, f"{LAKE_FOLDER}/runs/{in_lake[1]}"))

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from singer_spark.environment import expand, expand_text
 from singer_spark.errors import ConfigurationError, SourceError, redact_logs
 from singer_spark.singer_sdk_import import import_singer_sdk
 from singer_spark.stdout import abandon_stdout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
+    from singer_spark.state_source import StateSource
     from tap_spark_jdbc.run_state import OpeningState
 
 PROGRAM = "tap-spark-jdbc"
@@ -26,7 +28,10 @@ LEVELS = ["debug", "info", "warning", "error"]
 @click.command(PROGRAM, help="Sends the tables of a JDBC database as Singer messages to standard output.")
 @click.option("--config", multiple=True, help="Config file, or ENV for environment variables; may be repeated.")
 @click.option("--catalog", type=click.Path(path_type=Path), help="Singer catalog: which streams and columns to send.")
-@click.option("--state", help="State to start from: a path or URL; one that is not there yet means a first run.")
+@click.option(
+    "--state",
+    help="State to start from: a path or URL, also of a database; one that is not there yet means a first run.",
+)
 @click.option("--state-from", type=click.Path(path_type=Path), help="The target's config: the state that it keeps.")
 @click.option("--full", is_flag=True, help="Send everything, whatever the state says.")
 @click.option("--no-resume", is_flag=True, help="Do not continue a dead run's checkpoint.")
@@ -85,14 +90,14 @@ def _run(options: dict[str, Any]) -> None:
         config["incremental_tables"] = [*config.get("incremental_tables", []), *options["incremental_table"]]
     test, catalog = options["test"], _json_of(options["catalog"], "--catalog") if options["catalog"] else None
     stateless = bool(test) or options["discover"]
-    place = None if stateless else _place_of_state(options, config)
+    source = None if stateless else _state_source(options, config)
     if not from_environment:
         _begin_jvm(config)
     # Imported while the JVM starts: both take long.
     import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc
 
-    opening = None if stateless else _opening(options, *(place or (None, {})))
+    opening = None if stateless else _opening(options, source() if source else None)
     tap = TapSparkJdbc(
         config=config, catalog=catalog, opening=opening, parse_env_config=from_environment, setup_mapper=False
     )
@@ -137,20 +142,28 @@ def _quicken_next_start() -> None:
         logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start quicker")
 
 
-def _place_of_state(options: dict[str, Any], config: dict[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-    from tap_spark_jdbc.run_state import state_location
+def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource] | None:
+    """What opens the place of the state; whether it is named well is known before anything is started."""
+    from singer_spark.state_source import check_state_url, open_state_source, source_of_target
+    from tap_spark_jdbc.run_state import read_target_config
 
     if options["state"] and options["state_from"]:
         raise ConfigurationError("--state and --state-from both name the state: give one of them")
     if options["state_from"]:
-        return state_location(options["state_from"])
-    return options["state"], config.get("storage_options") or {}
+        target = read_target_config(options["state_from"])
+        return lambda: source_of_target(target)
+    if not options["state"]:
+        return None
+    storage_options = expand({"storage_options": config.get("storage_options") or {}})["storage_options"]
+    url = expand_text(options["state"], "--state")
+    check_state_url(url)
+    return lambda: open_state_source(url, storage_options)
 
 
-def _opening(options: dict[str, Any], location: str | None, storage_options: Mapping[str, Any]) -> OpeningState:
+def _opening(options: dict[str, Any], source: StateSource | None) -> OpeningState:
     from tap_spark_jdbc.run_state import OpeningState
 
-    return OpeningState.read(location, storage_options, full=options["full"], resume=not options["no_resume"])
+    return OpeningState.of(source, full=options["full"], resume=not options["no_resume"])
 
 
 def _config(paths: tuple[str, ...]) -> tuple[dict[str, Any], bool]:

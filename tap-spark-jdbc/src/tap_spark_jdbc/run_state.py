@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark import messages, stdout
 from singer_spark.bookmark import Bookmark
-from singer_spark.checkpoint import load_checkpoint
+from singer_spark.environment import expand
 from singer_spark.errors import ConfigurationError, DamagedError, StateError
-from singer_spark.state_store import load_state, state_path
+from singer_spark.state_backend import StateBackend
+from singer_spark.state_source import open_state_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from singer_spark.checkpoint import Checkpoint
+    from singer_spark.state_source import StateSource
     from tap_spark_jdbc.stream_plan import StreamPlan
     from tap_spark_jdbc.stream_progress import StreamProgress
 
 logger = logging.getLogger("tap-spark-jdbc")
 Start = Literal["saved", "first", "full", "resume"]
 RESUME_FORMAT_VERSION = 1
+# Of a target's config.
+SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,27 @@ class OpeningState:
     def read(
         cls, location: str | None, options: Mapping[str, Any], *, full: bool = False, resume: bool = True
     ) -> OpeningState:
-        """Reads the state at a path or URL, and the checkpoint beside it.
+        """Reads the state at a path or URL, and the checkpoint of its lake.
 
         Args:
-            location: The path or URL; None: no state is given.
+            location: The path or URL, also of a database; None: no state is given.
             options: fsspec's.
+            full: As in `of`.
+            resume: As in `of`.
+
+        Raises:
+            ConfigurationError: the URL names no state.
+            StateError: as in `of`.
+            StorageError: as in `of`.
+        """
+        return cls.of(None if location is None else open_state_source(location, options), full=full, resume=resume)
+
+    @classmethod
+    def of(cls, source: StateSource | None, *, full: bool = False, resume: bool = True) -> OpeningState:
+        """Reads the state at its place, and the checkpoint of its lake.
+
+        Args:
+            source: The place; None: no state is given.
             full: Everything is extracted, whatever the state says; a checkpoint is not looked at.
             resume: Whether a checkpoint is looked at.
 
@@ -58,10 +78,10 @@ class OpeningState:
             StateError: the state is malformed; with `full` that is only said, as the state is not needed.
             StorageError: the place can't be read, or a newer version of the programs wrote the checkpoint.
         """
-        if location is None:
+        if source is None:
             return cls({}, "full")
         try:
-            saved = load_state(location, options)
+            saved = source.saved
             value = {} if saved is None else checked_state(saved.value, saved.origin)
         except StateError as error:
             if not full:
@@ -71,12 +91,12 @@ class OpeningState:
         if full:
             logger.info("--full: everything is extracted anew; a checkpoint of a run that died is not looked at")
             return cls(value, "full")
-        checkpoint = _checkpoint(location, options) if resume else None
+        checkpoint = _checkpoint(source) if resume else None
         if not resume:
             logger.info("--no-resume: a checkpoint of a run that died is not looked at")
         if saved is None:
             if checkpoint is None:
-                logger.info("no state at %s yet: this is a first run", location)
+                logger.info("no state at %s yet: this is a first run", source.origin)
             return cls({}, "first", checkpoint)
         return cls(value, "saved", checkpoint)
 
@@ -194,24 +214,27 @@ def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
     return Bookmark.from_json(plan.stream, entry, key.column.name, key.key_type, aware=key.aware)
 
 
-def state_location(target_config: Path) -> tuple[str, dict[str, Any]]:
-    """Where a target of this config keeps its state, and the storage options to read it.
+def read_target_config(path: Path) -> dict[str, Any]:
+    """The config of a target, as far as it says where the state is.
 
     Raises:
-        ConfigurationError: the file can't be read, or names no bucket and pipeline.
+        ConfigurationError: the file can't be read, names no bucket and pipeline, or has a wrong `state_backend`.
     """
+    named = f"--state-from {path}"
     try:
-        config = json.loads(target_config.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"--state-from {target_config}: {error}; name the target's config file") from error
+        raise ConfigurationError(f"{named}: {error}; name the target's config file") from error
     missing = [name for name in ("bucket", "pipeline") if not isinstance(config, dict) or not config.get(name)]
     if missing:
-        raise ConfigurationError(f"--state-from {target_config}: {' and '.join(missing)} is not set there")
-    if config.get("state_backend"):
-        raise ConfigurationError(
-            f"--state-from {target_config}: its state_backend is not supported yet; give the state's place by --state"
-        )
-    return f"{str(config['bucket']).rstrip('/')}/{state_path(config['pipeline'])}", config.get("storage_options") or {}
+        raise ConfigurationError(f"{named}: {' and '.join(missing)} is not set there")
+    config = expand({name: config[name] for name in SETTINGS_OF_THE_STATE if config.get(name) is not None})
+    backend = config.get("state_backend", {"uri": ""})
+    if not isinstance(backend, dict) or not isinstance(backend.get("uri"), str):
+        raise ConfigurationError(f"{named}: state_backend must be an object with uri")
+    if problems := StateBackend.problems(config.get("state_backend")):
+        raise ConfigurationError(f"{named}: {'; '.join(problems)}")
+    return config
 
 
 def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
@@ -229,10 +252,10 @@ def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
     return value
 
 
-def _checkpoint(location: str, options: Mapping[str, Any]) -> Checkpoint | None:
+def _checkpoint(source: StateSource) -> Checkpoint | None:
     """The checkpoint of a run that began from the state at this place and died."""
     try:
-        return load_checkpoint(location, options)
+        return source.checkpoint
     except DamagedError as error:
         logger.warning("the checkpoint of a run that died can't be continued, starting anew: %s", error)
         return None

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.bookmark import KeyType
+from singer_spark.environment import expand
 from singer_spark.errors import ConfigurationError, register_secret
 from singer_spark.spark_settings import SparkSettings
 from tap_spark_jdbc.batch_settings import BatchSettings, batch_problems
@@ -80,11 +81,12 @@ class TapSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TapSettings:
-        """Reads the config; a setting that is null counts as not given.
+        """Reads the config; a setting that is null counts as not given, `${NAME}` is the environment's variable.
 
         Raises:
             ConfigurationError: every bad or unknown setting, in one line.
         """
+        config = expand(config, CONFIG_JSONSCHEMA["properties"])
         given = {name: value for name, value in config.items() if value is not None and name not in SDK_SETTINGS}
         register_secret(given.get("password") if isinstance(given.get("password"), str) else None)
         given = {name: _number(name, value) for name, value in given.items()}

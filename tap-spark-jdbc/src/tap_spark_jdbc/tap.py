@@ -9,6 +9,7 @@ from singer_sdk import Tap
 from singer_sdk.helpers._state import StateWriter
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
+from singer_spark.environment import expand
 from singer_spark.errors import ConfigurationError
 from singer_spark.progress import Progress
 from tap_spark_jdbc.batch_place import BatchPlace
@@ -76,6 +77,7 @@ class TapSparkJdbc(Tap):
 
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         self.settings = TapSettings.from_config(self._config)
+        self._config = expand(self._config, CONFIG_JSONSCHEMA["properties"])
         self.database = Database(self.settings)
         self.snapshots = StreamSnapshots(self.database)
         self.stream_errors = StreamErrors(self.settings.on_stream_error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, redact
 from singer_spark.program import run_program
-from singer_spark.state_backend import StateBackend, open_state_store
+from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
 from target_spark_lake import admin_tables, run_reports
 from target_spark_lake.admin_help import EXIT_CODES, add_completion, completion, examples_text
@@ -24,7 +24,7 @@ from target_spark_lake.snapshot_view import ENGINES, snapshot_view
 from target_spark_lake.source_lag import to_read, with_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from singer_spark.state_store import StateStore
 
@@ -59,10 +59,9 @@ def command(arguments: Sequence[str]) -> int:
     accepted = settings.accept_unconditional_storage
     storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
     layout = Layout(pipeline, settings.path)
-    backend = StateBackend.of(settings.state_backend, settings.storage_options)
     if chosen.command == "status":
-        return _status(chosen, settings, storage, lambda name: open_state_store(backend, storage, name))
-    store = open_state_store(backend, storage, pipeline)
+        return _status(chosen, settings, storage)
+    store = open_state_store(settings.state_backend, storage, pipeline)
     match chosen.command:
         case "runs":
             _show(run_reports.runs(storage, layout), admin_tables.runs_table, as_json=chosen.json)
@@ -92,10 +91,12 @@ def command(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _status(
-    chosen: argparse.Namespace, settings: TargetSettings, storage: Storage, store_of: Callable[[str], StateStore]
-) -> int:
+def _status(chosen: argparse.Namespace, settings: TargetSettings, storage: Storage) -> int:
     """Shows all pipelines; 1 where something is wrong with one."""
+
+    def store_of(pipeline: str) -> StateStore:
+        return open_state_store(settings.state_backend, storage, pipeline)
+
     found = status(storage, store_of, AgeLimits.of(chosen.max_age), chosen.pipeline)
     pipelines = found.pipelines
     if chosen.tap_config:

@@ -32,8 +32,8 @@ def convert_to_delta(
     stream: str | None,
     *,
     lock_ttl_seconds: float,
-    process: Process | None = None,
     store: StateStore | None = None,
+    process: Process | None = None,
 ) -> list[str]:
     """Converts tables of the pipeline in a run of their own: all of them, or none.
 
@@ -42,8 +42,8 @@ def convert_to_delta(
         layout: The pipeline's paths.
         stream: Only its tables (with append-dedup it has two); None for all of the pipeline.
         lock_ttl_seconds: As in the settings.
+        store: Where the state is; the bucket where not given.
         process: In whose name the lock is held; this process where not given.
-        store: Where the published state is; the bucket's `state.json` where not given.
 
     Returns:
         The folders that were converted; empty where all of them were Delta tables before.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import StorageError, one_line
 from singer_spark.messages import timestamp_text
 from singer_spark.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, encode
+from singer_spark.state_choice import STATE_PLACE
 from target_spark_lake.changes import PublishedFile, StreamReport
 from target_spark_lake.delta_commit import DeltaCommit
 from target_spark_lake.delta_plan import plan_delta
@@ -123,14 +124,16 @@ def committed_body(
     streams: Mapping[str, StreamReport],
     state: Mapping[str, Any] | None,
     previous_state: Mapping[str, Any] | None,
+    state_place: str | None,
 ) -> dict[str, Any]:
-    """A commit as a JSON object; `state` is None where the saved one stays."""
+    """A commit as a JSON object; `state` is None where the saved one stays, `state_place` where it is the bucket's."""
     return {
         **_head(facts, COMMITTED, SUCCEEDED),
         "committed_at": timestamp_text(datetime.now(UTC)),
         "streams": {name: asdict(report) for name, report in streams.items()},
         "state": state,
         "previous_state": previous_state,
+        STATE_PLACE: state_place,
         "publish": [asdict(file) for file in plan.publish],
         "retire": list(plan.retire),
         "delta": [each.to_body() for each in plan.delta],
@@ -184,11 +187,20 @@ def commit(storage: Storage, layout: Layout, body: Mapping[str, Any]) -> bool:
         return decide(storage, layout, body)
 
 
-def mark_published(storage: Storage, layout: Layout, entry: RunEntry) -> RunEntry:
-    """Notes that readers see all of a committed run."""
+def mark_published(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None) -> RunEntry:
+    """Notes that readers see all of a committed run, and where its state is kept."""
     body = {**entry.body, "phase": PUBLISHED, "finished_at": timestamp_text(datetime.now(UTC))}
+    return _rewritten(storage, layout, entry, {**body, STATE_PLACE: state_place})
+
+
+def mark_moved(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None) -> RunEntry:
+    """Notes that the state of a published run is kept elsewhere now."""
+    return _rewritten(storage, layout, entry, {**entry.body, STATE_PLACE: state_place})
+
+
+def _rewritten(storage: Storage, layout: Layout, entry: RunEntry, body: dict[str, Any]) -> RunEntry:
     storage.replace(layout.journal(entry.run_id), encode(body))
-    return RunEntry(entry.run_id, PUBLISHED, entry.last_committed, entry.state, body)
+    return RunEntry(entry.run_id, body["phase"], entry.last_committed, entry.state, body)
 
 
 def prune(storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str]) -> None:

@@ -44,6 +44,11 @@ class Layout:
         return f"{LAKE_FOLDER}/indexes/{table}.json"
 
     @property
+    def folder(self) -> str:
+        """The pipeline's name as a folder."""
+        return folder_name(self.pipeline)
+
+    @property
     def state(self) -> str:
         """The published state."""
         return state_path(self.pipeline)

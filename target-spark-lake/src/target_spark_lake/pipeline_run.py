@@ -183,7 +183,8 @@ class PipelineRun:
         plan = journal.plan_commit(self.layout, self.run_id, commit, records)
         saved = self.committed_state()
         state = None if commit.state is None or same_state(commit.state, saved) else commit.state
-        body = journal.committed_body(self._facts(), plan, journal.stream_reports(commit), state, saved)
+        reports, place = journal.stream_reports(commit), self._store.place
+        body = journal.committed_body(self._facts(), plan, reports, state, saved, place)
         if not journal.commit(self.storage, self.layout, body):
             raise LockedError(
                 f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead and undid it; "
@@ -233,7 +234,8 @@ class PipelineRun:
             self.checkpoint.remove()
             self.storage.delete_all(self.layout.staging(self.run_id))
             sweep_batches(self.storage, self.layout)
-            journal.prune(self.storage, self.layout, self.recovery.decided, keep={entry.last_committed or ""})
+            keep = {entry.last_committed or "", self.recovery.signed or ""}
+            journal.prune(self.storage, self.layout, self.recovery.decided, keep=keep)
             self._lock.release()
         except StorageError as failure:
             self._lock.stop()
@@ -256,7 +258,8 @@ def open_run(
         storage: The bucket.
         layout: The pipeline's paths.
         lock_ttl_seconds: After this long without a sign of life the run counts as dead on other hosts.
-        store: Where the published state is; the bucket's `state.json` where not given.
+        store: Where the published state is, from `open_state_store`; the bucket's `state.json` where not given, which
+            is refused for a pipeline that keeps it elsewhere.
         force: Takes the pipeline from a living holder too.
         process: In whose name the lock is held; this process where not given.
         command: The command of `spark-lake` that the run is; None for a run of the target.
@@ -264,12 +267,14 @@ def open_run(
     Raises:
         LockedError: a living run holds the pipeline; names it and since when.
         StorageError: the bucket can't be read or written.
-        StateError: the saved state is malformed.
+        StateError: the saved state is malformed, or another lake's.
+        ConfigurationError: the state is kept elsewhere than in the bucket, and no store was given.
     """
     place = store or BucketState(storage, layout.state)
     lock = take_lock(storage, layout, lock_ttl_seconds, force=force, process=process, command=command)
     try:
-        return PipelineRun(storage, layout, place, lock, recover(storage, layout, place, lock))
+        recovery = recover(storage, layout, place, lock, may_move=store is not None)
+        return PipelineRun(storage, layout, place, lock, recovery)
     except BaseException:
         with suppress(StorageError):
             lock.release()

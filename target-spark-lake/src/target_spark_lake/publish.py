@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import LockedError, StorageError
+from singer_spark.state_choice import place_of
 from target_spark_lake.at_once import each
 from target_spark_lake.delta_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.journal import Plan, mark_published
@@ -57,10 +58,11 @@ def publish(
     written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
     if written and entry.state is not None:
         ensure_held()  # once more: a person may put back by hand the very state that was seen
-        written = store.write(entry.state, state)
+        written = store.write(entry.state, state, entry.run_id)
     if not written:
         raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
-    published = mark_published(storage, layout, entry)
+    place = place_of(entry) if entry.state is None else store.place
+    published = mark_published(storage, layout, entry, place)
     for table, version in versions.items():
         if version and version % CHECKPOINT_VERSIONS == 0:
             write_checkpoint(storage, table)

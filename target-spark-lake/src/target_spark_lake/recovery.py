@@ -6,13 +6,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
-from singer_spark.state_store import committed_state
+from singer_spark.state_choice import check_owner, place_of
 from target_spark_lake.batch_sweep import sweep_batches
 from target_spark_lake.checkpoint_file import take_over
 from target_spark_lake.journal import ROLLED_BACK, RunFacts, aborted_body, decide
 from target_spark_lake.lock import take_lock
 from target_spark_lake.publish import publish, remove_late_copies
+from target_spark_lake.state_move import settle_state
 from target_spark_lake.table_record import release_claims
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Recovery:
         finished: Run whose publishing was finished here.
         rolled_back: Runs that were found dead before their commit.
         decided: Ids of all decided runs, newest first.
+        signed: The run whose state stands in a place outside of the bucket: its journal says whose place it is.
     """
 
     last: RunEntry | None
@@ -46,12 +49,21 @@ class Recovery:
     finished: str | None
     rolled_back: tuple[str, ...]
     decided: tuple[str, ...]
+    signed: str | None = None
 
 
-def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) -> Recovery:
+def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock, *, may_move: bool = True) -> Recovery:
     """Finishes the committed, undoes the uncommitted, and removes what dead runs staged and none can go on from.
 
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        store: Where the published state is.
+        lock: The new holder's.
+        may_move: Whether a state that is kept elsewhere is brought to the store.
+
     Raises:
+        ConfigurationError: the state is kept elsewhere, and may not be brought to the store.
         StateError: the saved state is malformed.
         StorageError: the storage failed; the next start does it again.
         LockedError: another process took the pipeline from this one meanwhile.
@@ -59,6 +71,13 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) 
     rolled_back = tuple(before.run_id for before in lock.earlier if _roll_back(storage, layout, before))
     decided = tuple(run_ids(storage, layout.runs))
     last = last_committed(storage, layout.runs, decided)
+    if last is not None and place_of(last) is not None and not may_move:
+        raise ConfigurationError(
+            f"pipeline {layout.pipeline} keeps its state in {place_of(last)}: give the target's config with its "
+            "state_backend"
+        )
+    signed = check_owner(storage, layout.folder, store)
+    store.register()
     finished = None
     if last is not None and last.phase == COMMITTED:
         logger.info("Run %s had committed and died: publishing the rest of it.", last.run_id)
@@ -69,10 +88,10 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock) 
     storage.sweep()
     for before in lock.earlier:
         _release_claims(storage, layout, before)
-    saved = committed_state(store, last)
+    last, saved = settle_state(storage, layout, store, last, lock.ensure_held)
     checkpoint = take_over(storage, layout, lock, saved.value if saved else None, last)
     lock.forget_earlier()
-    return Recovery(last, saved, checkpoint, finished, rolled_back, decided)
+    return Recovery(last, saved, checkpoint, finished, rolled_back, decided, signed)
 
 
 def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:

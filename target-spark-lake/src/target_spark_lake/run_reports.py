@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.messages import timestamp_text
 from singer_spark.run_log import ABORTED, last_committed, read_entry, run_ids
-from singer_spark.state_store import committed_state, same_state
+from singer_spark.state_choice import chosen_state
+from singer_spark.state_store import same_state
 from target_spark_lake.journal import FAILED
 from target_spark_lake.lock_entry import newest_entry
 
@@ -33,7 +34,7 @@ def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
     """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
-    saved = committed_state(store, last_committed(storage, layout.runs))
+    saved = chosen_state(storage, layout.folder, store, last_committed(storage, layout.runs)).saved
     source = None
     if saved is not None:
         newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)

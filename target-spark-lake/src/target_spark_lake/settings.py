@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from singer_spark.environment import expand
 from singer_spark.errors import ConfigurationError, register_secret
 from singer_spark.jsonschema_import import import_jsonschema
 from singer_spark.spark_settings import SparkSettings
+from singer_spark.state_backend import StateBackend
 from target_spark_lake.declared_columns import declared_types, type_problems
 from target_spark_lake.evolution import DISCARD, EVOLVE, FREEZE
 from target_spark_lake.lake_type import LakeType
@@ -135,10 +137,16 @@ PROPERTIES: dict[str, JSON] = {
     },
     "state_backend": _setting(
         "object",
-        "Where the state is kept, if not in the bucket: uri (s3://, file://, sqlite:///, postgresql://), table_name.",
-        properties={"uri": {"type": "string"}, "table_name": {"type": "string"}},
+        "Where the state is kept, if not in the bucket: uri (s3://, file://, sqlite:///, postgresql://), table_name "
+        "(of a database), storage_options (of another bucket, if not the target's).",
+        properties={
+            "uri": {"type": "string"},
+            "table_name": {"type": ["string", "null"]},
+            "storage_options": {"type": ["object", "null"]},
+        },
         required=["uri"],
         additionalProperties=False,
+        secret=True,
     ),
     "storage_options": _setting(
         "object",
@@ -196,7 +204,7 @@ class TargetSettings:
     lock_ttl_seconds: float = 60
     accept_any_start: bool = False
     accept_unconditional_storage: bool = False
-    state_backend: Mapping[str, Any] | None = None
+    state_backend: StateBackend = field(default_factory=StateBackend)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)
 
@@ -205,13 +213,15 @@ class TargetSettings:
         """Reads a config as Singer tools give it; unknown keys are left to the SDK (`stream_maps`, ...).
 
         Args:
-            config: Plain JSON values.
+            config: Plain JSON values; `${NAME}` in them is the environment's variable.
             default_pipeline: Name of the pipeline where the config has none (Meltano's state id).
 
         Raises:
             ConfigurationError: names every bad setting.
         """
+        config = expand(config, PROPERTIES)
         register_secrets(config.get("storage_options"))
+        register_secrets(config.get("state_backend"))
         given = {name: value for name, value in config.items() if name in PROPERTIES and value is not None}
         if default_pipeline:
             given.setdefault("pipeline", default_pipeline)
@@ -219,6 +229,7 @@ class TargetSettings:
         if problems:
             raise ConfigurationError("config: " + "; ".join(problems))
         given["spark"] = SparkSettings.of(given.get("spark", {}))
+        given["state_backend"] = StateBackend.of(given.get("state_backend"), given.get("storage_options"))
         return cls(**given)
 
     def options_of(self, stream: str) -> StreamOptions:
@@ -253,7 +264,9 @@ def _schema_problems(given: Mapping[str, Any]) -> list[str]:
     problems = []
     for error in sorted(Draft7Validator({"properties": PROPERTIES}).iter_errors(dict(given)), key=str):
         where = ".".join(str(part) for part in error.absolute_path)
-        secret = error.absolute_path and error.absolute_path[0] == "storage_options"
+        # What is missing or unknown is told by its name; other messages show the value.
+        named = error.validator in ("required", "additionalProperties")
+        secret = error.absolute_path and not named and PROPERTIES[str(error.absolute_path[0])].get("secret")
         problems.append(f"{where}: {'has a wrong type' if secret else error.message}")
     return problems
 
@@ -269,8 +282,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
     problems: list[str] = []
-    if given.get("state_backend"):
-        problems.append("state_backend: is not available yet, the state is kept in the bucket")
+    problems += StateBackend.problems(given.get("state_backend"))
     if isinstance(given.get("spark"), Mapping):
         problems += SparkSettings.problems(given["spark"])
     options = given.get("stream_options")

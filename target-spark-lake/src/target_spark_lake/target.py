@@ -12,8 +12,10 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
+from singer_spark.environment import expand
 from singer_spark.errors import ConfigurationError, redact_logs
 from singer_spark.messages import SKIPPED
+from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.line_reader import LineReader
@@ -69,6 +71,7 @@ class TargetSparkLake(Target):
         default = pipeline_under_meltano(os.environ, parent_arguments())
         try:
             self.settings = TargetSettings.from_config(self._config, default_pipeline=default)
+            self._config = expand(self._config, PROPERTIES)
         except ConfigurationError as error:
             if raise_errors:
                 raise
@@ -90,7 +93,8 @@ class TargetSparkLake(Target):
             accepted = settings.accept_unconditional_storage
             storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
             layout = Layout(settings.pipeline, settings.path)
-            run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds)
+            store = open_state_store(settings.state_backend, storage, settings.pipeline)
+            run = open_run(storage, layout, lock_ttl_seconds=settings.lock_ttl_seconds, store=store)
             own = set(self.config_jsonschema["properties"]) - set(PROPERTIES)
             mapping = {name: value for name, value in self.config.items() if name in own}
             self._load = LoadRun(settings, run, lambda: start_session(settings, storage), mapping)

@@ -1,0 +1,133 @@
+"""URLs of databases that keep states, and names of tables in them; a password is known to `redact` from here on."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlencode
+
+from singer_spark.errors import ConfigurationError, register_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SQLITE, POSTGRESQL = "sqlite", "postgresql"
+# PostgreSQL cuts names at 63 bytes; the history's table has a longer name.
+LONGEST_NAME = 63 - len("_history")
+_SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "postgres": POSTGRESQL}
+_OURS = ("table", "pipeline")
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^."]+)')
+# What says which database it is, beside the URL's own host and path, and the variables that libpq takes for it.
+_WHERE = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "service": "PGSERVICE"}
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table, in a schema or in the database's default one."""
+
+    name: str
+    schema: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> TableName:
+        """Reads `name` or `schema.name`; a part that holds a dot stands in double quotes.
+
+        Raises:
+            ConfigurationError: it is no name of a table.
+        """
+        parts, rest = [], f".{text}"
+        while rest.startswith(".") and (found := _PART.match(rest, 1)):
+            parts.append(found[1].replace('""', '"') if found[1] else found[2])
+            rest = rest[found.end() :]
+        if rest or not 1 <= len(parts) <= 2 or any("\0" in part or not part.strip() for part in parts):
+            raise ConfigurationError(f"{text!r} is no name of a table: give name or schema.name")
+        if any(len(part.encode()) > LONGEST_NAME for part in parts):
+            raise ConfigurationError(f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most")
+        return TableName(parts[-1], parts[0] if len(parts) == 2 else None)
+
+    @property
+    def history(self) -> TableName:
+        """The table of earlier states beside it."""
+        return TableName(f"{self.name}_history", self.schema)
+
+    @property
+    def quoted(self) -> str:
+        """As it stands in SQL."""
+        parts = (part for part in (self.schema, self.name) if part is not None)
+        return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+    def __str__(self) -> str:
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True)
+class DatabaseUrl:
+    """A database.
+
+    Attributes:
+        kind: `sqlite` or `postgresql`.
+        connect: What the driver is given: a path, or a URL that may hold a password.
+        place: Which database it is, for people and for the journal; without user and password.
+        table: What `?table=` says.
+        pipeline: What `?pipeline=` says.
+    """
+
+    kind: str
+    connect: str = field(repr=False)
+    place: str
+    table: str | None = None
+    pipeline: str | None = None
+
+    @staticmethod
+    def parse(url: str) -> DatabaseUrl | None:
+        """Reads a URL; None where it is not one of a database.
+
+        Raises:
+            ConfigurationError: it names no database file.
+        """
+        scheme, colon, rest = url.partition(":")
+        kind = _SCHEMES.get(scheme.lower()) if colon else None
+        if kind is None:
+            return None
+        place, _, query = rest.partition("?")
+        # As libpq reads it: a plus sign is one.
+        given = [
+            (name, unquote(value)) for name, _, value in (part.partition("=") for part in query.split("&")) if name
+        ]
+        ours = {name: value for name, value in given if name in _OURS}
+        other = {name: value for name, value in given if name not in _OURS}
+        if kind == SQLITE:
+            file = _sqlite_file(place, other)
+            return DatabaseUrl(kind, str(file), f"sqlite:///{file}", **ours)
+        _register_password(place, other)
+        connect = f"postgresql:{place}" + (f"?{urlencode(other, quote_via=quote)}" if other else "")
+        return DatabaseUrl(kind, connect, _postgresql_place(place, other), **ours)
+
+
+def _sqlite_file(place: str, other: Mapping[str, str]) -> Path:
+    if other:
+        raise ConfigurationError(f"sqlite knows no {next(iter(other))}, give sqlite:///file.db?table=T&pipeline=P")
+    if not place.startswith("///") or place in ("///", "///:memory:"):
+        raise ConfigurationError("give a file, sqlite:///relative.db or sqlite:////absolute.db")
+    return Path(place[3:]).expanduser().absolute()
+
+
+def _register_password(place: str, other: Mapping[str, str]) -> None:
+    user, at, _ = place.removeprefix("//").rpartition("@")
+    password = user.partition(":")[2] if at else ""
+    for secret in (password, unquote(password), *(value for name, value in other.items() if "password" in name)):
+        register_secret(secret)
+
+
+def _postgresql_place(place: str, other: Mapping[str, str]) -> str:
+    if place and not place.startswith("//"):
+        raise ConfigurationError("give postgresql://user:password@host:port/database")
+    host, _, database = place.removeprefix("//").rpartition("@")[2].partition("/")
+    has_port = re.search(r":\d+(,|$)", host) is not None
+    named = {"host": host, "port": has_port, "dbname": database}
+    others = {name: other.get(name) or os.environ.get(variable) for name, variable in _WHERE.items()}
+    added = [f"{name}={value}" for name, value in others.items() if value and not named.get(name)]
+    return f"postgresql://{host}/{database}" + (f"?{'&'.join(added)}" if added else "")

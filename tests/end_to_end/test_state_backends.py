@@ -1,0 +1,66 @@
+"""Two commands and a pipe with the state in PostgreSQL, the password in the environment: always the next rows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from end_to_end.pipe import BIN, Pipe
+from servers.postgresql import PostgreSQL
+
+
+def test_the_pipe_with_its_state_in_postgresql_and_secrets_in_the_environment(
+    postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = postgresql.new_database()
+    monkeypatch.setenv("STATE_PASSWORD", database.password)
+    monkeypatch.setenv("SHOP_JOBS", "2")
+    uri = database.dsn.replace(database.password, "${STATE_PASSWORD}")
+    tap = {
+        "jdbc_url": database.jdbc_url,
+        "user": database.user,
+        "password": "${STATE_PASSWORD}",
+        "n_jobs": "${SHOP_JOBS}",
+        "tables": ["public.orders"],
+        "incremental_tables": ["public.orders:id:integer"],
+    }
+    pipe = Pipe(tmp_path, tap, {"state_backend": {"uri": uri, "table_name": "ops.states"}})
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("create schema ops; create table orders (id bigint primary key)")
+        connection.execute("insert into orders select n from generate_series(1, 100) n")
+        pipe.target_command()
+        by_config = ("--state-from", str(tmp_path / "target.json"))
+        outcome = pipe.run(*by_config, with_state=False).succeeded()
+        said = outcome.tap_errors + outcome.target_errors
+        assert "no state at postgresql://" in outcome.tap_errors
+        assert "this is a first run" in outcome.tap_errors
+        connection.execute("insert into orders select n from generate_series(101, 107) n")
+        by_url = ("--state", f"{uri}?table=ops.states&pipeline=test")
+        outcome = pipe.run(*by_url, with_state=False).succeeded()
+        assert "Done! 7 records" in outcome.tap_errors
+        said += outcome.tap_errors + outcome.target_errors
+        row = connection.execute("select pipeline, state, lake from ops.states").fetchone()
+        assert row is not None
+        assert (row[0], row[2]) == ("test", str(pipe.bucket))
+        assert json.loads(row[1])["bookmarks"]["public-orders"]["replication_key_value"] == 107
+        shown = json.loads(spark_lake(pipe, "state", "show"))
+        assert shown["bookmarks"]["public-orders"]["replication_key_value"] == 107
+        assert len(json.loads(spark_lake(pipe, "state", "history"))) == 2
+        # A person sets it back.
+        edited = row[1].replace("107", "50").replace('"boundary"', '"left"')
+        connection.execute("update ops.states set state = %s", (edited,))
+        assert json.loads(spark_lake(pipe, "state", "show"))["run_id"] is None
+    assert pipe.rows("public-orders", "id") == [(n,) for n in range(1, 108)]
+    assert not pipe.state_path.exists()
+    assert database.password not in said
+
+
+def spark_lake(pipe: Pipe, *words: str) -> str:
+    config = str(pipe.folder / "target.json")
+    done = subprocess.run([BIN / "spark-lake", *words, "--config", config, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
