@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.pipeline_run import PipelineRun
 
 JSON = dict[str, Any]
+logger = logging.getLogger("spark-lake")
 
 
 def set_value(
@@ -99,6 +101,9 @@ def _change(run: PipelineRun, edited: Callable[[JSON | None], JSON | None]) -> b
     except BaseException as error:
         run.fail(error)
         raise
+    left = run.recovery.checkpoint
+    if left is not None:
+        logger.warning("What run %s had staged is thrown away: it began from another state.", left.run_id)
     try:
         too_late_to_stop()
         run.commit(Commit(state=after))
