@@ -18,6 +18,7 @@ from target.increment import increment, lake_with_two_rows
 from target.loading import JSON, Lake
 from target_spark_lake import admin, state_editing
 from target_spark_lake.pipeline_run import open_run
+from target_spark_lake.process import Process
 from target_spark_lake.state_change import change_state
 
 
@@ -66,6 +67,26 @@ def test_every_change_of_the_state_is_a_run_that_can_be_undone(lake: SmallLake, 
         spark_lake(lake, capsys, "state", "restore", second)
     assert lake.sync() == 3 * STEP
     lake.check_exact(3 * STEP)
+
+
+def test_a_state_that_is_kept_elsewhere_is_changed_restored_and_shown_there(tmp_path: Path, capsys) -> None:
+    config = tmp_path / "target.json"
+    backend = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
+    config.write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE, "state_backend": backend}))
+
+    def answer(*words: str) -> Any:
+        capsys.readouterr()
+        assert admin.command([*words, "--config", str(config), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    key = ("--replication-key", "id", "--type", "integer")
+    made = answer("state", "set", "--stream", "grows", "--value", "4", *key)
+    assert made["bookmarks"] == state_of(4)["bookmarks"]
+    assert answer("state", "reset")["bookmarks"] == {}
+    assert answer("state", "restore", made["run_id"])["bookmarks"] == made["bookmarks"]
+    (shown,) = answer("status")
+    assert shown["streams"]["grows"]["replication_key_value"] == 4
+    assert not (tmp_path / "lake" / LAYOUT.state).exists()
 
 
 def test_what_a_run_did_to_a_state_that_a_person_had_edited_is_undone_by_restore_before(lake, capsys) -> None:
@@ -165,8 +186,8 @@ def test_a_changed_state_is_not_gone_on_from_by_a_dead_runs_checkpoint(tmp_path:
 
 
 def test_a_change_that_dies_at_any_step_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
-    lake, counted = changed_lake(tmp_path / "all"), []
-    set_five(lake, lake.faulty_files(lambda files: counted.append(Counting(files)) or counted[0]))
+    lake, counted, dead = changed_lake(tmp_path / "all"), [], dead_process()
+    set_five(lake, lake.faulty_files(lambda files: counted.append(Counting(files)) or counted[0]), dead)
     writes = frozenset({"create", "exchange", "replace", "delete", "delete_all"})
     steps = sum(name in writes for name in counted[0].calls)
     assert steps > 4
@@ -176,7 +197,7 @@ def test_a_change_that_dies_at_any_step_is_done_whole_or_not_at_all(tmp_path: Pa
             lake = changed_lake(tmp_path / f"{nth} {fault}")
             storage = lake.faulty_files(lambda files, nth=nth, fault=fault: Faulty(files, nth, fault, writes))
             with suppress(Died):
-                set_five(lake, storage)
+                set_five(lake, storage, dead)
             run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
             committed = last_committed(lake.storage(), LAYOUT.runs)
             assert committed is not None
@@ -192,8 +213,8 @@ def changed_lake(folder: Path) -> SmallLake:
     return lake
 
 
-def set_five(lake: SmallLake, storage: Any) -> None:
-    run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=dead_process(), command="state set")
+def set_five(lake: SmallLake, storage: Any, process: Process) -> None:
+    run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="state set")
     state_editing.set_value(run, "grows", "5")
 
 

@@ -26,7 +26,7 @@ from target_spark_lake.snapshot_view import ENGINES, snapshot_view
 from target_spark_lake.source_lag import to_read, with_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from singer_spark.state_store import StateStore
 
@@ -65,7 +65,7 @@ def command(arguments: Sequence[str]) -> int:
     storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
     layout = Layout(pipeline, settings.path)
     if chosen.command == "status":
-        return _status(chosen, settings, storage, lambda name: open_state_store(settings.state_backend, storage, name))
+        return _status(chosen, settings, storage)
     store = open_state_store(settings.state_backend, storage, pipeline)
     match chosen.command:
         case "runs":
@@ -104,10 +104,12 @@ def command(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _status(
-    chosen: argparse.Namespace, settings: TargetSettings, storage: Storage, store_of: Callable[[str], StateStore]
-) -> int:
+def _status(chosen: argparse.Namespace, settings: TargetSettings, storage: Storage) -> int:
     """Shows all pipelines; 1 where something is wrong with one."""
+
+    def store_of(pipeline: str) -> StateStore:
+        return open_state_store(settings.state_backend, storage, pipeline)
+
     found = status(storage, store_of, AgeLimits.of(chosen.max_age), chosen.pipeline)
     pipelines = found.pipelines
     if chosen.tap_config:

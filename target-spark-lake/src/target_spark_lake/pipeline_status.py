@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.run_log import ABORTED, LAKE_FOLDER, last_committed
-from singer_spark.state_store import committed_state
+from singer_spark.state_choice import chosen_state
 from target_spark_lake.age import age_seconds, age_text
 from target_spark_lake.at_once import each
 from target_spark_lake.journal import FAILED, SUCCEEDED
@@ -143,7 +143,8 @@ def _look(
     except SingerSparkError as error:
         return None, [f"pipeline {pipeline}: {one_line(error)}"]
     try:
-        saved = committed_state(store_of(pipeline), last_committed(storage, layout.runs))
+        committed = last_committed(storage, layout.runs)
+        saved = chosen_state(storage, layout.folder, store_of(pipeline), committed).saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
     ended = _end(success)
