@@ -24,17 +24,20 @@ from singer_spark.structured_logs import LOG_CONFIG, logs_as_told
 
 ROUNDS, STREAMS = 40, 30
 COLUMNS, LINES = 90, 12
-# It says a line and hands a token on, again and again: the tap's part.
+# It says two lines, hands a token on, and goes on once the live lines stand again: the tap's part.
 FEEDER = f"""
 import sys
 from singer_spark.stderr import claim_stderr
 from singer_spark.progress import Progress
 claim_stderr()
 progress = Progress("sent")
+drawn = open(sys.argv[1])
 for number in range({ROUNDS}):
     progress.advance("orders", 10, 100)
-    sys.stderr.write(f"feeder says {{number}}\\n")
+    sys.stderr.write(f"feeder says {{2 * number}}\\n")
+    sys.stderr.write(f"feeder says {{2 * number + 1}}\\n")
     print(number, flush=True)
+    drawn.readline()
 progress.stop()
 """
 # For each token: some rows, a line, and a frame on the terminal; the target's part.
@@ -52,10 +55,12 @@ class Watched(Progress):
         return super()._lines(most)
 progress = Watched("loaded")
 progress.expect("stream_0", 100)
+told = open(sys.argv[1], "w")
 for number, _ in enumerate(sys.stdin.buffer):
     progress.advance(f"stream_{{number % {STREAMS}}}", 10, 1000)
     sys.stderr.write(f"shower says {{number}}\\n")
     drawn.acquire(), drawn.acquire()
+    print("drawn", file=told, flush=True)
 progress.finish()
 """
 
@@ -83,14 +88,16 @@ def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: P
     (tmp_path / "shower.py").write_text(SHOWER)
     screen = pyte.HistoryScreen(COLUMNS, LINES, history=10_000)
     stream, live = pyte.ByteStream(screen), set[str]()
-    command = f'set -o pipefail; "$PYTHON" {tmp_path}/feeder.py | "$PYTHON" {tmp_path}/shower.py'
+    os.mkfifo(tmp_path / "drawn")
+    feeder, shower = (f'"$PYTHON" {tmp_path}/{name}.py {tmp_path}/drawn' for name in ("feeder", "shower"))
+    command = f"set -o pipefail; {feeder} | {shower}"
     for piece in on_terminal(command):
         stream.feed(piece)
         live.update(line.strip() for line in screen.display if "rows/s" in line)
     above = ["".join(row[column].data for column in range(COLUMNS)) for row in screen.history.top]
     lines = [line.rstrip() for line in (*above, *screen.display) if line.strip()]
-    for program in ("feeder", "shower"):
-        assert [line for line in lines if line.startswith(program)] == [f"{program} says {n}" for n in range(ROUNDS)]
+    for program, said in (("feeder", 2 * ROUNDS), ("shower", ROUNDS)):
+        assert [line for line in lines if line.startswith(program)] == [f"{program} says {n}" for n in range(said)]
     rest = [line for line in lines if not line.startswith(("feeder says ", "shower says "))]
     assert rest[0] == f"Done! {10 * ROUNDS} records in {STREAMS} stream(s)"
     assert len(rest) == 1 + STREAMS
@@ -102,7 +109,7 @@ def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: P
 
 def test_a_terminal_that_cant_move_its_cursor_gets_plain_lines(tmp_path: Path) -> None:
     (tmp_path / "shower.py").write_text(SHOWER.replace("    drawn.acquire(), drawn.acquire()\n", ""))
-    said = b"".join(on_terminal(f'echo 1 | TERM=dumb "$PYTHON" {tmp_path}/shower.py'))
+    said = b"".join(on_terminal(f'echo 1 | TERM=dumb "$PYTHON" {tmp_path}/shower.py /dev/null'))
     assert said.decode().splitlines()[:2] == ["shower says 0", "Done! 10 records in 1 stream(s)"]
     assert b"\x1b" not in said
 

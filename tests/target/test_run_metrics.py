@@ -11,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 from singer_sdk.metrics import METRICS_LOGGER_NAME, Point
 
+from singer_spark import progress
 from singer_spark.errors import ProtocolError
 from target.loading import Lake, record, schema, state
 
@@ -112,3 +113,13 @@ def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, caplog: pytest.L
     assert points["byte_count"].value > 0
     assert points["sync_duration"].value >= 0
     assert points["watermark_lag"].value == pytest.approx(HOUR, rel=0.5)
+
+
+def test_the_percentage_goes_by_what_the_tap_says_is_to_come(
+    lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
+    lake.load(
+        {**schema("s", NUMBER), "row_estimate": 4}, record("s", id=1), {**schema("t", NUMBER), "row_estimate": "?"}
+    )
+    assert "s: 1 records loaded (25 %), " in capsys.readouterr().err
