@@ -16,6 +16,7 @@ import pytest
 from target.loading import Lake, record, schema, state
 from target_spark_lake import admin
 from target_spark_lake.admin_help import EXAMPLES, SHELLS
+from target_spark_lake.admin_parser import command_parser
 
 PAGE = Path(__file__).parents[2] / "docs/spark-lake.md"
 A_RUN = "20251121T040000000000Z-0a1b2c3d"
@@ -53,7 +54,7 @@ def words_of(line: str, capsys: Any) -> list[str]:
 
 def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Every command that the parser knows."""
-    yield from _below(admin._parser(), ())
+    yield from _below(command_parser("spark-lake", None), ())
 
 
 def _below(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -90,7 +91,7 @@ def test_every_command_shows_an_example_that_its_flags_take_and_every_flag_is_ex
         assert all(action.help or action.choices for action in parser._actions), name
     for examples in EXAMPLES.values():
         for example in examples:
-            admin._parser().parse_args(words_of(f"spark-lake {example}", capsys))
+            command_parser("spark-lake", None).parse_args(words_of(f"spark-lake {example}", capsys))
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in EXAMPLES if f"spark-lake {name} " not in page] == []
 
