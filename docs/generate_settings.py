@@ -16,6 +16,10 @@ INTRODUCTION = """\
 
 Made from the code by `python docs/generate_settings.py`; a test keeps it true. Every setting can also come from the
 environment, with `--config=ENV`: `TAP_SPARK_JDBC_JDBC_URL`, `TARGET_SPARK_LAKE_BUCKET`; lists and objects as JSON.
+
+`${NAME}` in any text of a config, at any depth, is the environment's variable of that name; one that is not set is an
+error that names setting and variable. A setting that is a number, a list, … takes its value from a variable too:
+`"n_jobs": "${JOBS}"`. A plain `${` is written `$${`; what is no variable's name (Spark's `${env:HOME}`) stays as it is.
 """
 
 

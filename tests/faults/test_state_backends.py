@@ -230,13 +230,16 @@ def test_two_lakes_with_one_pipeline_name_do_not_share_a_state(tmp_path: Path, k
     one.check_exact(bound + STEP)
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("kind", ["sqlite", "folder"])
-def test_of_two_lakes_that_begin_at_once_one_keeps_the_place(tmp_path: Path, kind: str) -> None:
+def test_of_two_lakes_that_begin_at_once_one_keeps_the_place(tmp_path: Path, kind: str, by_hand: bool) -> None:
     backend = sqlite_at(tmp_path) if kind == "sqlite" else StateBackend(f"{tmp_path}/states")
     one, other = (BackedLake(f"{tmp_path}/{name}", {}, backend) for name in ("one", "other"))
     for lake in (one, other):
         with open_in(lake):
             pass
+    if by_hand:
+        other.store().write(state_of(0), None)
     with pytest.raises(SingerSparkError, match="is committed, but not all of it is published"):
         publish_without_opening(one, tmp_path)
     assert one.published_bound() == 0

@@ -130,4 +130,5 @@ def _table(database: DatabaseUrl, text: str) -> TableName:
 
 def _shown(storage: Storage) -> str | None:
     """The lake's URL for its states' places; none that holds somebody's password."""
-    return None if "@" in storage.url.partition("://")[2] else redact(storage.url)
+    host = storage.url.partition("://")[2].partition("/")[0]
+    return None if "@" in host else redact(storage.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,8 @@ class FolderState(BucketState):
     lake: str | None = None
 
     def __post_init__(self) -> None:
-        """Its place is its URL."""
-        self.place = self.origin
+        """Its place is its URL, without a user."""
+        self.place = re.sub(r"://[^/@]*@", "://", self.origin)
 
     @property
     def owner_path(self) -> str:

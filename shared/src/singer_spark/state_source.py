@@ -65,7 +65,10 @@ class StateSource:
         if self.lake is None:
             return published_state(self.store)
         check_owner(self.lake, self.folder, self.store)
-        return chosen_state(self.lake, self.folder, self.store, self._last).saved
+        chosen = chosen_state(self.lake, self.folder, self.store, self._last)
+        if chosen.moves_from is not None and chosen.saved is not None:
+            logger.info("The state was kept in %s so far: it is taken from %s.", chosen.moves_from, chosen.saved.origin)
+        return chosen.saved
 
     @cached_property
     def checkpoint(self) -> Checkpoint | None:

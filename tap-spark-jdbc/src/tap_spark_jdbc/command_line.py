@@ -154,7 +154,8 @@ def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[
         return lambda: source_of_target(target)
     if not options["state"]:
         return None
-    storage_options = expand({"storage_options": config.get("storage_options") or {}})["storage_options"]
+    given = {"storage_options": config.get("storage_options") or {}}
+    storage_options = expand(given, {"storage_options": {"type": "object"}})["storage_options"]
     url = expand_text(options["state"], "--state")
     check_state_url(url)
     return lambda: open_state_source(url, storage_options)

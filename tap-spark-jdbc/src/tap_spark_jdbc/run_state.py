@@ -228,7 +228,8 @@ def read_target_config(path: Path) -> dict[str, Any]:
     missing = [name for name in ("bucket", "pipeline") if not isinstance(config, dict) or not config.get(name)]
     if missing:
         raise ConfigurationError(f"{named}: {' and '.join(missing)} is not set there")
-    config = expand({name: config[name] for name in SETTINGS_OF_THE_STATE if config.get(name) is not None})
+    given = {name: config[name] for name in SETTINGS_OF_THE_STATE if config.get(name) is not None}
+    config = expand(given, {name: {"type": "object"} for name in ("storage_options", "state_backend")})
     backend = config.get("state_backend", {"uri": ""})
     if not isinstance(backend, dict) or not isinstance(backend.get("uri"), str):
         raise ConfigurationError(f"{named}: state_backend must be an object with uri")
