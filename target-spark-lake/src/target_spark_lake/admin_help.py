@@ -9,6 +9,10 @@ CONFIG = "--config target.json"
 EXIT_CODES = "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the command line is wrong."
 SHELLS = ("bash", "zsh", "tcsh")
 EXAMPLES: dict[str, tuple[str, ...]] = {
+    "init": (
+        "init",
+        "init --jdbc-url jdbc:postgresql://db/shop --user reader --tables public.orders --bucket lake --pipeline shop",
+    ),
     "status": (f"status {CONFIG}", f"status {CONFIG} --max-age 6h --max-age 'nightly-*=26h'"),
     "runs": (f"runs {CONFIG}", f"runs {CONFIG} --json"),
     "state show": (f"state show {CONFIG}",),
@@ -25,6 +29,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "view": (f"view public-orders --engine duckdb {CONFIG}",),
     "convert": (f"convert --format delta {CONFIG} --stream public-orders",),
     "compact": (f"compact {CONFIG}", f"compact {CONFIG} --stream public-orders"),
+    "verify": (
+        f"verify {CONFIG} --tap-config tap.json",
+        f"verify {CONFIG} --tap-config tap.json --stream public-orders --json",
+    ),
+    "report": (f"report {CONFIG} --output report.html", f"report {CONFIG} --output report.html --all"),
     "recover": (f"recover {CONFIG}",),
     "unlock": (f"unlock {CONFIG}", f"unlock --force {CONFIG}"),
 }

@@ -80,7 +80,14 @@ def command_parser(program: str, description: str | None) -> argparse.ArgumentPa
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
     text = "write the two configs and the meltano.yml entry of a new pipeline, ready to run"
-    new = commands.add_parser("init", help=text, description=text)
+    asks = f"{text}; on a terminal it asks for what is left open"
+    new = commands.add_parser(
+        "init",
+        help=text,
+        description=asks,
+        epilog=examples_text("init"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     new.set_defaults(command="init")
     add_arguments(new)
     add_completion(commands)

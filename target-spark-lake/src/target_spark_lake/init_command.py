@@ -13,10 +13,6 @@ from target_spark_lake.init import InitReport, init
 from target_spark_lake.new_pipeline import NewPipeline
 from target_spark_lake.settings import CODECS, DELTA, LOAD_METHODS, PARQUET
 
-EXAMPLE = (
-    "spark-lake init --jdbc-url jdbc:postgresql://localhost:5432/shop --user reader --bucket s3://lake --pipeline shop "
-    "--incremental-table public.orders:updated_at:timestamp --cron '0 5 * * *'"
-)
 NEEDED = ("jdbc_url", "bucket", "pipeline")
 # Asked in this order; what follows a name is shown as the answer that Enter gives.
 QUESTIONS = {
@@ -37,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `init`."""
     # `--password` must not be taken for a shorter way to write `--password-variable`.
     parser.allow_abbrev = False
-    parser.epilog = f"On a terminal it asks for what is left open. Example: {EXAMPLE}"
     parser.add_argument("--jdbc-url", metavar="URL", help="the database")
     parser.add_argument("--user", help="who logs in; the password comes from the environment")
     parser.add_argument("--password", help=argparse.SUPPRESS)
