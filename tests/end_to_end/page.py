@@ -18,25 +18,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TIMEOUT_SECONDS = 300
-
-# Commands that pages use and that are not there yet: a page is run up to the first block with one of them.
-COMMANDS_NOT_YET_THERE = (
-    "spark-lake status",
-    "spark-lake state set",
-    "spark-lake state reset",
-    "spark-lake state restore",
-    "spark-lake verify",
-    "spark-lake report",
-    # Meltano's state backend `lake+`, which `spark-lake init` writes to meltano.yml.
-    "meltano run",
-    "meltano schedule",
-    "meltano state",
-)
 
 # The shell of DuckDB, as far as pages use it; the package that the tests have is the library alone.
 DUCKDB = f"""\
@@ -89,13 +73,10 @@ class Reader:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def do(self, page: Path) -> None:
-        """Runs the page's blocks to its end, or to one that needs a command that is not there yet."""
+        """Runs the page's blocks to its end."""
         shown = ""
         for block in blocks(page):
             text = self._here(block.text)
-            lacking = [command for command in COMMANDS_NOT_YET_THERE if command in text]
-            if lacking and block.kind in ("sh", "crontab"):
-                pytest.skip(f"{block.place} needs {lacking[0]}; what stands before it was run")
             if block.kind == "sh":
                 shown = self._run(["bash", "-e", "-o", "pipefail", "-c", text], block, self.folder, self._environment())
             elif block.kind == "crontab":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
 import pytest
@@ -28,6 +30,13 @@ from target_spark_lake.saving import Saving, saving_under_meltano, state_to_save
 JSON = dict[str, Any]
 STATE_ID = "dev:tap-a-to-target-b"
 NAMED_BY_IT = "dev.tap-a-to-target-b"
+
+
+@pytest.fixture(autouse=True)
+def _own_environment() -> Iterator[None]:
+    """The backend tells its place to the programs that Meltano starts: to no other test."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture
