@@ -108,12 +108,14 @@ class Progress:
         """Says the summary: `Done! 340 records in 1 stream(s)` and a line for each stream."""
         self.stop()
         counts = self.counts()
-        _say(f"Done! {sum(count.rows for count in counts.values())} records in {len(counts)} stream(s)")
+        # Before the summary, whose lines belong together.
         for stream, count in counts.items():
-            _say(f"  {stream}: {count.rows} records {self._verb}, {size_text(count.size)}, {count.rate}")
             log_metric("counter", RECORD_COUNT, count.rows, stream)
             log_metric("counter", OwnMetric.BYTE_COUNT, count.size, stream)
             log_metric("timer", SYNC_DURATION, round(count.seconds, 3), stream)
+        _say(f"Done! {sum(count.rows for count in counts.values())} records in {len(counts)} stream(s)")
+        for stream, count in counts.items():
+            _say(f"  {stream}: {count.rows} records {self._verb}, {size_text(count.size)}, {count.rate}")
 
     def _count(self, stream: str) -> Count:
         return self._counts.setdefault(stream, Count(time.monotonic()))
