@@ -167,9 +167,14 @@ class MeltanoEntry:
         if options := self.target_config.get("storage_options"):
             lake["storage_options"] = _escaped(options)
         pipelines = _map_in(lake, "pipelines", origin)
-        environments = [entry.get("name") for entry in project.get("environments") or [] if isinstance(entry, dict)]
-        for environment in environments:
-            pipelines[f"{environment}:{self.extractor}-to-{self.loader}"] = self.pipeline
+        for environment in project.get("environments") or []:
+            if isinstance(environment, dict):
+                parts = (
+                    environment.get("name"),
+                    f"{self.extractor}-to-{self.loader}",
+                    environment.get("state_id_suffix"),
+                )
+                pipelines[":".join(str(part) for part in parts if part)] = self.pipeline
         return []
 
 
