@@ -1,7 +1,7 @@
-"""What Meltano opens for `lake+…`: the lake's states, with those settings of `meltano.yml` that Meltano itself reads as none.
+"""What Meltano opens for `lake+…`: the lake's states, with the settings that Meltano itself reads as none.
 
 Meltano looks a project's setting up by its whole name among the leaves of `meltano.yml`. So it finds an object that is
-JSON text (in the file, `.env`, or the environment), but none that stands in the file as a mapping; that one is read here.
+JSON text (in the file, `.env`, or the environment), but none that stands in the file as a mapping: that is read here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LakeStateBackend(LakeStateStoreManager):
         for state_id, pipeline in (settings["pipelines"] or {}).items():
             if not isinstance(pipeline, str) or not pipeline:
                 raise LakeStateError(
-                    f"{meltano_settings.pipelines.name}: {state_id} must be the name of a pipeline, in quotes if need be"
+                    f"{meltano_settings.pipelines.name}: {state_id} must be the name of a pipeline, a text"
                 )
         super().__init__(**settings)
 
@@ -54,7 +54,7 @@ def _mapping_of(setting: SettingDefinition, uri: str) -> JSON | None:
     # A program that drives Meltano may be in another project than the one whose settings these are.
     if project.settings.get("state_backend.uri") != uri:
         raise LakeStateError(
-            f"{setting.name} can't be read: {project.meltanofile} is not where {uri} stands; start in that project's folder"
+            f"{setting.name} can't be read: {project.meltanofile} does not say {uri}; start in the project's folder"
         )
     prefix = f"{setting.name}."
     leaves = project.settings.flat_meltano_yml_config.items()
