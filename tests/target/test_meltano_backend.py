@@ -1,4 +1,4 @@
-"""The settings `state_backend.lake.…`, through Meltano's own settings service: what stands in a project counts, or is an error."""
+"""The settings `state_backend.lake.…` by Meltano's own service: what stands in a project counts, or is an error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def states_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def written(lake: SmallLake, settings: JSON, **others: Any) -> Path:
     folder = Path(lake.url).parent
     backend = {"uri": f"lake+file://{lake.url}", **settings}
-    (folder / "meltano.yml").write_text(yaml.safe_dump({"version": 1, "state_backend": backend, **others}))
+    (folder / "meltano.yml").write_text(yaml.safe_dump({"project_id": "p", "state_backend": backend, **others}))
     return folder
 
 
@@ -124,16 +124,16 @@ def test_the_settings_of_another_project_are_not_taken(
 ) -> None:
     folder = written(lake, {"lake": {"pipelines": MAPPING}})
     (tmp_path / "other").mkdir()
-    (tmp_path / "other/meltano.yml").write_text("version: 1\n")
+    (tmp_path / "other/meltano.yml").write_text("project_id: other\n")
     monkeypatch.setattr(Project, "_default", Project(tmp_path / "other"))
-    with pytest.raises(LakeStateError, match=r"other/meltano\.yml is not where"):
+    with pytest.raises(LakeStateError, match=r"other/meltano\.yml does not say"):
         state_store_manager_from_project_settings(Project(folder).settings)
 
 
 def test_what_init_writes_makes_meltano_read_the_pipes_state_in_each_environment(
     lake: SmallLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = "version: 1\nenvironments:\n- name: dev\n- name: prod\n  state_id_suffix: eu.1\n"
+    there = "project_id: p\nenvironments:\n- name: dev\n- name: prod\n  state_id_suffix: eu.1\n"
     (tmp_path / "meltano.yml").write_text(there)
     init(NewPipeline(PIPELINE, "jdbc:sqlite:shop.db", lake.url, tables=("orders",)), tmp_path)
     states, bound = states_of(tmp_path, monkeypatch), lake.sync()

@@ -169,12 +169,9 @@ class MeltanoEntry:
         pipelines = _map_in(lake, "pipelines", origin)
         for environment in project.get("environments") or []:
             if isinstance(environment, dict):
-                parts = (
-                    environment.get("name"),
-                    f"{self.extractor}-to-{self.loader}",
-                    environment.get("state_id_suffix"),
-                )
-                pipelines[":".join(str(part) for part in parts if part)] = self.pipeline
+                state_id = f"{environment.get('name')}:{self.extractor}-to-{self.loader}"
+                suffix = environment.get("state_id_suffix")
+                pipelines[f"{state_id}:{suffix}" if suffix else state_id] = self.pipeline
         return []
 
 
