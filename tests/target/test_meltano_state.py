@@ -22,6 +22,7 @@ from singer_spark.handed_state import VARIABLE, handed_over
 from target.loading import Lake, record, schema, state
 from target_spark_lake import run_reports
 from target_spark_lake.layout import Layout
+from target_spark_lake.meltano_backend import LakeStateBackend
 from target_spark_lake.meltano_pipeline import pipeline_of, state_id_of
 from target_spark_lake.meltano_state import SCHEMES, LakeStateError, LakeStateStoreManager
 from target_spark_lake.pipeline_run import open_run
@@ -222,7 +223,7 @@ def test_a_bucket_keeps_meltanos_state_as_a_folder_does(s3: Any, lake: SmallLake
 
 def test_meltano_knows_the_backend_by_the_scheme_of_each_bucket() -> None:
     assert {f"lake+{scheme}" for scheme in SCHEMES} <= set(StateBackend.backends())
-    assert StateBackend.get_manager_factory(scheme="lake+s3") is LakeStateStoreManager
+    assert StateBackend.get_manager_factory(scheme="lake+s3") is LakeStateBackend
 
 
 def test_dropping_a_checkpoint_that_a_set_state_makes_void_is_said(

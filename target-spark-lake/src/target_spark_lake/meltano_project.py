@@ -167,9 +167,11 @@ class MeltanoEntry:
         if options := self.target_config.get("storage_options"):
             lake["storage_options"] = _escaped(options)
         pipelines = _map_in(lake, "pipelines", origin)
-        environments = [entry.get("name") for entry in project.get("environments") or [] if isinstance(entry, dict)]
-        for environment in environments:
-            pipelines[f"{environment}:{self.extractor}-to-{self.loader}"] = self.pipeline
+        for environment in project.get("environments") or []:
+            if isinstance(environment, dict):
+                state_id = f"{environment.get('name')}:{self.extractor}-to-{self.loader}"
+                suffix = environment.get("state_id_suffix")
+                pipelines[f"{state_id}:{suffix}" if suffix else state_id] = self.pipeline
         return []
 
 
