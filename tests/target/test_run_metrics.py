@@ -101,7 +101,13 @@ def test_a_metrics_file_that_cant_be_written_is_told_and_harms_no_run(
     assert lake.rows("s", "id") == [(1,)]
 
 
-def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_logs_the_sdks_metrics_of_each_stream(
+    lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What another test told the SDK of logging stays in the process.
+    metrics = logging.getLogger(METRICS_LOGGER_NAME)
+    monkeypatch.setattr(metrics, "propagate", True)
+    monkeypatch.setattr(metrics, "disabled", False)
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     lines = [record("s", id=number) for number in range(3)]
     with caplog.at_level(logging.INFO, logger=METRICS_LOGGER_NAME):
