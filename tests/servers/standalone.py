@@ -57,7 +57,7 @@ class Cluster:
 
 
 @contextmanager
-def running(cores: int, memory: str) -> Iterator[dict[str, Any]]:
+def running(cores: int, memory: str, workers: int = WORKERS) -> Iterator[dict[str, Any]]:
     """A master and its workers, each with so much to give; ended at the end."""
     port, status = free_port(), free_port()
     address, way = f"spark://127.0.0.1:{port}", _way_apart()
@@ -65,14 +65,14 @@ def running(cores: int, memory: str) -> Iterator[dict[str, Any]]:
         options = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(status)]
         stack.enter_context(_daemon(Path(folder, "master"), "127.0.0.1", ["master.Master", *options], []))
         cluster = Cluster(address, f"http://127.0.0.1:{status}/json/", bool(way))
-        for number in range(WORKERS):
+        for number in range(workers):
             own = Path(folder, f"worker-{number}")
             # Executors of one host read each other's disks, which these can't.
             host = f"127.0.0.{number + 2}"
             options = ["--host", host, "--cores", str(cores), "--memory", memory, "--webui-port", "0"]
             options += ["--work-dir", str(own / "work"), address]
             stack.enter_context(_daemon(own, host, ["worker.Worker", *options], way))
-        _wait(cluster, Path(folder))
+        _wait(cluster, Path(folder), workers)
         yield {"master": cluster.master, "status": cluster.status, "apart": cluster.apart}
 
 
@@ -126,11 +126,11 @@ def _hidden(folder: Path) -> list[str]:
     return [*commands, f"mkdir -p {shlex.quote(str(folder))}"]
 
 
-def _wait(cluster: Cluster, folder: Path) -> None:
+def _wait(cluster: Cluster, folder: Path, workers: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            if cluster.told()["aliveworkers"] == WORKERS:
+            if cluster.told()["aliveworkers"] == workers:
                 return
         except OSError:
             pass
@@ -143,9 +143,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cores", type=int, default=2, help="of each worker")
     parser.add_argument("--memory", default="3g", help="of each worker")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="how many")
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
-    with running(arguments.cores, arguments.memory) as facts:
+    with running(arguments.cores, arguments.memory, arguments.workers) as facts:
         serve(facts, follow_stdin=arguments.follow_stdin)
 
 
