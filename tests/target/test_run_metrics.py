@@ -104,9 +104,9 @@ def test_a_metrics_file_that_cant_be_written_is_told_and_harms_no_run(
 def test_a_run_logs_the_sdks_metrics_of_each_stream(
     lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What another test told the SDK of logging stays in the process.
+    # What another test told the SDK of logging stays in the process: its loggers may be disabled, and hand nothing on.
     metrics = logging.getLogger(METRICS_LOGGER_NAME)
-    monkeypatch.setattr(metrics, "propagate", True)
+    monkeypatch.setattr(metrics, "handlers", [caplog.handler])
     monkeypatch.setattr(metrics, "disabled", False)
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     lines = [record("s", id=number) for number in range(3)]
