@@ -54,8 +54,10 @@ def on_cluster(source: Source, folder: Path, master: str) -> Work:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": EVENTS.as_uri(),
         "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
     }
-    config["spark"] = {"master": master, "conf": conf}
+    # Many slices for few rows: each is a task.
+    config |= {"slice_rows": max(1, source.rows // 12), "spark": {"master": master, "conf": conf}}
     write_json(folder / "tap.json", config)
     tap, target = work.commands
     return Work([Command("tap", tap.argv), target], work.output, work.relation)
