@@ -33,7 +33,7 @@ from target_spark_lake.meltano_pipeline import pipeline_of, state_id_of
 from target_spark_lake.pipeline_run import open_run
 from target_spark_lake.run_reports import entries
 from target_spark_lake.saving import merged_state
-from target_spark_lake.state_change import change_state
+from target_spark_lake.state_change import change_state, cleared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -141,7 +141,7 @@ class LakeStateStoreManager(StateStoreManager):
             LakeStateError: a run holds the pipeline, or the storage failed.
         """
         with _told():
-            self._change(self._place(state_id), _cleared)
+            self._change(self._place(state_id), cleared)
 
     def get_state_ids(self, pattern: str | None = None) -> Iterator[str]:
         """The state id of each pipeline that has a state.
@@ -252,12 +252,6 @@ def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
     if not isinstance(bookmarks, dict):
         raise StateError('`bookmarks` must be an object, like {"bookmarks": {"stream": {…}}}')
     return value
-
-
-def _cleared(saved: JSON | None) -> JSON | None:
-    if saved is None:
-        return None
-    return {"bookmarks": {}} if isinstance(saved.get("bookmarks"), dict) else {}
 
 
 def _in_a_run() -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError
 from singer_spark.run_log import ABORTED, read_entry
 from target_spark_lake.run_reports import entries
-from target_spark_lake.state_change import change_state
+from target_spark_lake.state_change import change_state, cleared
 from target_spark_lake.stream_key import KEY, VALUE, is_bookmark, key_of_stream
 
 if TYPE_CHECKING:
@@ -130,14 +130,11 @@ def _same_value(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> 
 
 
 def _without(state: JSON | None, stream: str | None, pipeline: str) -> JSON | None:
-    if state is None:
-        if stream is not None:
-            raise ConfigurationError(f"pipeline {pipeline} has no state yet, so none of stream {stream}")
-        return None
-    bookmarks = state.get("bookmarks")
     if stream is None:
-        # Of a foreign tap's own state nothing is known but that every tap takes the empty one.
-        return {"bookmarks": {}} if isinstance(bookmarks, dict) else {}
+        return cleared(state)
+    if state is None:
+        raise ConfigurationError(f"pipeline {pipeline} has no state yet, so none of stream {stream}")
+    bookmarks = state.get("bookmarks")
     if not isinstance(bookmarks, dict) or stream not in bookmarks:
         known = ", ".join(sorted(bookmarks)) if isinstance(bookmarks, dict) and bookmarks else "none"
         raise ConfigurationError(f"pipeline {pipeline} has no bookmark of stream {stream} (it has: {known})")
