@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
-from singer_sdk.metrics import METRICS_LOGGER_NAME, Point
 
 from singer_spark import progress
 from singer_spark.errors import ProtocolError
-from target.loading import Lake, record, schema, state
+from target.loading import Lake, record, schema, state, to_bytes
 
 HOSTILE = 'or"ders\\\n{ü}'
 NUMBER = {"id": {"type": "integer"}}
@@ -101,24 +103,24 @@ def test_a_metrics_file_that_cant_be_written_is_told_and_harms_no_run(
     assert lake.rows("s", "id") == [(1,)]
 
 
-def test_a_run_logs_the_sdks_metrics_of_each_stream(
-    lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What another test told the SDK of logging stays in the process: its loggers may be disabled, and hand nothing on.
-    metrics = logging.getLogger(METRICS_LOGGER_NAME)
-    monkeypatch.setattr(metrics, "handlers", [caplog.handler])
-    monkeypatch.setattr(metrics, "disabled", False)
+def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "target.json").write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     lines = [record("s", id=number) for number in range(3)]
-    with caplog.at_level(logging.INFO, logger=METRICS_LOGGER_NAME):
-        lake.load(schema("s", NUMBER), *lines, state(**bookmarks(s=mark)))
-    args = [each.args[0] for each in caplog.records if each.name == METRICS_LOGGER_NAME and each.args]
-    points = {point.metric.value: point for point in args if isinstance(point, Point)}
-    assert {each.tags["stream"] for each in points.values()} == {"s"}
-    assert points["record_count"].value == 3
-    assert points["byte_count"].value > 0
-    assert points["sync_duration"].value >= 0
-    assert points["watermark_lag"].value == pytest.approx(HOUR, rel=0.5)
+    done = subprocess.run(
+        [Path(sys.executable).parent / "target-spark-lake", "--config", tmp_path / "target.json"],
+        input=to_bytes(schema("s", NUMBER), *lines, state(**bookmarks(s=mark))),
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
+    points = [json.loads(line.split(b"METRIC: ", 1)[1]) for line in done.stderr.splitlines() if b"METRIC: " in line]
+    assert {each["tags"]["stream"] for each in points} == {"s"}
+    values = {each["metric"]: each["value"] for each in points}
+    assert values["record_count"] == 3
+    assert values["byte_count"] > 0
+    assert values["sync_duration"] >= 0
+    assert values["watermark_lag"] == pytest.approx(HOUR, rel=0.5)
 
 
 def test_the_percentage_goes_by_what_the_tap_says_is_to_come(
