@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
-# Most of these JVMs end before what their second compiler makes has paid for itself. Without it a JVM reserves 48 MB for
-# compiled code, which the session that a thousand tests share fills: then nothing more is compiled, and minutes go by.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+# Most of these JVMs end before what their second compiler makes has paid for itself.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_configure() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +16,8 @@ from singer_spark import class_archive
 from singer_spark.class_archive import archive_path, build_in_background, java_options
 from singer_spark.java import find_java_home
 from singer_spark.jvm_command import MAIN_CLASS, JvmStart, at_once, by_spark_submit, spark_home
+from singer_spark.session_conf import SparkOptions
+from singer_spark.session_jvm import jvm_start
 
 CONF = {
     "spark.master": "local[2]",
@@ -170,3 +173,13 @@ def test_a_run_has_a_missing_archive_built_once(java: Path, monkeypatch: pytest.
     monkeypatch.setenv(class_archive.VARIABLE, "off")
     assert not build_in_background()
     assert len(begun) == 2
+
+
+def test_a_jvm_with_one_compiler_has_room_for_what_it_compiles_in_a_run_of_many_tables() -> None:
+    options = SparkOptions("a", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    command = at_once(jvm_start(options))
+    assert command is not None
+    java = [*command[: command.index(MAIN_CLASS)], "-XX:+PrintFlagsFinal", "-version"]
+    flags = subprocess.run(java, capture_output=True, text=True, check=True).stdout
+    (size,) = re.findall(r" ReservedCodeCacheSize += (\d+)", flags)
+    assert int(size) == 240 << 20

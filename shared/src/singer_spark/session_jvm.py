@@ -22,6 +22,8 @@ COMPILER_OPTIONS = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
     "-XX:Tier4BackEdgeThreshold=160000"
 )
+# With its first compiler alone a JVM has room for 48 MB of compiled code, and once they are full compiles nothing more.
+CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
 # A heap that begins small grows by what lives, and not by what was once alive.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
 LOGGING = """\
@@ -54,6 +56,7 @@ def jvm_start(options: SparkOptions) -> JvmStart:
         # A JVM without memory may hang as well as fail; in front, so that the user's own options win.
         "-XX:+ExitOnOutOfMemoryError",
         COMPILER_OPTIONS,
+        CODE_CACHE_OPTIONS,
         HEAP_OPTIONS,
         f'-Djava.io.tmpdir="{scratch_folder()}"',
         conf["spark.driver.extraJavaOptions"],
