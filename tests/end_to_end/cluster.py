@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,8 @@ import pyarrow.parquet as pq
 from end_to_end.pipe import Outcome, Pipe
 
 CREATE = """
-create table events (id bigint primary key, tags text[] not null, level double precision, note text,
-  total numeric(20, 4));
-insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 10) || n,
-  9007199254740993 + n / 10000.0
+create table events (id bigint primary key, tags text[] not null, level double precision, note text);
+insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 10) || n
   from generate_series(1, 3000) n;
 update events set level = 'NaN' where id % 1000 = 5;
 create table orders (id bigint primary key, total numeric(12, 2), changed_at timestamp not null);
@@ -35,7 +33,7 @@ insert into orders values (9001, 5, '2025-06-02');
 delete from places where code like 'p1%';
 """
 TABLES = {
-    "events": ["id", "tags", "level", "note", "total"],
+    "events": ["id", "tags", "level", "note"],
     "orders": ["id", "total", "changed_at"],
     "places": ["code", "at"],
 }
@@ -94,12 +92,11 @@ def pipe_on(folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: d
 
 
 def assert_equal_to_source(
-    pipe: S3Pipe, connection: psycopg.Connection[Any], *, tables: Iterable[str] = TABLES
+    pipe: S3Pipe, connection: psycopg.Connection[Any], *, tables: Mapping[str, list[str]] = TABLES
 ) -> None:
     """The lake's tables hold what the source's do; NaN by its name, for it equals nothing."""
     connection.execute("set timezone to 'UTC'")
-    for table in tables:
-        columns = TABLES[table]
+    for table, columns in tables.items():
         loaded = pipe.table(f"public-{table}").select(columns).to_pylist()
         found = sorted(repr(tuple(row.values())) for row in loaded)
         rows = connection.execute(f"select {', '.join(columns)} from {table}").fetchall()

@@ -99,7 +99,14 @@ def test_every_command_of_the_page_about_clusters_runs(
     Reader(tmp_path / "shop", replacements, keys).do(ROOT / "docs/how-to/cluster.md")
 
 
-# What each row of events holds.
+# Plain columns: the executors' files become the table's without a JVM of the target's.
+LEDGER = """
+create table ledger (id bigint primary key, total numeric(20, 4), level double precision, note text);
+insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('note ', 10) || n || ' é"\\\\'
+  from generate_series(1, 3000) n;
+"""
+LATER = "insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, 3010) n"
+# What each row of it holds.
 ROW = b"note note"
 # A reader of places comes to a stop in the middle of them, while somebody holds the lock.
 HOLD = """
@@ -124,14 +131,15 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     """A first run, then an increment whose one executor is killed; no row lies on a disk of programs or workers."""
     workers = disks(cluster)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    tables = ("events", "places")
+    connection.execute(LEDGER)
+    tables = {"ledger": ["id", "total", "level", "note"], "places": ["code", "at"]}
     conf = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
     pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": conf})
     pipe.tap["batch_config"] = {
         "encoding": {"format": "parquet"},
         "storage": {"root": f"{pipe.target['bucket']}/.dataspoc/staging/batches"},
     }
-    pipe.tap |= {"tables": list(tables), "incremental_tables": ["public.events:id:integer!append"]}
+    pipe.tap |= {"tables": list(tables), "incremental_tables": ["public.ledger:id:integer!append"]}
     # Of the slice that waits the executor has read and written rows by then.
     pipe.tap["fetch_size"] = 50
 
@@ -140,7 +148,7 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     assert_equal_to_source(pipe, connection, tables=tables)
     assert pipe.staged() == []
 
-    connection.execute(CHANGE)
+    connection.execute(LATER)
     connection.execute(HOLD)
     conf["spark.dynamicAllocation.maxExecutors"] = "1"
 
