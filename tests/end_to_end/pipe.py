@@ -68,17 +68,25 @@ class Pipe:
         """Runs the pipe to its end, from the saved state unless told otherwise."""
         state = ("--state", str(self.state_path)) if with_state else ()
         tap_errors, target_errors = self.folder / "tap.err", self.folder / "target.err"
-        with tap_errors.open("wb") as tap_err, target_errors.open("wb") as target_err:
-            tap = subprocess.Popen(
+        with (
+            tap_errors.open("wb") as tap_err,
+            target_errors.open("wb") as target_err,
+            subprocess.Popen(
                 self.tap_command(*state, *flags), stdout=subprocess.PIPE, stderr=tap_err, cwd=self.folder
-            )
-            target = subprocess.Popen(
+            ) as tap,
+            subprocess.Popen(
                 self.target_command(), stdin=tap.stdout, stdout=subprocess.PIPE, stderr=target_err, cwd=self.folder
-            )
+            ) as target,
+        ):
             assert tap.stdout is not None
             tap.stdout.close()
-            output, _ = target.communicate(timeout=TIMEOUT_SECONDS)
-            tap.wait(timeout=TIMEOUT_SECONDS)
+            try:
+                output, _ = target.communicate(timeout=TIMEOUT_SECONDS)
+                tap.wait(timeout=TIMEOUT_SECONDS)
+            finally:
+                # What does not end would keep the cores of a cluster from the tests that follow.
+                tap.kill()
+                target.kill()
         states = [json.loads(line) for line in output.splitlines()]
         return Outcome(tap.returncode, target.returncode, tap_errors.read_text(), target_errors.read_text(), states)
 

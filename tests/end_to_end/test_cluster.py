@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,36 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from end_to_end.cluster import CHANGE, SHORT, assert_equal_to_source, new_source, pipe_on
+from end_to_end.executors import disks, holding, kill_executors
 from end_to_end.page import ROOT, Reader
-from end_to_end.pipe import Outcome, Pipe
 from servers.child import started
 from servers.standalone import Cluster
-
-CREATE = """
-create table events (id bigint primary key, tags text[] not null, level double precision, note text);
-insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 10) || n
-  from generate_series(1, 3000) n;
-update events set level = 'NaN' where id % 1000 = 5;
-create table orders (id bigint primary key, total numeric(12, 2), changed_at timestamp not null);
-insert into orders select n, n * 1.25, timestamp '2025-03-30 02:30:00' + n * interval '1 second'
-  from generate_series(1, 2000) n;
-create index on orders (changed_at);
-create table places (code text primary key, at timestamptz);
-insert into places select 'p' || n, timestamptz '2025-01-01 00:00:00+00' + n * interval '1 hour'
-  from generate_series(1, 500) n;
-"""
-CHANGE = """
-insert into events select n, array['later'], null, 'later' from generate_series(3001, 3010) n;
-update orders set total = 0, changed_at = '2025-06-01' where id % 100 = 3;
-insert into orders values (9001, 5, '2025-06-02');
-delete from places where code like 'p1%';
-"""
-# The little time that these JVMs live is not worth what a second compiler makes of their code.
-SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from tap.test_retries import blocked, meanwhile
 
 
 @pytest.fixture(scope="module")
@@ -51,61 +28,8 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(postgresql.new_database().dsn, autocommit=True) as connection:
-        connection.execute(CREATE)
+    with new_source(postgresql) as connection:
         yield connection
-
-
-class S3Pipe(Pipe):
-    """A pipe whose lake and state are on S3."""
-
-    storage: Any
-
-    def run(self, *flags: str, with_state: bool = True) -> Outcome:
-        state = f"{self.target['bucket']}/.dataspoc/state/{self.target['pipeline']}/state.json"
-        return super().run("--state", state, *flags, with_state=False)
-
-    def table(self, stream: str) -> pa.Table:
-        files = self.storage.filesystem()
-        found = files.glob(f"{self.target['bucket']}/raw/{stream}/**/*.parquet")
-        return pa.concat_tables([pq.read_table(files.open(path)) for path in found], promote_options="default")
-
-    def staged(self) -> list[str]:
-        files = self.storage.filesystem()
-        staging = f"{self.target['bucket'].removeprefix('s3://')}/.dataspoc/staging"
-        return [path for path in files.find(staging) if not path.endswith(".keep")]
-
-
-def pipe_on(folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: dict[str, Any]) -> S3Pipe:
-    facts = connection.info
-    tap = {
-        "jdbc_url": f"jdbc:postgresql://{facts.host}:{facts.port}/{facts.dbname}",
-        "user": facts.user,
-        "password": facts.password,
-        "incremental_tables": ["public.events:id:integer!append", "public.orders:changed_at:datetime!upsert"],
-        "slice_rows": 1000,
-        "storage_options": s3.storage_options,
-        "spark": spark,
-    }
-    target = {"bucket": f"{s3.new_bucket()}/lake", "storage_options": s3.storage_options, "spark": spark}
-    pipe = S3Pipe(folder, tap, target)
-    pipe.storage = s3
-    return pipe
-
-
-def assert_equal_to_source(pipe: S3Pipe, connection: psycopg.Connection[Any]) -> None:
-    """The lake's tables hold what the source's do; NaN by its name, for it equals nothing."""
-    connection.execute("set timezone to 'UTC'")
-    for table, columns in (
-        ("events", ["id", "tags", "level", "note"]),
-        ("orders", ["id", "total", "changed_at"]),
-        ("places", ["code", "at"]),
-    ):
-        loaded = pipe.table(f"public-{table}").select(columns).to_pylist()
-        found = sorted(repr(tuple(row.values())) for row in loaded)
-        rows = connection.execute(f"select {', '.join(columns)} from {table}").fetchall()
-        wanted = pa.table({name: [row[n] for row in rows] for n, name in enumerate(columns)})
-        assert found == sorted(repr(tuple(row.values())) for row in wanted.to_pylist()), table
 
 
 @contextmanager
@@ -175,24 +99,73 @@ def test_every_command_of_the_page_about_clusters_runs(
     Reader(tmp_path / "shop", replacements, keys).do(ROOT / "docs/how-to/cluster.md")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    if not os.environ.get("CI"):
-        pytest.importorskip("grpc", reason="the packages of singer-spark[connect] are not installed: make setup")
-    with started("servers.connect") as facts:
-        yield facts["remote"]
+# Plain columns: the executors' files become the table's without a JVM of the target's.
+LEDGER = """
+create table ledger (id bigint primary key, total numeric(20, 4), level double precision, note text);
+insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('note ', 10) || n || ' é"\\\\'
+  from generate_series(1, 3000) n;
+"""
+LATER = "insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, 3010) n"
+# What each row of it holds.
+ROW = b"note note"
+# A reader of places comes to a stop in the middle of them, while somebody holds the lock.
+HOLD = """
+create schema kept; alter table places set schema kept;
+create function held(code text) returns text language plpgsql volatile as $$
+begin
+  if code = 'p250' then perform pg_advisory_lock_shared(7); perform pg_advisory_unlock_shared(7); end if;
+  return code;
+end $$;
+create view places as select held(code) as code, at from kept.places;
+select pg_advisory_lock(7)
+"""
 
 
-def test_the_same_pipe_runs_on_a_spark_connect_server(
-    server: str, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
+def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_file_loses_and_repeats_nothing(
+    cluster: Cluster,
+    connection: psycopg.Connection[Any],
+    s3: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No program has a JVM of its own."""
-    pipe = pipe_on(tmp_path, connection, s3, {"remote": server})
+    """A first run, then an increment whose one executor is killed; no row lies on a disk of programs or workers."""
+    workers = disks(cluster)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    connection.execute(LEDGER)
+    tables = {"ledger": ["id", "total", "level", "note"], "places": ["code", "at"]}
+    conf = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+    pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": conf})
+    pipe.tap["batch_config"] = {
+        "encoding": {"format": "parquet"},
+        "storage": {"root": f"{pipe.target['bucket']}/.dataspoc/staging/batches"},
+    }
+    pipe.tap |= {"tables": list(tables), "incremental_tables": ["public.ledger:id:integer!append"]}
+    # Of the slice that waits the executor has read and written rows by then.
+    pipe.tap["fetch_size"] = 50
+
     first = pipe.run().succeeded()
-    assert "Done! 5500 records in 3 stream(s)" in first.target_errors
-    assert_equal_to_source(pipe, connection)
-    connection.execute(CHANGE)
-    second = pipe.run().succeeded()
-    assert "Done! 420 records in 3 stream(s)" in second.target_errors
-    assert_equal_to_source(pipe, connection)
+    assert "Done! 3500 records in 2 stream(s)" in first.target_errors
+    assert_equal_to_source(pipe, connection, tables=tables)
     assert pipe.staged() == []
+
+    connection.execute(LATER)
+    connection.execute(HOLD)
+    conf["spark.dynamicAllocation.maxExecutors"] = "1"
+
+    def kill_the_writer() -> None:
+        try:
+            blocked(connection, 240)
+            assert holding(tmp_path, ROW) == []
+            assert kill_executors(cluster, "tap-spark-jdbc") == 1
+        finally:
+            connection.execute("select pg_advisory_unlock(7)")
+
+    with meanwhile(kill_the_writer):
+        pipe.run().succeeded()
+    assert_equal_to_source(pipe, connection, tables=tables)
+    assert pipe.staged() == []
+    files = [file for table in tables for file in pipe.files(f"public-{table}")]
+    assert all(file.metadata.created_by.startswith("parquet-mr") for file in files), "not written by the executors"
+    if cluster.apart:
+        assert len(workers) == 2
+        assert [path for place in (tmp_path, *workers) for path in holding(place, ROW)] == []

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.settings import TapSettings
 
 # Spool files live for seconds: no checksum files beside them, and few system calls.
+# Hadoop's connectors to object stores, which keep in local files what they are about to upload, fail with it.
 SPOOL_CONF = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "io.file.buffer.size": "262144"}
 
 # Of batches: level 3 takes a sixth more of all their time, and spares less than a hundredth of the space.
@@ -118,13 +119,14 @@ class Database:
         spark, batches = self.settings.spark, self.batch_storage
         on_s3 = batches is not None and batches.on_s3
         of_batches = {} if batches is None else {**BATCH_CONF, **batches.hadoop_conf()}
+        of_spool = SPOOL_CONF if not spark.remote and (batches is None or batches.local) else {}
         return SparkOptions(
             "tap-spark-jdbc",
             spark.master,
             spark.remote,
             dict(spark.conf),
             (*self.source.jars, *(s3a_jars(spark.conf) if on_s3 else ())),
-            hadoop_conf={**({} if spark.remote else SPOOL_CONF), **of_batches},
+            hadoop_conf={**of_spool, **of_batches},
         )
 
     def connect(self) -> None:

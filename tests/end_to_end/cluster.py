@@ -1,0 +1,104 @@
+"""One source and one pipe for tests whose executors see no disk of the programs; the lake and its state are on S3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from end_to_end.pipe import Outcome, Pipe
+
+CREATE = """
+create table events (id bigint primary key, tags text[] not null, level double precision, note text);
+insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 10) || n
+  from generate_series(1, 3000) n;
+update events set level = 'NaN' where id % 1000 = 5;
+create table orders (id bigint primary key, total numeric(12, 2), changed_at timestamp not null);
+insert into orders select n, n * 1.25, timestamp '2025-03-30 02:30:00' + n * interval '1 second'
+  from generate_series(1, 2000) n;
+create index on orders (changed_at);
+create table places (code text primary key, at timestamptz);
+insert into places select 'p' || n, timestamptz '2025-01-01 00:00:00+00' + n * interval '1 hour'
+  from generate_series(1, 500) n;
+"""
+CHANGE = """
+insert into events select n, array['later'], null, 'later' from generate_series(3001, 3010) n;
+update orders set total = 0, changed_at = '2025-06-01' where id % 100 = 3;
+insert into orders values (9001, 5, '2025-06-02');
+delete from places where code like 'p1%';
+"""
+TABLES = {
+    "events": ["id", "tags", "level", "note"],
+    "orders": ["id", "total", "changed_at"],
+    "places": ["code", "at"],
+}
+# The little time that these JVMs live is not worth what a second compiler makes of their code.
+SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@contextmanager
+def new_source(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
+    """A database with the three tables."""
+    with psycopg.connect(postgresql.new_database().dsn, autocommit=True) as connection:
+        connection.execute(CREATE)
+        yield connection
+
+
+class S3Pipe(Pipe):
+    """A pipe whose lake and state are on S3."""
+
+    storage: Any
+
+    def run(self, *flags: str, with_state: bool = True) -> Outcome:
+        state = f"{self.target['bucket']}/.dataspoc/state/{self.target['pipeline']}/state.json"
+        return super().run("--state", state, *flags, with_state=False)
+
+    def files(self, stream: str) -> list[pq.ParquetFile]:
+        files = self.storage.filesystem()
+        found = files.glob(f"{self.target['bucket']}/raw/{stream}/**/*.parquet")
+        return [pq.ParquetFile(files.open(path)) for path in found]
+
+    def table(self, stream: str) -> pa.Table:
+        return pa.concat_tables([file.read() for file in self.files(stream)], promote_options="default")
+
+    def staged(self) -> list[str]:
+        files = self.storage.filesystem()
+        staging = f"{self.target['bucket'].removeprefix('s3://')}/.dataspoc/staging"
+        return [path for path in files.find(staging) if not path.endswith(".keep")]
+
+
+def pipe_on(folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: dict[str, Any]) -> S3Pipe:
+    """A pipe from the tables of the schema `public`."""
+    facts = connection.info
+    tap = {
+        "jdbc_url": f"jdbc:postgresql://{facts.host}:{facts.port}/{facts.dbname}",
+        "user": facts.user,
+        "password": facts.password,
+        "incremental_tables": ["public.events:id:integer!append", "public.orders:changed_at:datetime!upsert"],
+        "schemas": ["public"],
+        "slice_rows": 1000,
+        "storage_options": s3.storage_options,
+        "spark": spark,
+    }
+    target = {"bucket": f"{s3.new_bucket()}/lake", "storage_options": s3.storage_options, "spark": spark}
+    pipe = S3Pipe(folder, tap, target)
+    pipe.storage = s3
+    return pipe
+
+
+def assert_equal_to_source(
+    pipe: S3Pipe, connection: psycopg.Connection[Any], *, tables: Mapping[str, list[str]] = TABLES
+) -> None:
+    """The lake's tables hold what the source's do; NaN by its name, for it equals nothing."""
+    connection.execute("set timezone to 'UTC'")
+    for table, columns in tables.items():
+        loaded = pipe.table(f"public-{table}").select(columns).to_pylist()
+        found = sorted(repr(tuple(row.values())) for row in loaded)
+        rows = connection.execute(f"select {', '.join(columns)} from {table}").fetchall()
+        wanted = pa.table({name: [row[n] for row in rows] for n, name in enumerate(columns)})
+        assert found == sorted(repr(tuple(row.values())) for row in wanted.to_pylist()), table
