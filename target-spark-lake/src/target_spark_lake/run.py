@@ -228,6 +228,8 @@ class LoadRun:
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
 
     def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
+        if not self._batches.loaded:
+            return ()
         from target_spark_lake.table_formats.delta import DeltaTables
         from target_spark_lake.table_formats.parquet import ParquetTables
 
