@@ -96,13 +96,27 @@ class RemoteConnection(JdbcConnection):
 
     def _asked(self, sql: str) -> list[Row]:
         try:
-            table, schema = answer(self._frame(sql, customSchema=NUMBER))
-            if any(field.dataType.typeName() != "string" for field in schema.fields):
-                texts = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in schema.names)
-                table, _ = answer(self._frame(sql, customSchema=texts))
-            return _rows(table)
+            found = self._texts(sql)
+            return self._as_texts(sql) if found is None else found
         except Exception as error:
             raise _told(f"the database refused {shown(sql)}", error) from error
+
+    def _texts(self, sql: str) -> list[Row] | None:
+        """The answer where all of it is text, or a number of that name; None where it is not."""
+        try:
+            table, schema = answer(self._frame(sql, customSchema=NUMBER))
+        except Exception as error:
+            if is_lost(error):
+                raise
+            # Perhaps a value that Spark can't hold; if the database refused, it says so once more.
+            return None
+        return _rows(table) if all(each.dataType.typeName() == "string" for each in schema.fields) else None
+
+    def _as_texts(self, sql: str) -> list[Row]:
+        """The answer whatever its types, for two questions."""
+        names = self._frame(sql).columns
+        texts = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in names)
+        return _rows(answer(self._frame(sql, customSchema=texts))[0])
 
     def _described(self, query: str) -> list[dict[str, str | None]]:
         try:
