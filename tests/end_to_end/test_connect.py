@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 from end_to_end.cluster import CHANGE, assert_equal_to_source, new_source, pipe_on
 from servers.child import started
+from servers.postgresql import free_port
 
 
 @pytest.fixture
@@ -41,3 +45,47 @@ def test_the_same_pipe_runs_on_a_spark_connect_server(
     assert "Done! 420 records in 3 stream(s)" in second.target_errors
     assert_equal_to_source(pipe, connection)
     assert pipe.staged() == []
+
+
+def test_a_run_without_news_asks_a_spark_connect_server_little(
+    server: str, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
+) -> None:
+    """The tap has six questions: tables, greatest key, server, transactions, size of what is new, rows at the bookmark.
+
+    Spark opens three connections for each. The target does not attach to the server at all.
+    """
+    pipe = pipe_on(tmp_path, connection, s3, {"remote": server})
+    pipe.tap |= {"tables": ["public.orders"], "incremental_tables": ["public.orders:changed_at:datetime"]}
+    pipe.run().succeeded()
+    sessions = "select pg_stat_clear_snapshot(), sessions from pg_stat_database where datname = current_database()"
+    before = connection.execute(sessions).fetchall()[0][1]
+    pipe.target["spark"] = {"remote": f"sc://127.0.0.1:{free_port()}"}
+    second = pipe.run().succeeded()
+    assert "Done! 0 records in 0 stream(s)" in second.target_errors
+    assert 0 < connection.execute(sessions).fetchall()[0][1] - before <= 6 * 3
+
+
+ASKING = """
+import json, sys
+from tap_spark_jdbc.database import Database
+from tap_spark_jdbc.settings import TapSettings
+database = Database(TapSettings.from_config(json.loads(sys.argv[1])))
+for sql in sys.argv[2:]:
+    print(json.dumps(database.connection.rows(sql)))
+"""
+ANSWERS = {
+    "SELECT COUNT(*) AS n, 'é' AS a, NULL AS b FROM events": [["3000", "é", None]],
+    "SELECT CAST(1.5 AS numeric(6, 3)) AS a, true AS b, CAST('x' AS char(3)) AS c": [["1.500", "t", "x  "]],
+    "SELECT CAST('1e50' AS numeric) AS a": [["1" + 50 * "0"]],
+    "SELECT code AS a FROM places WHERE 1=0": [],
+}
+
+
+def test_questions_by_a_spark_connect_server_are_answered_by_the_drivers_own_texts(
+    server: str, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
+) -> None:
+    """Also where Spark's text would be another one, or where it has no type for the value."""
+    tap = pipe_on(tmp_path, connection, s3, {"remote": server}).tap
+    command = [sys.executable, "-c", ASKING, json.dumps(tap), *ANSWERS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == list(ANSWERS.values()), done.stderr

@@ -6,6 +6,7 @@ import atexit
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.connect_import import import_connect
 from singer_spark.errors import ConfigurationError, SingerSparkError
 
 if TYPE_CHECKING:
@@ -35,15 +36,15 @@ def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], j
     Raises:
         ConfigurationError: a package is missing, the server can't be reached, or is not set up as it must be.
     """
-    from pyspark.sql import SparkSession
-
     try:
+        import_connect()
+        from pyspark.sql import SparkSession
+
         # An application's name would be a first question, asked with the patience that is set only behind this line.
         session: Any = SparkSession.builder.remote(url).create()
         _be_patient(session, RETRIES)
         atexit.register(_leave, session)
-        for name, value in {**conf, **_own_files(hadoop_conf)}.items():
-            _set(session, name, value)
+        _set_all(session, {**conf, **_own_files(hadoop_conf)})
         if jars:
             session.addArtifacts(*jars)
         check_zone(session)
@@ -79,6 +80,15 @@ def _own_files(hadoop_conf: Mapping[str, str]) -> dict[str, str]:
     """The server keeps connections to storage by host alone: another session's account must not be used."""
     used = {"fs.s3a.impl.disable.cache": "true"} if any(name.startswith("fs.s3a.") for name in hadoop_conf) else {}
     return {**hadoop_conf, **used}
+
+
+def _set_all(session: Any, conf: Mapping[str, str]) -> None:
+    """In one question; where the server refuses, setting by setting, to name the one."""
+    try:
+        session.conf._set_all(dict(conf), silent=False)
+    except Exception:
+        for name, value in conf.items():
+            _set(session, name, value)
 
 
 def _set(session: SparkSession, name: str, value: str) -> None:

@@ -72,14 +72,14 @@ class ColumnBounds:
             return point
         same = f"{self._name} = {point.literal} AND {self._name} = {earlier.literal}"
         found = self.connection.rows(
-            f"SELECT 1 {self.sql.source} AND {same} {self.sql.dialect.limited(1, ordered=False)}"
+            f"SELECT 1 AS n {self.sql.source} AND {same} {self.sql.dialect.limited(1, ordered=False)}"
         )
         return earlier if found else point
 
     def has_nulls(self) -> bool:
         """Whether there is a row whose key is NULL."""
         page = self.sql.dialect.limited(1, ordered=False)
-        return bool(self.connection.rows(f"SELECT 1 {self.sql.source} AND {self._name} IS NULL {page}"))
+        return bool(self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {self._name} IS NULL {page}"))
 
     @property
     def _name(self) -> str:

@@ -83,32 +83,44 @@ def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds
 
 
 def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
-    """Three queries of the database's own catalog."""
+    """By the database's own catalog."""
     assert dialect.catalog is not None
     condition = _condition(dialect, bounds)
     wanted = ("table_schema", "table_name", "column_name", "position")
     details = ("native_type", "nullable", "table_kind", "row_estimate")
+    asked = {
+        dialect.catalog.columns: (*wanted, *details),
+        dialect.catalog.primary_keys: wanted,
+        dialect.catalog.indexes: wanted,
+    }
+    described, *names = _rows(connection, dialect.catalog, asked, condition)
     columns: dict[Name, list[Row]] = defaultdict(list)
-    for row in _rows(connection, dialect.catalog, dialect.catalog.columns, (*wanted, *details), condition):
+    for row in described:
         name = (row[0], row[1])
         if bounds.admit(*name, dialect.system_schemas):
             columns[name].append(row)
-    if not columns:
-        return []
-    keys, indexes = (
-        _names_by_table(_rows(connection, dialect.catalog, query, wanted, condition))
-        for query in (dialect.catalog.primary_keys, dialect.catalog.indexes)
-    )
+    keys, indexes = map(_names_by_table, names)
     return [_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()]
 
 
 def _rows(
-    connection: JdbcConnection, catalog: CatalogQueries, query: str, columns: Sequence[str], condition: str
-) -> list[Row]:
-    """All rows in a few values: a round trip to the JVM for each row would take minutes on a big catalog."""
-    bounded = f"SELECT * FROM ({query}) every {condition}"
-    texts = connection.rows(catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded))
-    rows: list[Row] = [row for (text,) in texts for row in json.loads(text or "[]")]
+    connection: JdbcConnection, catalog: CatalogQueries, asked: Mapping[str, Sequence[str]], condition: str
+) -> list[list[Row]]:
+    """All rows of some queries, whose columns are given.
+
+    They come in a few values: a round trip to the JVM for each row would take minutes on a big catalog.
+    """
+    questions = []
+    for query, columns in asked.items():
+        bounded = f"SELECT * FROM ({query}) every {condition}"
+        questions.append(catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded))
+    if connection.holds:
+        return [[row for (text,) in connection.rows(each) for row in json.loads(text or "[]")] for each in questions]
+    # Each question has connections of its own, which cost more than the answer.
+    parts = [f"SELECT '{n}' AS part, part{n}.* FROM ({each}) part{n}" for n, each in enumerate(questions)]
+    rows: list[list[Row]] = [[] for _ in questions]
+    for part, text in connection.rows(" UNION ALL ".join(parts)):
+        rows[int(part or 0)] += json.loads(text or "[]")
     return rows
 
 

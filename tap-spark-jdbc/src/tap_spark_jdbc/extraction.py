@@ -141,7 +141,7 @@ class Extraction:
 
     def count(self, each: Slice[Point]) -> int:
         """How many rows a slice has now."""
-        ((rows,),) = self.connection.rows(f"SELECT COUNT(*) {self.sql.source} AND {self.sql.condition(each)}")
+        ((rows,),) = self.connection.rows(f"SELECT COUNT(*) AS n {self.sql.source} AND {self.sql.condition(each)}")
         return int(rows or 0)
 
     @property

@@ -29,7 +29,13 @@ _ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
 
 
 class JdbcConnection:
-    """A java.sql.Connection in autocommit mode; a context manager, for one thread at a time."""
+    """A java.sql.Connection in autocommit mode; a context manager, for one thread at a time.
+
+    Attributes:
+        holds: Whether a transaction that is begun is there for the next question.
+    """
+
+    holds = True
 
     def __init__(self, connection: Any, gateway: Any, reopen: Callable[[], JdbcConnection] | None = None) -> None:
         """Wraps an open connection; see `open`."""

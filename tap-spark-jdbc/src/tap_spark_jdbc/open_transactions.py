@@ -13,15 +13,18 @@ PAUSE_SECONDS = 0.02
 
 # Every transaction locks its own number from its first moment to its last, whether it writes or not; anyone sees that.
 # Those of other databases, of the server itself (no user) and of taps can't write a row of this one.
+# A prepared one belongs to no session any more, so these are looked at behind the others: one that is being prepared
+# between both looks is in the first.
 _OPEN = """
+WITH begun AS MATERIALIZED (
 SELECT l.virtualxid FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity s ON s.pid = l.pid
 WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()
   AND (s.pid IS NULL OR (s.usesysid IS NOT NULL AND s.application_name IS DISTINCT FROM {name}
     AND s.datid = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())))
-"""
-# A prepared one belongs to no session any more.
-_PREPARED = """
-SELECT 'prepared ' || CAST(transaction AS text) FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()
+)
+SELECT virtualxid FROM begun UNION ALL
+SELECT 'prepared ' || CAST(transaction AS text) FROM pg_catalog.pg_prepared_xacts
+WHERE database = current_database() AND (SELECT COUNT(*) FROM begun) >= 0
 """
 
 
@@ -60,6 +63,4 @@ class OpenTransactions:
         Raises:
             SourceError: the database refused.
         """
-        # In this order: one that is being prepared between both looks is in the first.
-        found = [*self._connection.rows(self._open), *self._connection.rows(_PREPARED)]
-        return frozenset(name for (name,) in found if name is not None)
+        return frozenset(name for (name,) in self._connection.rows(self._open) if name is not None)

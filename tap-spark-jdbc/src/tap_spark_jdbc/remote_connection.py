@@ -8,23 +8,30 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.connect_answer import answer
 from singer_spark.errors import ConfigurationError, ConnectionLostError, SingerSparkError, SourceError
 from tap_spark_jdbc.jdbc_connection import JdbcConnection, Row
 from tap_spark_jdbc.jdbc_errors import job_reason, shown
 from tap_spark_jdbc.lost_connection import again, is_lost
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark_jdbc.jdbc_source import JdbcSource
 
 FETCH_SIZE = "1000"
+# Spark reads what it takes for text by `getString`, and so what it is told to take for it. Of our questions those for a
+# number name it `n`; a name that the answer has not is passed over.
+NUMBER = "`n` STRING"
 # A decimal's own precision and scale are in its Spark type.
 _DECIMAL = "decimal("
 
 
 class RemoteConnection(JdbcConnection):
     """What `JdbcConnection` answers, as far as a query can."""
+
+    holds = False
 
     def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
         """Asks nothing yet."""
@@ -89,11 +96,27 @@ class RemoteConnection(JdbcConnection):
 
     def _asked(self, sql: str) -> list[Row]:
         try:
-            names = self._frame(sql).columns
-            texts = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in names)
-            return [tuple(row) for row in self._frame(sql, customSchema=texts).collect()]
+            found = self._texts(sql)
+            return self._as_texts(sql) if found is None else found
         except Exception as error:
             raise _told(f"the database refused {shown(sql)}", error) from error
+
+    def _texts(self, sql: str) -> list[Row] | None:
+        """The answer where all of it is text, or a number of that name; None where it is not."""
+        try:
+            table, schema = answer(self._frame(sql, customSchema=NUMBER))
+        except Exception as error:
+            if is_lost(error):
+                raise
+            # Perhaps a value that Spark can't hold; if the database refused, it says so once more.
+            return None
+        return _rows(table) if all(each.dataType.typeName() == "string" for each in schema.fields) else None
+
+    def _as_texts(self, sql: str) -> list[Row]:
+        """The answer whatever its types, for two questions."""
+        names = self._frame(sql).columns
+        texts = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in names)
+        return _rows(answer(self._frame(sql, customSchema=texts))[0])
 
     def _described(self, query: str) -> list[dict[str, str | None]]:
         try:
@@ -105,6 +128,10 @@ class RemoteConnection(JdbcConnection):
     def _frame(self, sql: str, **options: str) -> DataFrame:
         reader = self._spark.read.format("jdbc").options(**self._source.reader_options(), fetchsize=FETCH_SIZE)
         return reader.options(**options).option("dbtable", f"(\n{sql}\n) asked").load()
+
+
+def _rows(table: pa.Table) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def _described(field: Any) -> dict[str, str | None]:

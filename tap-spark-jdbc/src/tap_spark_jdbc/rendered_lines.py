@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from singer_spark.cluster import shares_disk
+from singer_spark.cluster import is_remote, shares_disk
+from singer_spark.connect_answer import answer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +59,7 @@ def _file_of(folder: Path) -> Path:
 
 def _write_at_once(lines: DataFrame, path: Path) -> None:
     """The texts of a column lie behind each other in Arrow's buffer, so that it is the file."""
-    table = lines.toArrow()
+    table = answer(lines)[0] if is_remote(lines.sparkSession) else lines.toArrow()
     with path.open("wb", buffering=0) as file:
         for chunk in table.column(LINE).chunks:
             text = _text_of(chunk)

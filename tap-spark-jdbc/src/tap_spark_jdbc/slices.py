@@ -70,13 +70,13 @@ def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> It
     Yields:
         Each part, and whether it is a single value with more rows than that.
     """
-    first = bounds.at(whole, 0)
-    rest = whole
-    while first is not None:
-        bound = bounds.at(rest.from_(first), rows())
+    first, rest = None, whole
+    while (bound := bounds.at(rest, rows())) is not None:
+        # Only what has more rows than one part needs its first value.
+        first = bounds.at(rest, 0) if first is None else first
         heavy = bound == first
         if heavy:
-            bound = bounds.next_above(first, rest)
+            bound = bounds.next_above(bound, rest)
         if bound is None:
             yield rest, heavy
             return

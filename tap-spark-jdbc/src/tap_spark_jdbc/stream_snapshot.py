@@ -66,7 +66,8 @@ class StreamSnapshots:
         other = StreamSnapshots(database)
         other._shares, other._long = self._shares, self._long
         # What was found out, and told, of the server.
-        other.__dict__ |= {name: self.__dict__[name] for name in ("_known", "_server") if name in self.__dict__}
+        found = ("_known", "_server", "_system")
+        other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}
         return other
 
     @property
@@ -101,9 +102,10 @@ class StreamSnapshots:
         guarded = follows and extraction.plan.replication_key is not None and extraction.plan.end_value is None
         followed = self._open.lasting() if guarded else frozenset()
         is_open = guarded and (self._standby or bool(followed))
-        text = self._text = self._snapshot(extraction)
+        self._text = self._shared_snapshot(extraction)
         if not (is_open or last is not None) or not self._of_heaps(extraction):
             return extraction
+        text = self._text or self._own_snapshot()
         xmin, xmax = (int(number) for number in text.split(":")[:2])
         snapshot = self._visible(extraction, text, xmin, xmax, followed) if is_open else None
         return self._with_late_rows(extraction, last, snapshot, xmax)
@@ -116,20 +118,25 @@ class StreamSnapshots:
     def _known(self) -> bool:
         """Whether the server is asked for snapshots: what speaks like PostgreSQL need not have any."""
         try:
-            return bool(self._server)
+            # Within a transaction, which a refusal would end, it is too late to ask.
+            return bool(self._server) and (not self._database.connection.holds or self._system is not None)
         except SourceError as error:
             self._tell(f"this server has no transaction snapshots ({error})")
             return False
 
     @cached_property
-    def _server(self) -> tuple[str, ...]:
+    def _server(self) -> tuple[str, str]:
         ((recovers, may_ask, _),) = self._database.connection.rows(_SERVER)
         if recovers == "1":
             # A snapshot that is held for long would stop the replay there, or be cancelled by it.
             self._shares = False
             self._tell("this is a standby, which does not show the transactions that are open on its primary")
-        system = self._database.connection.rows(_SYSTEM)[0][0] if may_ask == "1" else ""
-        return str(recovers), str(system)
+        return str(recovers), str(may_ask)
+
+    @cached_property
+    def _system(self) -> str:
+        """The server's own identifier; empty where it does not tell."""
+        return str(self._database.connection.rows(_SYSTEM)[0][0]) if self._server[1] == "1" else ""
 
     @property
     def _standby(self) -> bool:
@@ -147,8 +154,11 @@ class StreamSnapshots:
             why,
         )
 
-    def _snapshot(self, extraction: Extraction) -> str:
-        """The server's text of the snapshot that all slices share, or of one before them all."""
+    def _shared_snapshot(self, extraction: Extraction) -> str | None:
+        """The server's text of the snapshot that all slices share; None where they can't share one."""
+        if self._shares and not self._database.connection.holds:
+            self._shares = False
+            self._tell("no snapshot can be shared here (Spark Connect gives no connection of its own)")
         if self._shares:
             touch = f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}"
             try:
@@ -161,6 +171,10 @@ class StreamSnapshots:
                 self._database.connection.execute(touch)
                 self._shares = False
                 self._tell(f"no snapshot can be shared here ({error})")
+        return None
+
+    def _own_snapshot(self) -> str:
+        """The server's text of a snapshot before all slices."""
         return str(self._database.connection.rows("SELECT CAST(pg_current_snapshot() AS text)")[0][0])
 
     def _of_heaps(self, extraction: Extraction) -> bool:
@@ -200,20 +214,20 @@ class StreamSnapshots:
                 "of the later ones may come once more",
                 plan.stream, MAX_SEEN,
             )  # fmt: skip
-        return TransactionSnapshot(self._server[1], xmin, xmax, seen)
+        return TransactionSnapshot(self._system, xmin, xmax, seen)
 
     def _with_late_rows(
         self, extraction: Extraction, last: TransactionSnapshot | None, snapshot: TransactionSnapshot | None, xmax: int
     ) -> Extraction:
         if last is None:
             return replace(extraction, snapshot=snapshot)
-        if last.system != self._server[1] or last.xmax > xmax:
+        if last.system != self._system or last.xmax > xmax:
             logger.warning(
                 "stream %s: the last run saw a database that was further on, or another one: what was open there is "
                 "not looked for in this run",
                 extraction.plan.stream,
             )
-            kept = last if last.system == self._server[1] else None
+            kept = last if last.system == self._system else None
             return replace(extraction, snapshot=snapshot or kept)
         late = LateRows(last, xmax, _sent_before(extraction))
         logger.info("stream %s: looking for rows that were committed late", extraction.plan.stream)

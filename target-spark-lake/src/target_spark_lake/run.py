@@ -19,7 +19,7 @@ from target_spark_lake.at_once import each
 from target_spark_lake.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.batch_message import BatchMessage
 from target_spark_lake.batches import Batches
-from target_spark_lake.changes import Commit
+from target_spark_lake.changes import Commit, TableChange
 from target_spark_lake.checkpointing import Checkpointing, StatePoint
 from target_spark_lake.intake import DeadTapError
 from target_spark_lake.key_batches import KeyBatches
@@ -36,7 +36,7 @@ from target_spark_lake.start_check import FIRST, RESUME, SAVED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from target_spark_lake.changes import StagedFile, TableChange
+    from target_spark_lake.changes import StagedFile
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
@@ -228,12 +228,15 @@ class LoadRun:
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
 
     def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
+        loads = [told.load_of(sink) for sink in self._batches.loaded.values()]
+        if not any(load.columns for load in loads):
+            # A run without news loads neither Arrow nor Spark.
+            return tuple(TableChange(load.schema.stream, load.table) for load in loads)
         from target_spark_lake.table_formats.delta import DeltaTables
         from target_spark_lake.table_formats.parquet import ParquetTables
 
         kind = DeltaTables if self._settings.format == DELTA else ParquetTables
         tables = kind(self._run, self._settings, self._pool.session, self._spool)
-        loads = [told.load_of(sink) for sink in self._batches.loaded.values()]
         # A merge has Spark, and its memory, to itself.
         plain = [load for load in loads if not load.schema.merges]
         changes = each(self._run.storage, tables.changes, plain)

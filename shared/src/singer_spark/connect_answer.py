@@ -1,0 +1,20 @@
+"""What a query on a Spark Connect server gives, in one question: PySpark's `collect` and `toArrow` ask two or more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+def answer(frame: Any) -> tuple[pa.Table, StructType]:
+    """All rows, and their schema; for a JDBC relation each question to the server is a connection to the database more.
+
+    Args:
+        frame: A DataFrame of a session on a server.
+    """
+    client = frame.sparkSession.client
+    table, schema, _ = client.to_table(frame._plan.to_proto(client), frame._plan.observations)
+    return table, frame.schema if schema is None else schema
