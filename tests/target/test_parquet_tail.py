@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from target.plain_readers import seen_by_all
-from target_spark_lake.arrow_columns import arrow_schema, columns_of_arrow
-from target_spark_lake.lake_type import Struct, columns_from_text, columns_to_text
-from target_spark_lake.parquet_tail import null_columns_tail
-from target_spark_lake.thrift_compact import (
+from singer_spark.thrift_compact import (
     BINARY,
     BYTE,
     DOUBLE,
@@ -30,6 +26,10 @@ from target_spark_lake.thrift_compact import (
     read_struct,
     write_struct,
 )
+from target.plain_readers import seen_by_all
+from target_spark_lake.arrow_columns import arrow_schema, columns_of_arrow
+from target_spark_lake.lake_type import Struct, columns_from_text, columns_to_text
+from target_spark_lake.parquet_tail import null_columns_tail
 
 OLD = columns_from_text({"id": "int", "o": "struct<a:int,l:array<string>>"})
 NEW_TYPES = {

@@ -10,11 +10,13 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.parquet_footer import rows_of
 from singer_spark.run_log import folder_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from singer_spark.files import FileInfo
     from singer_spark.storage import Storage
     from tap_spark_jdbc.batch_settings import BatchSettings
 
@@ -88,13 +90,25 @@ class BatchPlace:
         Raises:
             StorageError: it is not there, or not alone.
         """
+        found = self._only(folder)
+        place = f"{self.storage.url}/{found.path}"
+        return BatchFile(f"file://{place}" if self.storage.local else place, rows, found.size, folder)
+
+    def rows(self, folder: str) -> int:
+        """The rows of the one Parquet file of a folder that was written.
+
+        Raises:
+            StorageError: it is not there, not alone, or not whole.
+        """
+        return rows_of(self.storage, self._only(folder).path)
+
+    def _only(self, folder: str) -> FileInfo:
         found = [each for each in self.storage.list(folder) if each.path.rpartition("/")[2].startswith("part-")]
         if len(found) != 1:
             raise StorageError(
                 f"{len(found)} files where one was written to, {self.storage.url}/{folder}; run it again"
             )
-        place = f"{self.storage.url}/{found[0].path}"
-        return BatchFile(f"file://{place}" if self.storage.local else place, rows, found[0].size, folder)
+        return found[0]
 
     def name(self, files: Iterable[BatchFile]) -> None:
         """A message names them: from now on they are whoever's who reads it."""

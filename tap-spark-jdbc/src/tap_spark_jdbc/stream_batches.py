@@ -71,6 +71,8 @@ class BatchReading(StreamReading[SliceBatch]):
         """
         super().__init__(plan, state, settings, lane, all_cut=all_cut, troubled=troubled)
         self._place = place
+        # Bytes read for each byte of a file.
+        self._expansion = 1.0
 
     def message(self, batch: SliceBatch) -> bytes:
         """The BATCH line that names a slice's files."""
@@ -120,7 +122,10 @@ class BatchReading(StreamReading[SliceBatch]):
         rows = found.rows - found.left_out(look.sent).total()
         files = self._files(folder, rows)
         if files:
-            self.size.learn(rows, files[0].size, written.width)
+            stored = files[0].size / rows
+            if written.width is not None:
+                self._expansion = written.width / stored
+            self.size.learn(rows, files[0].size, stored * self._expansion)
         return SliceBatch(each, files, found)
 
     def _send_twins(self, each: Slice[Point], files: list[BatchFile], twins: Counter[str]) -> tuple[bytes, ...]:

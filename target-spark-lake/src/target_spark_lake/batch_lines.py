@@ -11,8 +11,8 @@ import orjson
 
 from singer_spark.errors import ProtocolError
 from singer_spark.messages import record_prefix
+from singer_spark.parquet_footer import open_parquet
 from target_spark_lake.intake import LONGEST_LINE, RecordLines
-from target_spark_lake.parquet_files import open_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

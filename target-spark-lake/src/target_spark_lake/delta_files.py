@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from singer_spark.errors import ConfigurationError, SchemaError
+from singer_spark.parquet_footer import open_parquet
 from target_spark_lake.changes import DeltaChange
 from target_spark_lake.delta_schema import check_names, columns_that_differ, features_of, schema_after
 from target_spark_lake.delta_statistics import described_columns, statistics_text
 from target_spark_lake.lake_type import Struct, columns_from_text
-from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.partitioning import LONGEST_FOLDER, Part, check_unchanged, folders_of, said_by
 from target_spark_lake.table_index import FOOTERS_AT_ONCE, footer_statistics
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.parquet_footer import open_parquet
 from singer_spark.shortage import shortage
 from target_spark_lake.arrow_columns import columns_of_arrow, fitted
 from target_spark_lake.arrow_staging import ROW_GROUP_BYTES
 from target_spark_lake.changes import StagedFile
 from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.lake_type import Array, Struct
-from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.staging_place import StagingPlace
 from target_spark_lake.table_rewriter import columns_inside
 

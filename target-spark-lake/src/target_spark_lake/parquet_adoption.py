@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.parquet_footer import open_parquet
 from target_spark_lake.arrow_columns import arrow_type, fitted
 from target_spark_lake.arrow_staging import bytes_at_once, writer_of
 from target_spark_lake.batch_judge import ROWS_AT_ONCE, Way
 from target_spark_lake.changes import StagedBatch, StagedFile
-from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, is_stamped
 from target_spark_lake.stager import PLAIN_FILE, PLAIN_FOLDER, spark_failure
 from target_spark_lake.staging_place import StagingPlace

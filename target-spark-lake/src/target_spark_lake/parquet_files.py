@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
-from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
+from singer_spark.errors import ProtocolError, SingerSparkError
+from singer_spark.parquet_footer import open_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,30 +14,6 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
     from singer_spark.storage import Storage
-
-
-@contextmanager
-def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
-    """A file of the bucket, for Arrow; only what is read of it travels.
-
-    Raises:
-        StorageError: it can't be read.
-    """
-    import fsspec
-
-    try:
-        if storage.local:
-            # As it stands: to fsspec a path may look like a pattern.
-            with Path(storage.url, path).open("rb") as file:
-                yield file
-            return
-        files, place = fsspec.core.url_to_fs(f"{storage.url}/{path}", **storage.options)
-        with files.open(place, "rb") as file:
-            yield file
-    except SingerSparkError:
-        raise
-    except OSError as error:
-        raise StorageError(f"can't read {path}: {error}; run again") from error
 
 
 @contextmanager

@@ -12,13 +12,12 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet
 
+from singer_spark.parquet_footer import END_BYTES, MAGIC, read_footer
+from singer_spark.thrift_compact import I64, Value, write_struct
+from singer_spark.thrift_compact import Struct as ThriftStruct
 from target_spark_lake.arrow_columns import arrow_schema, arrow_type
 from target_spark_lake.lake_type import Struct
-from target_spark_lake.thrift_compact import I64, Value, read_struct, write_struct
-from target_spark_lake.thrift_compact import Struct as ThriftStruct
 
-MAGIC = b"PAR1"
-_END_BYTES = 8
 # Field numbers of parquet.thrift.
 SCHEMA, ROW_GROUPS, METADATA, COLUMN_ORDERS, ENCRYPTION = 2, 4, 5, 7, 8
 CHILDREN = 5
@@ -41,15 +40,15 @@ def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | No
     added = Struct(new.fields[len(old.fields) :])
     if new.fields[: len(old.fields)] != old.fields or not added.fields:
         return None
-    size, footer = _read_footer(source)
+    size, footer = read_footer(source)
     if footer is None or ENCRYPTION in footer:
         return None
     groups = footer[ROW_GROUPS].content
     nulls = _nulls_file(added, [group[GROUP_ROWS].content for group in groups])
-    end, other = _read_footer(io.BytesIO(nulls))
+    end, other = read_footer(io.BytesIO(nulls))
     if other is None or len(other[ROW_GROUPS].content) != len(groups):
         return None
-    pages = nulls[len(MAGIC) : end - _END_BYTES - _footer_bytes(nulls)]
+    pages = nulls[len(MAGIC) : end - END_BYTES - _footer_bytes(nulls)]
     for group, more in zip(groups, other[ROW_GROUPS].content, strict=True):
         _add_chunks(group, more, size - len(MAGIC))
     _add_schema(footer, other)
@@ -60,20 +59,8 @@ def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | No
     return pages + written + len(written).to_bytes(4, "little") + MAGIC
 
 
-def _read_footer(file: IO[bytes]) -> tuple[int, ThriftStruct | None]:
-    """Size of a file, and its footer; None where it has none that is open to all."""
-    size = file.seek(0, io.SEEK_END)
-    file.seek(size - _END_BYTES)
-    end = file.read(_END_BYTES)
-    if end[4:] != MAGIC:
-        return size, None
-    length = int.from_bytes(end[:4], "little")
-    file.seek(size - _END_BYTES - length)
-    return size, read_struct(file.read(length))
-
-
 def _footer_bytes(data: bytes) -> int:
-    return int.from_bytes(data[-_END_BYTES:-4], "little")
+    return int.from_bytes(data[-END_BYTES:-4], "little")
 
 
 def _nulls_file(columns: Struct, group_rows: list[int]) -> bytes:
@@ -118,6 +105,6 @@ def _described(columns: Struct) -> Value:
     data = io.BytesIO()
     with pyarrow.parquet.ParquetWriter(data, arrow_schema(columns)):
         pass
-    _, footer = _read_footer(data)
+    _, footer = read_footer(data)
     assert footer is not None
     return footer[METADATA]

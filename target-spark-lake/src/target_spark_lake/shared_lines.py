@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.cluster import shares_disk
-from target_spark_lake.parquet_files import open_parquet
+from singer_spark.parquet_footer import open_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

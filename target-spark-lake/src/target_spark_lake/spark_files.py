@@ -9,7 +9,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from target_spark_lake.parquet_files import open_parquet
+from singer_spark.parquet_footer import open_parquet
 from target_spark_lake.staging_place import reaches
 
 if TYPE_CHECKING:

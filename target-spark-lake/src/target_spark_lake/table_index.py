@@ -14,9 +14,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import DamagedError, StorageError
+from singer_spark.parquet_footer import open_parquet
 from singer_spark.run_log import decode, encode
 from target_spark_lake.file_statistics import ColumnRange, FileStatistics, statistics_of
-from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.partitioning import folders_of, said_by
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.parquet_footer import open_parquet
 from target_spark_lake.arrow_columns import columns_of_arrow, fitted
 from target_spark_lake.changes import StagedFile
 from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.lake_type import Field, Scalar, Struct
-from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.parquet_tail import null_columns_tail
 from target_spark_lake.partitioning import said_by
 from target_spark_lake.record_metadata import POSITION

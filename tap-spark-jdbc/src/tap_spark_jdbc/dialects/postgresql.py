@@ -62,7 +62,8 @@ _RULES = (
     TypeRule(
         r"numeric\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)",
         "DECIMAL({p},{s})",
-        _guarded("{c} NOT IN ('NaN', 'Infinity', '-Infinity')", "{c}", "numeric({p},{s})"),
+        # No such column holds an infinity.
+        _guarded("{c} <> 'NaN'", "{c}", "numeric({p},{s})"),
         "DECIMAL({p},{s})",
     ),
     TypeRule(r"numeric\((?P<p>\d+),(?P<s>-?\d+)\)", "NUMERIC", _TEXT),

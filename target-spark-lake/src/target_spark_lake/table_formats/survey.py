@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import RecordError
+from singer_spark.parquet_footer import open_parquet
 from singer_spark.schema_mapping import json_types
 from singer_spark.sql_type import annotated_type
 from target_spark_lake.contest import MergeRules
 from target_spark_lake.file_statistics import FileStatistics
 from target_spark_lake.layout import file_age
-from target_spark_lake.parquet_files import open_parquet
 from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT, TABLE_VERSION
 from target_spark_lake.settings import MERGING_LOAD_METHODS, OVERWRITE_DELETE_STALE
 from target_spark_lake.staged_keys import staged_keys
