@@ -39,6 +39,7 @@ TABLES = {
 }
 # The little time that these JVMs live is not worth what a second compiler makes of their code.
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SMALL = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
 
 
 @contextmanager

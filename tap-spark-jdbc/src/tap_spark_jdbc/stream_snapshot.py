@@ -118,11 +118,14 @@ class StreamSnapshots:
     def _known(self) -> bool:
         """Whether the server is asked for snapshots: what speaks like PostgreSQL need not have any."""
         try:
-            # Within a transaction, which a refusal would end, it is too late to ask.
-            return bool(self._server) and (not self._database.connection.holds or self._system is not None)
+            _ = self._server
+            if self._database.connection.holds:
+                # Within a transaction, which a refusal would end, it is too late to ask.
+                _ = self._system
         except SourceError as error:
             self._tell(f"this server has no transaction snapshots ({error})")
             return False
+        return True
 
     @cached_property
     def _server(self) -> tuple[str, str]:

@@ -47,11 +47,3 @@ def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetF
         raise ProtocolError(
             f"{name} is not a whole Parquet file ({cause}); nothing was published, run the tap again"
         ) from error
-
-
-def parquet_rows(storage: Storage, path: str) -> int:
-    """Rows of a Parquet file, from its footer."""
-    import pyarrow.parquet
-
-    with open_parquet(storage, path) as file:
-        return int(pyarrow.parquet.read_metadata(file).num_rows)

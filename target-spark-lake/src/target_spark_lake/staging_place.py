@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.cluster import shares_disk
+from singer_spark.parquet_footer import rows_of
 from singer_spark.storage import FileInfo, Storage
 from target_spark_lake.changes import StagedFile
-from target_spark_lake.parquet_files import parquet_rows
 from target_spark_lake.partitioning import folders_of
 from target_spark_lake.table_index import FOOTERS_AT_ONCE
 
@@ -99,9 +99,9 @@ class StagingPlace:
 
     def _rows(self, path: str) -> int:
         if self.local is None:
-            return parquet_rows(self.storage, path)
+            return rows_of(self.storage, path)
         # What lies here need not travel to be counted.
-        return parquet_rows(Storage(str(self.local)), path[len(self.folder) + 1 :])
+        return rows_of(Storage(str(self.local)), path[len(self.folder) + 1 :])
 
     def _local_files(self) -> list[FileInfo]:
         """Those on this machine, by their paths inside the folder."""
