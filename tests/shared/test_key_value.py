@@ -53,6 +53,13 @@ def test_decimals_keep_every_digit(number: Decimal) -> None:
     assert Decimal(str(value.json_value())) == number
 
 
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=3), st.integers(0, 20))
+def test_one_number_is_one_value_whatever_its_scale(number: Decimal, zeros: int) -> None:
+    scaled = f"{number:f}{'0' * zeros}"
+    assert KeyValue.parse(scaled, KeyType.DECIMAL) == KeyValue.parse(str(number), KeyType.DECIMAL)
+    assert (KeyValue.parse(scaled, KeyType.DECIMAL).text == "0") == (number == 0)
+
+
 @given(st.dates())
 def test_dates_round_trip(day: date) -> None:
     assert KeyValue.parse(day.isoformat(), KeyType.DATE).json_value() == day.isoformat()

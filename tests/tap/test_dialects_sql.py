@@ -139,7 +139,7 @@ def test_a_type_without_exact_reading_says_so(database: str, native: str) -> Non
 
 LITERALS = [
     ("sqlserver", "bigint", "-5", "(-5)"),
-    ("sqlserver", "decimal(38,3)", "1.500", "(1.500)"),
+    ("sqlserver", "decimal(38,3)", "1.500", "(1.5)"),
     ("sqlserver", "date", "2025-01-20", "CONVERT(date, '2025-01-20', 23)"),
     (
         "sqlserver",

@@ -167,6 +167,30 @@ def test_every_type_of_key_on_sqlite(tmp_path, spark) -> None:
         life_of_every_key(pipe, SQLITE_KEYS, "", connection.execute)
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+def test_numbers_of_several_scales_are_one_key_and_their_rows_come_once(tmp_path, postgresql, spark, indexed) -> None:
+    """1.5 and 1.500 are equal to the database: whichever it prints as the greatest, the boundary is the same."""
+    del spark
+    database = postgresql.new_database()
+    settings = {"incremental_tables": ["public.t:k:decimal"], "slice_rows": 2, "spark": {"master": "local[2]"}}
+    pipe = Pipe(tmp_path, login(database, **settings))
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("create table t (id integer primary key, k numeric)")
+        if indexed:
+            connection.execute("create index on t (k)")
+        connection.execute("insert into t values (1, 0.50), (2, 0.5), (3, 0.500), (4, 1.5), (5, 1.500), (6, 1.50)")
+        first = pipe.run()
+        assert first.ids("public-t") == Counter([1, 2, 3, 4, 5, 6])
+        assert first.final["bookmarks"]["public-t"]["replication_key_value"] == "1.5"
+        pipe.save(first.final)
+        for number, scaled in enumerate(("1.5000", "1.5", "1.50000"), 7):
+            connection.execute(f"insert into t values ({number}, {scaled})")
+            news = pipe.run()
+            assert news.ids("public-t") == Counter([number])
+            pipe.save(news.final)
+            assert pipe.run().rows == Counter()
+
+
 Source = tuple[Pipe, str, Callable[[str], Any]]
 
 
@@ -254,6 +278,33 @@ def test_a_computed_key_is_a_column_of_the_stream_and_advances(source: Source) -
     pipe.config["stream_options"][f"{prefix}t"]["replication_key"] = "coalesce(updated_at, nothing)"
     with pytest.raises(SourceError, match=r"the database refused replication_key 'coalesce\(updated_at, nothing\)'"):
         pipe.run()
+
+
+def test_a_bookmark_above_every_key_of_the_source_is_warned_about(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipe, prefix, execute = source
+    execute("create table t (id integer primary key, k integer)")
+    execute("insert into t values (1, 10), (2, 20)")
+    pipe.config |= {"incremental_tables": [f"{'public.' if prefix else ''}t:k:integer"]}
+    pipe.save(pipe.run().final)
+    pipe.run()
+    execute("delete from t where k = 10")
+    pipe.run()
+    assert "reach" not in caplog.text
+
+    # Loaded anew below the bookmark.
+    execute("delete from t")
+    execute("insert into t values (3, 1), (4, 2)")
+    for lag in (0, 19):
+        pipe.config["safety_lag_seconds"] = lag
+        caplog.clear()
+        pipe.run()
+        (warning,) = [each for each in caplog.records if each.levelname == "WARNING" and "reach" in each.message]
+        hidden = f"stream {prefix}t: no key of the source reaches the bookmark 20, the greatest is 2;"
+        assert warning.message.startswith(hidden)
+        assert f"spark-lake state reset --stream {prefix}t" in warning.message
+        assert "--full" in warning.message
 
 
 def test_another_expression_is_another_key() -> None:

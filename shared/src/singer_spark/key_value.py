@@ -57,7 +57,8 @@ class KeyValue:
 
     Attributes:
         key_type: What kind of value it is.
-        text: Canonical: `42`, `1.50`, `2025-01-20`, `2025-01-20T15:30:00.000000` (nine digits where finer).
+        text: Canonical, one for each value: `42`, `1.5`, `2025-01-20`, `2025-01-20T15:30:00.000000` (nine digits where
+            finer).
         aware: Whether it is an instant (then in UTC, the text ends with `Z`) and not a wall-clock time.
     """
 
@@ -84,7 +85,7 @@ class KeyValue:
             case KeyType.INTEGER:
                 return cls(key_type, str(_integer(text)))
             case KeyType.DECIMAL:
-                return cls(key_type, format(_decimal(text), "f"))
+                return cls(key_type, _plain(_decimal(text)))
             case KeyType.DATE | KeyType.DATETIME | KeyType.TIMESTAMP:
                 return _parse_moment(text, key_type, aware)
             case _:
@@ -115,7 +116,7 @@ class KeyValue:
         if self.key_type is KeyType.DECIMAL:
             # The context's 28 digits would round, and a rounded bound may lie above the value itself.
             with localcontext(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX):
-                return KeyValue(self.key_type, format(Decimal(self.text) - Decimal(str(amount)), "f"))
+                return KeyValue(self.key_type, _plain(Decimal(self.text) - Decimal(str(amount))))
         if not self.key_type.is_moment:
             raise ValueError(f"a {self.key_type} key has no distance: a lag can't be taken from it")
         earliest = datetime(1, 1, 1)
@@ -159,6 +160,13 @@ def _decimal(text: str) -> Decimal:
     if not number.is_finite():
         raise ValueError(f"{text!r} is not a finite number")
     return number
+
+
+def _plain(number: Decimal) -> str:
+    """Its digits without an exponent; a scale or a signed zero makes no other value: databases take 1.5 for 1.500."""
+    text = format(number, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
 
 
 def _parse_moment(text: str, key_type: KeyType, aware: bool) -> KeyValue:

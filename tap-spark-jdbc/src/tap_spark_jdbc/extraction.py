@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.bounds import ColumnBounds
-from tap_spark_jdbc.settling import settled_end, warn_of_the_future
+from tap_spark_jdbc.settling import settled_end, warn_of_a_reload, warn_of_the_future
 from tap_spark_jdbc.slices import Range, Slice, indexed_slices, split_slices, tie_slices
 from tap_spark_jdbc.stream_progress import SplitPosition, StreamProgress
 from tap_spark_jdbc.stream_sql import Point, StreamSql
@@ -84,6 +84,7 @@ class Extraction:
         _look_for_nulls(bounds)
         lower = _lower(bounds, kept, lag) if progress.lower is None else bounds.point_of_bookmark(progress.lower)
         upper = _upper(bounds, lower, progress.split)
+        warn_of_a_reload(bounds, kept, upper)
         warn_of_the_future(plan, upper or (None if kept is None else lower))
         seen = kept is not None and kept.boundary is not None and kept.boundary.rows > 0
         at_bookmark = bounds.point_of_bookmark(kept) if seen and kept is not None else None

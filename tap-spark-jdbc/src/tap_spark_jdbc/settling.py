@@ -1,4 +1,4 @@
-"""Rows that are too young: with `settle_seconds` the upper bound of a run lies that long before the database's now."""
+"""Keys that don't fit the moment: rows too young (`settle_seconds`), keys of the future, a bookmark above all keys."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from singer_spark.bookmark import KeyType, KeyValue
 from tap_spark_jdbc.slices import Range
 
 if TYPE_CHECKING:
+    from singer_spark.bookmark import Bookmark
     from tap_spark_jdbc.bounds import ColumnBounds
     from tap_spark_jdbc.stream_plan import StreamPlan
     from tap_spark_jdbc.stream_sql import Point
@@ -70,6 +71,28 @@ def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
             "are not seen; settle_seconds leaves such rows out; a bookmark that stands there is set back in the state",
             plan.stream, point.value.text,
         )  # fmt: skip
+
+
+def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Point | None) -> None:
+    """Says that the bookmark hides every row: the source was loaded anew, or a sequence started again.
+
+    Args:
+        bounds: Of the replication key.
+        bookmark: Where the last run ended; None: nothing is hidden.
+        upper: The upper bound of this run; None: no key at or above its lower bound.
+    """
+    if bookmark is None or (upper is not None and upper.value >= bookmark.value):
+        return
+    at, greatest, stream = bounds.point_of_bookmark(bookmark), bounds.greatest(Range()), bounds.sql.plan.stream
+    # An empty source hides nothing yet. `settle_seconds` may have left out what stands at the bookmark or above.
+    if greatest is None or bounds.greatest(Range(at)) is not None:
+        return
+    logger.warning(
+        "stream %s: no key of the source reaches the bookmark %s, the greatest is %s; if the source was loaded anew, "
+        "or a sequence started again, its rows below the bookmark are not seen: run once with --full, or "
+        "`spark-lake state reset --stream %s`",
+        stream, bookmark.value.text, greatest.value.text, stream,
+    )  # fmt: skip
 
 
 def _is_ahead(value: KeyValue, now: datetime) -> bool:
