@@ -7,15 +7,13 @@ import os
 import re
 import sqlite3
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
+from servers.processes import command_lines
 from singer_spark.class_archive import archive_path
 from singer_spark.java import find_java_home
 from singer_spark.s3_connector import PINNED_SHA256, s3a_jars
@@ -54,27 +52,6 @@ def test_an_incremental_pipe_keeps_lake_and_state_on_s3(s3: Any, tmp_path: Path)
     state = json.loads(files.cat(f"{bucket}/lake/.dataspoc/state/test/state.json"))
     assert state["bookmarks"]["orders"]["replication_key_value"] == 50
     assert files.glob(f"{bucket}/lake/.dataspoc/staging/**/*.parquet") == []
-
-
-@contextmanager
-def command_lines() -> Iterator[set[str]]:
-    """Those of all processes that live meanwhile."""
-    seen: set[str] = set()
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.05):
-            for process in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    seen.add(process.read_bytes().decode(errors="replace"))
-
-    looker = threading.Thread(target=look)
-    looker.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        looker.join()
 
 
 def test_what_arrow_can_t_take_goes_by_spark_straight_to_the_bucket(s3: Any, tmp_path: Path) -> None:

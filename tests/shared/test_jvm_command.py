@@ -67,6 +67,42 @@ def test_the_jvm_gets_the_very_command_that_spark_submit_ends_in(monkeypatch: py
     assert ours[-1] == theirs[-1] == "pyspark-shell"
 
 
+def test_no_secret_is_on_the_jvm_s_command_line() -> None:
+    """They go by files that only their owner may read, and arrive as they are."""
+    odd = "p\\w: 'é' \"=#😀"
+    changed = start(
+        conf={**CONF, "spark.authenticate.secret": "hidden-1", "spark.ssl.keyPassword": odd},
+        java_options=start().java_options
+        + " -Djavax.net.ssl.trustStorePassword=hidden-2 '-Dapi.token="
+        + 'a "b\\ c'
+        + "'",
+    )
+    ours, by_launcher = at_once(changed), by_spark_submit(changed)
+    assert ours is not None
+    for command in (ours, by_launcher):
+        assert not [word for word in command if "hidden" in word or odd in word or 'a "b' in word]
+        path = Path(command[command.index("--properties-file") + 1])
+        assert path.stat().st_mode & 0o077 == 0
+    assert "--load-spark-defaults" in by_launcher
+    assert "--load-spark-defaults" not in by_spark_submit(start())
+    read = 'var p = new java.util.Properties(); p.load(new java.io.FileReader(System.getProperty("f")));'
+    read += 'for (var n : new String[]{"spark.authenticate.secret", "spark.ssl.keyPassword"}) show(p.getProperty(n));'
+    read += 'for (var n : new String[]{"javax.net.ssl.trustStorePassword", "api.token"}) show(System.getProperty(n));'
+    show = 'static void show(String s) { System.out.println(java.util.HexFormat.of().formatHex(s.getBytes("UTF-8"))); }'
+    source = path.with_name("Told.java")
+    source.write_text(
+        "class Told { "
+        + show.replace(") {", ") throws Exception {")
+        + " public static void main(String[] a) throws Exception {"
+        + read
+        + "}}"
+    )
+    java = [str(find_java_home() / "bin" / "java"), f"-Df={path}", *(word for word in ours if word.startswith("@"))]
+    done = subprocess.run([*java, str(source)], capture_output=True, text=True, check=True)
+    told = [bytes.fromhex(line).decode() for line in done.stdout.split()]
+    assert told == ["hidden-1", odd, "hidden-2", 'a "b\\ c']
+
+
 def test_drivers_lie_behind_spark_on_the_class_path() -> None:
     ours, bare = at_once(start(jars=("/a/driver.jar", "/b/other.jar"))), at_once(start())
     assert ours is not None and bare is not None

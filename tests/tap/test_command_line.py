@@ -4,10 +4,13 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from servers.processes import command_lines
 
 TABLE = "create table t (id integer primary key, v text); insert into t values (1, 'one'), (2, 'two');"
 MANY = """
@@ -61,6 +64,21 @@ def test_bad_configs_and_states_are_one_line_without_spark(tmp_path, config, sta
     lines = [line for line in done.stderr.splitlines() if line.startswith("tap-spark-jdbc: ")]
     assert len(lines) == 1
     assert all(text in lines[0] for text in told)
+
+
+def test_no_secret_is_in_the_process_list(sqlite):
+    secrets = ["of-spark-itself", "of-a-store", "of-the-jvm"]
+    names = ["spark.authenticate.secret", "spark.hadoop.fs.s3a.secret.key", "spark.driver.extraJavaOptions"]
+    conf = dict(zip(names, [*secrets[:2], f"-Djavax.net.ssl.trustStorePassword={secrets[2]}"], strict=True))
+    conf["spark.authenticate"] = "true"
+    tap, _ = sqlite("create table t (id integer primary key); insert into t values (1);")
+    tap.config["spark"]["conf"] = conf
+    with command_lines() as seen:
+        run = tap.run().succeeded()
+    assert run.values("t", "id") == Counter([1])
+    assert [line for line in seen if "SparkSubmit" in line and "spark.authenticate=true" in line]
+    assert not [line for line in seen for secret in secrets if secret in line]
+    assert not [secret for secret in secrets if secret in run.errors]
 
 
 def test_a_database_that_refuses_is_one_line_without_secrets(spark, postgres):

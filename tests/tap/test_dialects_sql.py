@@ -215,7 +215,7 @@ def test_nothing_of_the_user_s_reaches_sql_unquoted(database: str) -> None:
     plan = StreamPlan(table, "t", columns, "INCREMENTAL", replication_key=key)
     sql = StreamSql(dialect, plan, split, bookmark=low, upper=high)
     piece = Slice(Range(low, high, closed=True), Range(low))
-    for text in (sql.relation(), sql.statement(piece), sql.condition(piece, aliased=True)):
+    for text in (sql.relation(piece), sql.statement(piece), sql.condition(piece)):
         # What is left of it outside of quotes holds nothing of the user's.
         bare = without_quoted(text)
         assert "drop" not in bare, text

@@ -7,6 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.config_secrets import is_secret_name
 from singer_spark.errors import ConfigurationError, register_secret
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 # Whatever else stands between the braces is left as it is: Spark has references of its own, as ${env:HOME}.
 _REFERENCE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
-_SECRET = re.compile(r"secret|passw|pwd|token|credential|access_?key|account_?key|private_?key|api_?key", re.IGNORECASE)
 
 
 def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
     if value is None:
         problems.append(f"{where}: the environment has no variable {name}")
         return ""
-    if _SECRET.search(name):
+    if is_secret_name(name):
         register_secret(value)
     return value
 

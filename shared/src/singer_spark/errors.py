@@ -19,18 +19,23 @@
 
 from __future__ import annotations
 
+import html
+import json
 import logging
 import os
+import re
 import sys
 import traceback
 from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MASK = "*****"
 SHORTEST_SECRET = 3
+LONG_LINE = 16
+_ENCODED = re.compile(r"%[0-9A-F]{2}")
 _secrets: set[str] = set()
 
 
@@ -91,9 +96,15 @@ class ResourceError(SingerSparkError):
 
 
 def register_secret(text: str | None) -> None:
-    """Hides this text, also as it stands in a URL, from every line that passes `redact`."""
-    if text and len(text) >= SHORTEST_SECRET:
-        _secrets.update({text, quote(text, safe=""), quote_plus(text)})
+    """Hides this text, also as it stands in a URL, in JSON, in HTML, from every line that passes `redact`."""
+    # A text of several lines, as a key is, is told in one, and its lines may come alone.
+    lines = [line for line in text.splitlines() if len(line) >= LONG_LINE] if text and "\n" in text else []
+    for each in (text, unquote(text), unquote_plus(text), " ".join(text.split()), *lines) if text else ():
+        if len(each) >= SHORTEST_SECRET:
+            encoded = {quote(each), quote(each, safe=""), quote_plus(each)}
+            lowered = {_ENCODED.sub(lambda found: found[0].lower(), form) for form in encoded}
+            quoted = {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1], repr(each)[1:-1]}
+            _secrets.update({each, html.escape(each), *encoded, *lowered, *quoted})
 
 
 def redact(text: str) -> str:
@@ -115,8 +126,9 @@ class _RedactingFilter(logging.Filter):
 
 
 def redact_logs() -> None:
-    """Puts the mask on every handler that the root logger has."""
-    for handler in logging.getLogger().handlers:
+    """Puts the mask on every handler that a logger has."""
+    loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
+    for handler in [each for logger in loggers if isinstance(logger, logging.Logger) for each in logger.handlers]:
         if not any(isinstance(present, _RedactingFilter) for present in handler.filters):
             handler.addFilter(_RedactingFilter())
 
@@ -133,10 +145,11 @@ def wants_traceback(program: str) -> bool:
 
 def one_line(error: BaseException) -> str:
     """The error as one redacted line; for an error that is not ours, with its class name."""
-    text = " ".join(str(error).split())
+    text = redact(" ".join(redact(str(error)).split()))
     if isinstance(error, SingerSparkError):
-        return redact(text)
-    return redact(f"unexpected {type(error).__name__}: {text[:500]} (--log-level debug shows the trace)")
+        return text
+    # Cut only then: half a secret would not be known for one.
+    return f"unexpected {type(error).__name__}: {text[:500]} (--log-level debug shows the trace)"
 
 
 def run_command_line(main: Callable[[], int | None], program: str) -> None:

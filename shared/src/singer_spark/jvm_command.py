@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from singer_spark.errors import ConfigurationError
+from singer_spark.hidden_arguments import PROPERTIES_FILE, hidden_options, settings_words
 from singer_spark.java import cache_folder, java_stamp
 
 FORMAT = "1"
@@ -81,15 +82,18 @@ def at_once(start: JvmStart) -> list[str] | None:
     if learned is None:
         return None
     class_path = os.pathsep.join([learned.class_path.rstrip(os.pathsep), *start.jars])
-    java = str(start.java_home / "bin" / "java")
-    return [java, "-cp", class_path, *options, *learned.options, MAIN_CLASS, *_settings(start.conf), "pyspark-shell"]
+    java, settings = str(start.java_home / "bin" / "java"), settings_words(start.conf)
+    return [java, "-cp", class_path, *hidden_options(options), *learned.options, MAIN_CLASS, *settings, "pyspark-shell"]
 
 
 def by_spark_submit(start: JvmStart) -> list[str]:
     """The command that finds out everything itself; its jars come by `spark.jars`."""
     conf = with_jars(start.conf, start.jars)
-    memory = ["--driver-memory", conf["spark.driver.memory"], "--driver-java-options", start.java_options]
-    return [str(start.spark_home / "bin" / "spark-submit"), *_settings(conf), *memory, "pyspark-shell"]
+    settings = settings_words({name: value for name, value in conf.items() if name not in HANDLED})
+    # Beside the file of ours that of Spark's own folder counts, as it does without ours.
+    defaults = ["--load-spark-defaults"] if PROPERTIES_FILE in settings else []
+    memory = ["--driver-memory", conf["spark.driver.memory"], "--driver-java-options", _java_options(start)]
+    return [str(start.spark_home / "bin" / "spark-submit"), *defaults, *settings, *memory, "pyspark-shell"]
 
 
 def with_jars(conf: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
@@ -116,8 +120,12 @@ def variables_at_once(start: JvmStart) -> dict[str, str]:
     return {"SPARK_HOME": str(start.spark_home), "PYTHONHASHSEED": "0"}
 
 
-def _settings(conf: Mapping[str, str]) -> list[str]:
-    return [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+def _java_options(start: JvmStart) -> str:
+    """As they are written in a shell; those that Spark is to complain of stay as they are."""
+    try:
+        return shlex.join(hidden_options(shlex.split(start.java_options)))
+    except ValueError:
+        return start.java_options
 
 
 @dataclass(frozen=True)

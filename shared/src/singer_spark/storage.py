@@ -9,7 +9,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, StorageError, register_secret
+from singer_spark.config_secrets import register_secrets
+from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.files import FileInfo
 from singer_spark.local_files import LocalFiles
 from singer_spark.object_files import ObjectFiles
@@ -28,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 SCRATCH = ".dataspoc/staging/tmp"
 S3_PROTOCOLS = ("s3", "s3a")
-SECRET_OPTIONS = ("secret", "token", "password", "account_key", "sas_token", "connection_string")
-SECRET_CLIENT_OPTIONS = ("aws_secret_access_key", "aws_session_token")
 
 
 class Storage:
@@ -59,9 +58,7 @@ class Storage:
             ConfigurationError: the URL's kind is unknown, or its fsspec package is missing.
         """
         self.options = dict(options or {})
-        client = self.options.get("client_kwargs") or {}
-        for secret in (*map(self.options.get, SECRET_OPTIONS), *map(client.get, SECRET_CLIENT_OPTIONS)):
-            register_secret(str(secret or ""))
+        register_secrets(self.options)
         folder = _local_folder(url)
         self.url = folder.as_posix() if folder else url.rstrip("/")
         self.local = folder is not None

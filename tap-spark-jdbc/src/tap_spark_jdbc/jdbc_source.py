@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, register_secret
+from singer_spark.errors import ConfigurationError, redact
 from tap_spark_jdbc.dialects import dialect_of
 from tap_spark_jdbc.drivers import cached_jars, local_jars
 
@@ -19,7 +19,6 @@ _LOGIN = re.compile(
     r"|(?<=//)[^/?;@]*@"  # before the host
     r"|(?<=:thin:)[^@]*(?=@)"  # Oracle's
 )
-_URL_SECRET = re.compile(r"(?i)[?&;](?:password|pwd|sslpassword|token|secret)=([^&;]+)")
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,12 @@ class JdbcSource:
         snapshot: The server's name of the snapshot that it reads in, if any.
     """
 
-    url: str
+    url: str = field(repr=False)
     dialect: Dialect
     driver: str
     jars: tuple[str, ...] = ()
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     transaction: tuple[str, ...] = ()
     snapshot: str | None = None
 
@@ -61,8 +60,6 @@ class JdbcSource:
                 f"no driver is known for {plain_url(settings.jdbc_url)}; name its class in `driver`, "
                 "and its Maven coordinates in `driver_package` or its jar in `driver_jars`"
             )
-        for secret in (settings.password, *_URL_SECRET.findall(settings.jdbc_url)):
-            register_secret(secret)
         jars: tuple[str, ...] = ()
         if settings.driver_jars:
             jars = local_jars(settings.driver_jars)
@@ -85,8 +82,8 @@ class JdbcSource:
 
 
 def plain_url(url: str) -> str:
-    """A JDBC URL without its parameters, where passwords may stand."""
-    return re.split(r"[?;]", url, maxsplit=1)[0]
+    """A JDBC URL without login and parameters, where passwords may stand."""
+    return re.split(r"[?;]", url_without_login(redact(url)), maxsplit=1)[0]
 
 
 def url_without_login(url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -89,16 +90,15 @@ class SliceReader:
 
     def rows(self, each: Slice[Point], fetch_size: int) -> DataFrame:
         """The rows of a slice: the columns as they are read, under their aliases, and `edge`."""
-        return self.rows_of([each], fetch_size)
+        # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
+        # drivers know most of them only in their own spelling.
+        options = {**self._source.reader_options(), "customSchema": self._read_schema()}
+        reader = self._spark.read.format("jdbc").options(**options).option("fetchsize", fetch_size)
+        return reader.option("dbtable", self._sql.relation(each)).load()
 
     def rows_of(self, slices: Sequence[Slice[Point]], fetch_size: int) -> DataFrame:
         """The rows of several slices, each read by a task of its own."""
-        options = self._source.reader_options()
-        url = options.pop("url")
-        reader = self._spark.read.options(**options).option("fetchsize", fetch_size)
-        reader = reader.option("customSchema", self._read_schema())
-        conditions = [self._sql.condition(each, aliased=True) for each in slices]
-        return reader.jdbc(url, self._sql.relation(), predicates=conditions)
+        return reduce(lambda rows, more: rows.unionAll(more), (self.rows(each, fetch_size) for each in slices))
 
     @contextmanager
     def told(self, place: str = "") -> Iterator[None]:

@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.bookmark import KeyType
+from singer_spark.config_secrets import register_secrets
 from singer_spark.environment import expand
-from singer_spark.errors import ConfigurationError, register_secret
+from singer_spark.errors import ConfigurationError
 from singer_spark.spark_settings import SparkSettings
 from tap_spark_jdbc.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config_schema import CONFIG_JSONSCHEMA, SDK_SETTINGS
@@ -88,7 +89,7 @@ class TapSettings:
         """
         config = expand(config, CONFIG_JSONSCHEMA["properties"])
         given = {name: value for name, value in config.items() if value is not None and name not in SDK_SETTINGS}
-        register_secret(given.get("password") if isinstance(given.get("password"), str) else None)
+        register_secrets(config)
         given = {name: _number(name, value) for name, value in given.items()}
         problems = _schema_problems(given)
         specs = _each_spec(given.get("incremental_tables"), problems)

@@ -7,8 +7,8 @@ key; where they are too many for one slice they are cut along a second column, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K")
@@ -144,3 +144,17 @@ def split_slices(
         return
     for part, _ in cut(split, Range(begin), rows):
         yield Slice(key, None if part == Range() else part, nulls)
+
+
+def joined(slices: Sequence[Slice[K]], at_most: int) -> list[Slice[K]]:
+    """Neighbours of `split_slices` made one, so that there are no more than so many."""
+    size = -(-len(slices) // at_most)
+    found = []
+    for first in range(0, len(slices), size):
+        low, high = slices[first], slices[min(first + size, len(slices)) - 1]
+        if low.split is None or high.split is None:
+            found.append(low)
+            continue
+        whole = Range(low.split.lower, high.split.upper, closed=high.split.closed, after=low.split.after)
+        found.append(replace(low, split=whole))
+    return found

@@ -11,7 +11,7 @@ from singer_spark.singer_sdk_import import import_singer_sdk
 from tap_spark_jdbc.boundary import Frame
 from tap_spark_jdbc.bounds import ColumnBounds
 from tap_spark_jdbc.run_state import bookmark_of, checked_state
-from tap_spark_jdbc.slices import split_slices
+from tap_spark_jdbc.slices import joined, split_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Nothing of a slice is kept: it may be larger than one that is rendered.
 SLICE_ROWS = 200_000
+# Spark looks up the columns of each by a connection of its own.
+MOST_SLICES = 64
 FETCH_SIZE = 5_000
 _CHANGES_RECORDS = ("stream_maps", "flattening_enabled")
 # A failing stream must not be left out, and no batch is written.
@@ -119,4 +121,4 @@ class SourceView:
         """Cut along the primary key: a row that moves to another replication key meanwhile is read once."""
         split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
         bounds = None if split is None else ColumnBounds(extraction.connection, extraction.sql, split)
-        return list(split_slices(bounds, lambda: rows))
+        return joined(list(split_slices(bounds, lambda: rows)), MOST_SLICES)

@@ -83,38 +83,32 @@ class StreamSql:
         """Names of the selected columns inside SQL and Spark, so that no name of the user's meets their quoting."""
         return [f"c{position}" for position in range(len(self.plan.columns))]
 
-    def relation(self) -> str:
-        """The subselect that Spark reads: the columns by alias, `edge`, and the keys that the conditions name."""
+    def relation(self, each: Slice[Point]) -> str:
+        """The subselect that Spark reads of a slice: the columns by alias, and `edge`."""
         quote = self.dialect.quote
         selected = [
             f"{self.dialect.select(column)} AS {quote(alias)}"
             for column, alias in zip(self.plan.columns, self.aliases(), strict=True)
         ]
         selected.append(f"{self._edge()} AS {quote('edge')}")
-        for key, alias in ((self.plan.replication_key, "k"), (self.split, "p")):
-            if key is not None:
-                selected.append(f"{quote(key.column.name)} AS {quote(alias)}")
-        if self.late is not None:
-            selected.append(f"{WRITER} AS {quote('w')}")
-        return f"(SELECT {', '.join(selected)} {self.source}) s"
+        return f"(SELECT {', '.join(selected)} {self.source} AND {self.condition(each)}) s"
 
     def statement(self, each: Slice[Point]) -> str:
         """A slice's rows as one statement, for people."""
         columns = ", ".join(self.dialect.select(column) for column in self.plan.columns)
         return f"SELECT {columns} {self.source} AND {self.condition(each)}"
 
-    def condition(self, each: Slice[Point], *, aliased: bool = False) -> str:
-        """A slice's condition over the table, or over the aliases of `relation`."""
+    def condition(self, each: Slice[Point]) -> str:
+        """A slice's condition."""
         if each.late and self.late is not None:
-            places = " OR ".join(f"({self.condition(place, aliased=aliased)})" for place in self.late.sent)
-            return f"({places}) AND {self.late.unseen(self.dialect.quote('w') if aliased else WRITER)}"
+            places = " OR ".join(f"({self.condition(place)})" for place in self.late.sent)
+            return f"({places}) AND {self.late.unseen(WRITER)}"
         terms = []
         key = self.plan.replication_key
         if key is not None and (each.key is not None or each.nulls):
-            name = self.dialect.quote("k" if aliased else key.column.name)
-            terms.append(_key_condition(name, each))
+            terms.append(_key_condition(self.dialect.quote(key.column.name), each))
         if self.split is not None and each.split is not None:
-            name = self.dialect.quote("p" if aliased else self.split.column.name)
+            name = self.dialect.quote(self.split.column.name)
             inside = range_condition(name, each.split)
             # A key column of a primary key may hold NULL in SQLite; such rows go with the lowest.
             orphans = self.split.column.nullable and each.split.lower is None

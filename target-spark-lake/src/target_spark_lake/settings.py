@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from singer_spark.config_secrets import register_secrets
 from singer_spark.environment import expand
-from singer_spark.errors import ConfigurationError, register_secret
+from singer_spark.errors import ConfigurationError
 from singer_spark.jsonschema_import import import_jsonschema
 from singer_spark.spark_settings import SparkSettings
 from singer_spark.state_backend import StateBackend
@@ -226,8 +227,7 @@ class TargetSettings:
             ConfigurationError: names every bad setting.
         """
         config = expand(config, PROPERTIES)
-        register_secrets(config.get("storage_options"))
-        register_secrets(config.get("state_backend"))
+        register_secrets(config)
         given = {name: value for name, value in config.items() if name in PROPERTIES and value is not None}
         if default_pipeline:
             given.setdefault("pipeline", default_pipeline)
@@ -250,17 +250,6 @@ class TargetSettings:
         return StreamOptions(
             key_properties=None if keys is None else tuple(keys), columns=columns, partition_by=partition_by, **merged
         )
-
-
-def register_secrets(value: Any) -> None:
-    """Hides every text of the storage options that may be a secret from logs and errors."""
-    if isinstance(value, Mapping):
-        for name, each in value.items():
-            if isinstance(each, str):
-                if any(word in name.lower() for word in ("secret", "key", "token", "password", "credential")):
-                    register_secret(each)
-            else:
-                register_secrets(each)
 
 
 def _schema_problems(given: Mapping[str, Any]) -> list[str]:

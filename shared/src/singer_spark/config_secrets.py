@@ -1,0 +1,86 @@
+"""Which texts of a config are secret: by the names that they have, and inside of URLs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from singer_spark.errors import register_secret
+
+# What Spark itself takes for secret (`spark.redaction.regex`), and what JDBC drivers, stores and tunnels add to that.
+_NAME = re.compile(
+    r"(?i)secret|passw|passphrase|passcode|pwd|token|credential|\bpass$|"
+    r"(?:access|account|private|api|mask|shared|encryption)[._-]?key|^key$|connection_string"
+)
+# Of a secret these say where it lies, and of what kind it is.
+_BESIDE = re.compile(r"(?i)(?:file|path|type|alias|provider|providers|location|url|uri|cache|enabled|algorithm)$")
+# Maps whose names are those of streams and columns.
+_OF_USERS_NAMES = ("stream_options", "stream_maps", "incremental_tables", "queries", "tables", "schemas")
+_NO_SECRETS = ("true", "false", "null", "none")
+
+_PARAMETER = re.compile(r"[?&;:,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;]*)")
+_LOGINS = (
+    # Passwords are known to hold what a URL would have encoded; what is too long is only never found in a text.
+    re.compile(r"//(?P<login>[^/?;@]*)@"),
+    re.compile(r"//(?P<login>[^?;]*)@"),
+    re.compile(r"//(?P<login>.*)@"),
+)
+_ORACLE = (
+    re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<value>[^@]*)@"),
+    re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<value>.*)@"),
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a setting, an option or a URL's parameter of this name holds a secret."""
+    return _NAME.search(name) is not None and _BESIDE.search(name) is None
+
+
+def url_parameters(url: str) -> list[tuple[str, str]]:
+    """Names and values of a URL's parameters, as they stand, in any of the ways that JDBC drivers have for them."""
+    return [(found["name"], found["value"]) for found in _PARAMETER.finditer(url)]
+
+
+def url_secrets(url: str) -> list[str]:
+    """All of a URL that may be a secret, as it stands there."""
+    found = [value for name, value in url_parameters(url) if is_secret_name(name)]
+    found += [value[1:-1].replace("}}", "}") for value in found if value.startswith("{")]
+    for pattern in _LOGINS:
+        found += [each["login"].partition(":")[2] for each in pattern.finditer(url)]
+    oracle = [each["value"] for pattern in _ORACLE for each in pattern.finditer(url)]
+    return [each for each in [*found, *oracle, *(value.strip('"') for value in oracle)] if each]
+
+
+def register_secrets(config: Any) -> None:
+    """Hides every secret of a config from all that passes `redact`: by its setting's name, or inside of a URL."""
+    for name, text in _texts(config, ""):
+        secret = is_secret_name(name) and text.lower() not in _NO_SECRETS
+        for each in (*([text] if secret else ()), *(url_secrets(text) if _may_be_url(text) else ())):
+            register_secret(each)
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Whether a setting of Spark's is a secret, or has one inside: a URL, or a system property of Java's."""
+    return (
+        is_secret_name(name)
+        or bool(_may_be_url(value) and url_secrets(value))
+        or ("-D" in value and any(is_secret_name(each.partition("=")[0]) for each in value.split()))
+    )
+
+
+def _may_be_url(text: str) -> bool:
+    return "://" in text or text.startswith("jdbc:")
+
+
+def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Each text of a config, with the name that it has."""
+    if isinstance(value, Mapping):
+        for inner, each in value.items():
+            if inner not in _OF_USERS_NAMES:
+                yield from _texts(each, str(inner))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each, name)
+    elif isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and is_secret_name(name)):
+        yield name, str(value)
