@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from target_spark_lake.batch_message import BatchMessage
 from target_spark_lake.batches import Batches
 from target_spark_lake.changes import Commit, TableChange
 from target_spark_lake.checkpointing import Checkpointing, StatePoint
+from target_spark_lake.extent import Extents
 from target_spark_lake.intake import DeadTapError
 from target_spark_lake.key_batches import KeyBatches
 from target_spark_lake.quarantine import STAGED_NAME, one_file
@@ -95,7 +96,7 @@ class LoadRun:
     def schema(self, message: JSON) -> None:
         """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
         if not self._keys.schema(message, self._batches.sinks):
-            self._batches.schema(message)
+            self._extents().check(self._batches.schema(message))
             estimate = message.get(ROW_ESTIMATE)
             self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
 
@@ -168,9 +169,12 @@ class LoadRun:
             self._clean()
             return
         self._check_adopted()
+        extents = self._extents(sinks)
+        for sink in self._batches.loaded.values():
+            extents.check(sink.schema)
         self._batches.close_all()
         self._keys.close_all()
-        told = RunTold(self._activated, self._keys, self._run.committed_state(), self._state)
+        told = RunTold(self._activated, self._keys, extents)
         for sink in self._batches.loaded.values():
             if sink.columns is None and told.may_change(sink):
                 prepare(sink, self._settings, self._run)
@@ -226,6 +230,10 @@ class LoadRun:
             self._run.checkpoint.discard()
         if self._announced and self._settings.resume and (begins_there or start == RESUME):
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
+
+    def _extents(self, streams: Collection[str] | None = None) -> Extents:
+        """What is known of the streams' extents; without `streams`, all of the run, while more of them may come."""
+        return Extents(None if self._run.starts_anew else self._run.committed_state(), self._state, streams)
 
     def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
         loads = [told.load_of(sink) for sink in self._batches.loaded.values()]

@@ -83,7 +83,7 @@ class StreamSchema:
 
         Raises:
             ProtocolError: it is malformed.
-            ConfigurationError: its load method is unknown, not available, or would destroy the table.
+            ConfigurationError: its load method is unknown, or not available.
         """
         stream, schema = message.get("stream"), message.get("schema")
         if not isinstance(stream, str) or not stream or not isinstance(schema, dict):
@@ -93,11 +93,6 @@ class StreamSchema:
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
-        if method == OVERWRITE and extent == "delta":
-            raise ConfigurationError(
-                f"stream {stream}: this run sends only what changed, and load_method overwrite would leave nothing "
-                "else in the table; use upsert or append-only for it, or run the tap with --full"
-            )
         keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
         if method in MERGING_LOAD_METHODS:
             _check_keys(stream, method, keys, schema["properties"])
