@@ -15,6 +15,7 @@ from singer_spark.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
+from singer_spark.state_store import same_state
 from target_spark_lake.at_once import each
 from target_spark_lake.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.batch_message import BatchMessage
@@ -95,6 +96,7 @@ class LoadRun:
 
     def schema(self, message: JSON) -> None:
         """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
+        self._refuse_behind_the_end("a SCHEMA")
         if not self._keys.schema(message, self._batches.sinks):
             self._extents().check(self._batches.schema(message))
             estimate = message.get(ROW_ESTIMATE)
@@ -102,6 +104,7 @@ class LoadRun:
 
     def records(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""
+        self._refuse_behind_the_end(f"input line {lines.first_line}: a RECORD of stream {lines.stream}")
         if self._keys.takes(lines.stream):
             self._keys.add(lines)
             return
@@ -111,6 +114,7 @@ class LoadRun:
     def batch(self, message: JSON) -> None:
         """A BATCH: files that stand for records of one stream."""
         batch = BatchMessage.of(message)
+        self._refuse_behind_the_end(f"a BATCH of stream {batch.stream}")
         keys = self._keys.takes(batch.stream)
         for part in self._files.lines(batch) if keys else self._files.take(batch):
             self.check()
@@ -128,13 +132,23 @@ class LoadRun:
         value, resume = message.get("value"), message.get("resume")
         if not isinstance(value, dict):
             raise ProtocolError("a STATE message has no value, or it is no object")
+        if self._complete and not same_state(value, self._state):
+            self._refuse_behind_the_end("another STATE")
         if self._state is None:
             self._start(message, value)
         self._state = value
-        self._complete = message.get("final") is True
+        self._complete = self._complete or message.get("final") is True
         self._skip(message.get(SKIPPED) if self._announced else None)
         if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
             self._checkpointing.state(StatePoint(value, resume))
+
+    def _refuse_behind_the_end(self, what: str) -> None:
+        """Behind its last STATE a tap has nothing to say: that state would be saved without standing for it."""
+        if self._complete:
+            raise ProtocolError(
+                f'{what} came behind the tap\'s last STATE ("final": true), which does not stand for it; nothing was '
+                "published, the state stays: give the target the output of one run of one tap"
+            )
 
     def _skip(self, streams: object) -> None:
         """The tap gave these up: their tables stay what they were, and so do their bookmarks."""
@@ -149,6 +163,7 @@ class LoadRun:
         stream, version = message.get("stream"), message.get("version")
         if not isinstance(stream, str) or not isinstance(version, int):
             raise ProtocolError("an ACTIVATE_VERSION message has no stream, or no number as its version")
+        self._refuse_behind_the_end(f"an ACTIVATE_VERSION of stream {stream}")
         self._activated[stream] = max(version, self._activated.get(stream, version))
 
     def finish(self) -> None:

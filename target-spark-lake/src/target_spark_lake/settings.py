@@ -63,8 +63,8 @@ PROPERTIES: dict[str, JSON] = {
     "format": _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA]),
     "load_method": _setting(
         "string",
-        "How records change a table, where neither the stream's option nor its SCHEMA says. Without it a FULL_TABLE "
-        "stream of tap-spark-jdbc is overwrite, everything else append-only.",
+        "How records change the table of a stream that is read by increments, where neither the stream's option nor its "
+        "SCHEMA says; append-only where not given. A FULL_TABLE stream of tap-spark-jdbc is overwrite.",
         enum=[*LOAD_METHODS, None],
     ),
     "hard_delete": {
