@@ -54,12 +54,14 @@ def test_an_overwrite_without_records_leaves_an_empty_table_with_its_columns(lak
         (None, None, None, "FULL_TABLE", 1),
         (None, None, None, "INCREMENTAL", 2),
         (None, None, None, None, 2),
-        (None, None, "append-only", "FULL_TABLE", 2),
+        (None, None, "append-only", "FULL_TABLE", 1),
+        (None, None, "overwrite", "INCREMENTAL", 1),
+        (None, "append-only", None, "FULL_TABLE", 2),
         (None, "overwrite", "append-only", "INCREMENTAL", 1),
         ("append-only", "overwrite", None, "FULL_TABLE", 2),
     ],
 )
-def test_the_load_method_is_decided_by_option_then_annotation_then_setting_then_method(
+def test_the_load_method_is_decided_by_option_then_annotation_then_a_whole_table_then_setting(
     lake: Lake, option: str | None, annotation: str | None, setting: str | None, method: str | None, kept: int
 ) -> None:
     annotations = {"x-load-method": annotation, "x-replication-method": method}
@@ -71,6 +73,23 @@ def test_the_load_method_is_decided_by_option_then_annotation_then_setting_then_
             **{name: value for name, value in settings.items() if value},
         )
     assert len(lake.rows("s")) == kept
+
+
+def test_a_setting_leaves_no_deleted_row_in_a_table_that_comes_whole_and_says_once_where_it_did(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = schema("s", ID, ("id",), **FULL)
+    followed = schema("s", ID, ("id",), **{"x-load-method": "append-only"})
+    lake.load(followed, record("s", id=1), load_method="append-only")
+    for rows in ([1, 2], [2], []):
+        caplog.clear()
+        lake.load(whole, *(record("s", id=n) for n in rows), load_method="append-only")
+        assert lake.rows("s", "id") == [(n,) for n in rows]
+        told = [line for line in caplog.messages if "stream s: it comes whole" in line]
+        assert len(told) == (1 if len(rows) == 2 else 0)
+    # A table without a key can be no other.
+    lake.load(schema("k", ID, **FULL), record("k", id=1), load_method="upsert")
+    assert lake.rows("k", "id") == [(1,)]
 
 
 def test_an_overwrite_by_a_delta_is_refused_before_anything_changes(lake: Lake) -> None:
@@ -332,3 +351,29 @@ def test_a_small_target_file_mb_makes_several_files_of_an_append(lake: Lake) -> 
     lake.load(schema("s", {"id": {"type": "integer"}, "text": {"type": "string"}}), *rows, target_file_mb=1)
     assert len([path for path in lake.files() if path.startswith("raw/s/")]) == 2
     assert lake.rows("s", "count(*), count(DISTINCT id)") == [(6_000, 6_000)]
+
+
+BEHIND = {
+    "RECORD": record("s", id=2),
+    "SCHEMA": schema("s", ID),
+    "another SCHEMA": schema("t", ID),
+    "ACTIVATE_VERSION": {"type": "ACTIVATE_VERSION", "stream": "s", "version": 2},
+    "BATCH": {"type": "BATCH", "stream": "s", "encoding": {"format": "jsonl"}, "manifest": ["file:///nowhere.jsonl"]},
+    "STATE": state(x=3),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND.keys())
+def test_what_comes_behind_the_last_state_fails_the_run(lake: Lake, behind: dict) -> None:
+    first, last = {**state(), "final": False, "start": "full"}, {**state(x=2), "final": True}
+    lake.load(first, schema("s", ID), record("s", id=1), last)
+    before = lake.files()
+    with pytest.raises(ProtocolError, match=r"behind the tap's last STATE .* nothing was published"):
+        lake.load(first, schema("s", ID), record("s", id=3), last, behind)
+    assert lake.files() == before
+
+
+def test_the_last_state_may_come_twice_and_empty_lines_behind_it(lake: Lake) -> None:
+    first, last = {**state(), "final": False, "start": "full"}, {**state(x=2), "final": True}
+    lake.load(first, schema("s", ID), record("s", id=1), last, state(x=2), b"\n", {"type": "NEWS"})
+    assert lake.rows("s", "id") == [(1,)]

@@ -16,18 +16,6 @@ OPTIONS: JSON = {"type": "object"}
 KEY: JSON = {"type": ["string", "array"], "minLength": 1, "items": TEXT, "minItems": 1, "maxItems": 2}
 LOAD_METHODS = ["append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale"]
 
-# Settings that the SDK adds by itself and that are its own to check.
-SDK_SETTINGS = (
-    "stream_maps",
-    "stream_map_config",
-    "faker_config",
-    "flattening_enabled",
-    "flattening_max_depth",
-    "flattening_max_key_length",
-    "flattening_separator",
-    "use_singer_decimal",
-)
-
 
 def _setting(schema: JSON, description: str, *, default: Any = None, secret: bool = False) -> JSON:
     described = {**schema, "description": description}

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import StateError
-from tap_spark_jdbc.config_schema import SDK_SETTINGS
+from singer_spark.setting_problems import SDK_SETTINGS
 from tap_spark_jdbc.extraction import split_key
 from tap_spark_jdbc.jdbc_source import url_without_login
 from tap_spark_jdbc.run_state import RESUME_FORMAT_VERSION, bookmark_of, checked_state

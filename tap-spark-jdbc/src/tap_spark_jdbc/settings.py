@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from singer_spark.bookmark import KeyType
 from singer_spark.config_secrets import register_secrets
 from singer_spark.environment import expand
 from singer_spark.errors import ConfigurationError
+from singer_spark.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.spark_settings import SparkSettings
 from tap_spark_jdbc.batch_settings import BatchSettings, batch_problems
-from tap_spark_jdbc.config_schema import CONFIG_JSONSCHEMA, SDK_SETTINGS
+from tap_spark_jdbc.config_schema import CONFIG_JSONSCHEMA
 from tap_spark_jdbc.incremental_spec import IncrementalSpec
 from tap_spark_jdbc.reach import reach_problems
-
-if TYPE_CHECKING:
-    from jsonschema import ValidationError
 
 __all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]
 
@@ -91,7 +88,7 @@ class TapSettings:
         given = {name: value for name, value in config.items() if value is not None and name not in SDK_SETTINGS}
         register_secrets(config)
         given = {name: _number(name, value) for name, value in given.items()}
-        problems = _schema_problems(given)
+        problems = config_problems(given, CONFIG_JSONSCHEMA)
         specs = _each_spec(given.get("incremental_tables"), problems)
         options = _stream_options(given.get("stream_options"), problems)
         queries = _queries(given.get("queries"), problems)
@@ -122,13 +119,6 @@ def _spark_problems(given: Mapping[str, Any]) -> list[str]:
     return [*SparkSettings.problems(spark), *reach_problems(given.get("jdbc_url"), spark)]
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """` (did you mean 'x'?)` where something known is near, else nothing."""
-    lowered = {each.lower(): each for each in known}
-    near = get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
-    return f" (did you mean {' or '.join(repr(lowered[each]) for each in near)}?)" if near else ""
-
-
 def _number(name: str, value: Any) -> Any:
     """A number that an environment variable gave as text."""
     wanted = CONFIG_JSONSCHEMA["properties"].get(name, {}).get("type")
@@ -138,44 +128,6 @@ def _number(name: str, value: Any) -> Any:
         return int(value) if wanted == "integer" else float(value)
     except ValueError:
         return value
-
-
-def _schema_problems(config: Mapping[str, Any]) -> list[str]:
-    from jsonschema import Draft7Validator
-
-    errors = sorted(Draft7Validator(CONFIG_JSONSCHEMA).iter_errors(config), key=lambda error: str(list(error.path)))
-    return [problem for error in errors for problem in _worded(error)]
-
-
-def _worded(error: ValidationError) -> list[str]:
-    """What is wrong, without showing a value that may be secret."""
-    schema: Any = error.schema
-    wanted: Any = error.validator_value
-    instance: Any = error.instance
-    path = ".".join(str(part) for part in error.path)
-    shown = "" if _secret(error) else f", not {error.instance!r}"
-    match error.validator:
-        case "additionalProperties":
-            known = list(schema["properties"])
-            names = [f"{path}.{name}" if path else name for name in instance if name not in known]
-            return [f"{name}: no such setting{nearest(name.rpartition('.')[2], known)}" for name in names]
-        case "required":
-            missing = [name for name in wanted if name not in instance]
-            return [f"{path}.{name}: is missing" if path else f"{name}: is missing" for name in missing]
-        case "type":
-            return [f"{path}: must be of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}{shown}"]
-        case "enum":
-            return [f"{path}: must be one of {', '.join(map(str, wanted))}{shown}"]
-        case "minimum":
-            return [f"{path}: must be at least {wanted}{shown}"]
-        case "minLength":
-            return [f"{path}: must not be empty"]
-    return [f"{path}: {error.message}"]
-
-
-def _secret(error: ValidationError) -> bool:
-    setting = CONFIG_JSONSCHEMA["properties"].get(error.path[0], {}) if error.path else {}
-    return bool(setting.get("secret"))
 
 
 def _each_spec(specs: Any, problems: list[str]) -> tuple[IncrementalSpec, ...]:

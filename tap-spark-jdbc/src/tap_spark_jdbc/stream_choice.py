@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
-from tap_spark_jdbc.settings import StreamOptions, nearest
+from singer_spark.setting_problems import nearest
+from tap_spark_jdbc.settings import StreamOptions
 
 if TYPE_CHECKING:
     from singer_spark.bookmark import KeyType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from singer_spark.setting_problems import nearest
 from tap_spark_jdbc.dialects import overridden
-from tap_spark_jdbc.settings import nearest
 from tap_spark_jdbc.stream_choice import Choice, Said, fitting_name
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.messages import keys_stream
+from singer_spark.setting_problems import nearest
 from singer_spark.sql_type import property_schema
 from tap_spark_jdbc.catalog import (
     deselected_tables,
@@ -18,7 +19,6 @@ from tap_spark_jdbc.catalog import (
     selected_tables,
     stream_of,
 )
-from tap_spark_jdbc.settings import nearest
 from tap_spark_jdbc.stream_choice import (
     FULL_TABLE,
     INCREMENTAL,

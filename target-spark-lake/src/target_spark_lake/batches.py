@@ -100,7 +100,7 @@ class Batches:
         """From now on whoever calls `close_all` at a STATE decides where batches end, unless they grow too large."""
         self._stretch = STRETCH
 
-    def schema(self, message: JSON) -> None:
+    def schema(self, message: JSON) -> StreamSchema:
         """A SCHEMA: the same one again changes nothing, another one closes the batch; records before it stay."""
         schema = StreamSchema.of(message, self._settings)
         sink = self.sinks.get(schema.stream)
@@ -121,6 +121,7 @@ class Batches:
             schema.check_follows(sink.schema)
             self._close(sink)
             sink.schema, sink.columns = schema, None
+        return schema
 
     def add(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.checkpoint import Checkpoint
@@ -30,6 +31,7 @@ from target_spark_lake.layout import is_data_file
 from target_spark_lake.lock import take_lock
 from target_spark_lake.publish import publish, remember_tables, verify_staged
 from target_spark_lake.recovery import recover
+from target_spark_lake.run_reports import entries
 from target_spark_lake.settings import DELTA
 from target_spark_lake.start_check import check_resumed, check_start
 from target_spark_lake.table_record import check_owner, claim_all, read_record, release_claims
@@ -78,6 +80,19 @@ class PipelineRun:
     def committed_state(self) -> dict[str, Any] | None:
         """The state that the last committed run saved (or a person edited), or None."""
         return self.recovery.saved.value if self.recovery.saved else None
+
+    @cached_property
+    def starts_anew(self) -> bool:
+        """Whether a tap has no state to begin from: none was saved yet, or a person emptied it (`state reset`)."""
+        saved = self.committed_state()
+        if saved is None:
+            return True
+        if any(saved.values()):
+            return False
+        source = next((each for each in entries(self.storage, self.layout) if each.state is not None), None)
+        if source is None or not same_state(source.state, saved):
+            return False
+        return str(source.body.get("command")).startswith("state ")
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
         """Refuses a run that began from another state than the committed one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,14 @@ from singer_spark.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
+from singer_spark.state_store import same_state
 from target_spark_lake.at_once import each
 from target_spark_lake.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.batch_message import BatchMessage
 from target_spark_lake.batches import Batches
 from target_spark_lake.changes import Commit, TableChange
 from target_spark_lake.checkpointing import Checkpointing, StatePoint
+from target_spark_lake.extent import Extents
 from target_spark_lake.intake import DeadTapError
 from target_spark_lake.key_batches import KeyBatches
 from target_spark_lake.quarantine import STAGED_NAME, one_file
@@ -94,13 +96,15 @@ class LoadRun:
 
     def schema(self, message: JSON) -> None:
         """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
+        self._refuse_behind_the_end("a SCHEMA")
         if not self._keys.schema(message, self._batches.sinks):
-            self._batches.schema(message)
+            self._extents().check(self._batches.schema(message))
             estimate = message.get(ROW_ESTIMATE)
             self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
 
     def records(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""
+        self._refuse_behind_the_end(f"input line {lines.first_line}: a RECORD of stream {lines.stream}")
         if self._keys.takes(lines.stream):
             self._keys.add(lines)
             return
@@ -110,6 +114,7 @@ class LoadRun:
     def batch(self, message: JSON) -> None:
         """A BATCH: files that stand for records of one stream."""
         batch = BatchMessage.of(message)
+        self._refuse_behind_the_end(f"a BATCH of stream {batch.stream}")
         keys = self._keys.takes(batch.stream)
         for part in self._files.lines(batch) if keys else self._files.take(batch):
             self.check()
@@ -127,13 +132,23 @@ class LoadRun:
         value, resume = message.get("value"), message.get("resume")
         if not isinstance(value, dict):
             raise ProtocolError("a STATE message has no value, or it is no object")
+        if self._complete and not same_state(value, self._state):
+            self._refuse_behind_the_end("another STATE")
         if self._state is None:
             self._start(message, value)
         self._state = value
-        self._complete = message.get("final") is True
+        self._complete = self._complete or message.get("final") is True
         self._skip(message.get(SKIPPED) if self._announced else None)
         if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
             self._checkpointing.state(StatePoint(value, resume))
+
+    def _refuse_behind_the_end(self, what: str) -> None:
+        """Behind its last STATE a tap has nothing to say: that state would be saved without standing for it."""
+        if self._complete:
+            raise ProtocolError(
+                f'{what} came behind the tap\'s last STATE ("final": true), which does not stand for it; nothing was '
+                "published, the state stays: give the target the output of one run of one tap"
+            )
 
     def _skip(self, streams: object) -> None:
         """The tap gave these up: their tables stay what they were, and so do their bookmarks."""
@@ -148,6 +163,7 @@ class LoadRun:
         stream, version = message.get("stream"), message.get("version")
         if not isinstance(stream, str) or not isinstance(version, int):
             raise ProtocolError("an ACTIVATE_VERSION message has no stream, or no number as its version")
+        self._refuse_behind_the_end(f"an ACTIVATE_VERSION of stream {stream}")
         self._activated[stream] = max(version, self._activated.get(stream, version))
 
     def finish(self) -> None:
@@ -168,9 +184,12 @@ class LoadRun:
             self._clean()
             return
         self._check_adopted()
+        extents = self._extents(sinks)
+        for sink in self._batches.loaded.values():
+            extents.check(sink.schema)
         self._batches.close_all()
         self._keys.close_all()
-        told = RunTold(self._activated, self._keys, self._run.committed_state(), self._state)
+        told = RunTold(self._activated, self._keys, extents)
         for sink in self._batches.loaded.values():
             if sink.columns is None and told.may_change(sink):
                 prepare(sink, self._settings, self._run)
@@ -226,6 +245,10 @@ class LoadRun:
             self._run.checkpoint.discard()
         if self._announced and self._settings.resume and (begins_there or start == RESUME):
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
+
+    def _extents(self, streams: Collection[str] | None = None) -> Extents:
+        """What is known of the streams' extents; without `streams`, all of the run, while more of them may come."""
+        return Extents(None if self._run.starts_anew else self._run.committed_state(), self._state, streams)
 
     def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
         loads = [told.load_of(sink) for sink in self._batches.loaded.values()]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from target_spark_lake.extent import sends_all
 from target_spark_lake.settings import OVERWRITE, OVERWRITE_DELETE_STALE
 from target_spark_lake.table_formats import StreamLoad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from target_spark_lake.extent import Extents
     from target_spark_lake.key_batches import KeyBatches
     from target_spark_lake.sink import StreamSink
 
@@ -23,14 +23,12 @@ class RunTold:
     Attributes:
         activated: Stream to the greatest version that was activated.
         keys: Which keys the sources still have, as far as the run says.
-        began_from: The state that was saved before the run.
-        state: The last STATE of the run.
+        extents: Which streams came whole.
     """
 
     activated: Mapping[str, int]
     keys: KeyBatches
-    began_from: Mapping[str, Any] | None
-    state: Mapping[str, Any] | None
+    extents: Extents
 
     def may_change(self, sink: StreamSink) -> bool:
         """Whether the table of a stream may change although no record of it came."""
@@ -40,7 +38,7 @@ class RunTold:
             or sink.adopted is not None
             or (schema.merges and schema.stream in self.activated)
             or self.keys.are_told(schema.stream)
-            or (schema.load_method == OVERWRITE_DELETE_STALE and self._sends_all(sink))
+            or (schema.load_method == OVERWRITE_DELETE_STALE and self.extents.is_whole(schema))
         )
 
     def load_of(self, sink: StreamSink) -> StreamLoad:
@@ -54,9 +52,6 @@ class RunTold:
             self.activated.get(sink.schema.stream),
             sink.is_uniform,
             # Of a record that was rejected nobody knows the key: its row is not stale.
-            self._sends_all(sink) and not sink.rejected(),
+            self.extents.is_whole(sink.schema) and not sink.rejected(),
             self.keys.of(sink.schema.stream),
         )
-
-    def _sends_all(self, sink: StreamSink) -> bool:
-        return sends_all(sink.schema, self.began_from, self.state)

@@ -10,7 +10,7 @@ from typing import Any
 from singer_spark.config_secrets import register_secrets
 from singer_spark.environment import expand
 from singer_spark.errors import ConfigurationError
-from singer_spark.jsonschema_import import import_jsonschema
+from singer_spark.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.spark_settings import SparkSettings
 from singer_spark.state_backend import StateBackend
 from target_spark_lake.declared_columns import declared_types, type_problems
@@ -64,8 +64,8 @@ PROPERTIES: dict[str, JSON] = {
     "format": _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA]),
     "load_method": _setting(
         "string",
-        "How records change a table, where neither the stream's option nor its SCHEMA says. Without it a FULL_TABLE "
-        "stream of tap-spark-jdbc is overwrite, everything else append-only.",
+        "How records change the table of a stream that is read by increments, where neither the stream's option nor "
+        "its SCHEMA says; append-only where not given. A FULL_TABLE stream of tap-spark-jdbc is overwrite.",
         enum=[*LOAD_METHODS, None],
     ),
     "hard_delete": {
@@ -171,7 +171,18 @@ PROPERTIES: dict[str, JSON] = {
     ),
 }
 
+# The SDK's own for targets: some are taken (stream maps, flattening), the others mean nothing here.
+OF_THE_SDK = (
+    *SDK_SETTINGS,
+    "batch_config",
+    "batch_size_rows",
+    "default_target_schema",
+    "process_activate_version_messages",
+)
 CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required": ["bucket"]}
+
+# Beside what is missing, of which `_missing` has more to say.
+KNOWN: JSON = {"type": "object", "properties": PROPERTIES, "additionalProperties": False}
 
 
 @dataclass(frozen=True)
@@ -217,21 +228,21 @@ class TargetSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, default_pipeline: str | None = None) -> TargetSettings:
-        """Reads a config as Singer tools give it; unknown keys are left to the SDK (`stream_maps`, ...).
+        """Reads a config as Singer tools give it; the SDK's own settings are left to it (`stream_maps`, ...).
 
         Args:
             config: Plain JSON values; `${NAME}` in them is the environment's variable.
             default_pipeline: Name of the pipeline where the config has none (Meltano's state id).
 
         Raises:
-            ConfigurationError: names every bad setting.
+            ConfigurationError: names every bad or unknown setting.
         """
         config = expand(config, PROPERTIES)
         register_secrets(config)
-        given = {name: value for name, value in config.items() if name in PROPERTIES and value is not None}
+        given = {name: value for name, value in config.items() if value is not None and name not in OF_THE_SDK}
         if default_pipeline:
             given.setdefault("pipeline", default_pipeline)
-        problems = [*_schema_problems(given), *_missing(given), *_unavailable(given)]
+        problems = [*config_problems(given, KNOWN), *_missing(given), *_unavailable(given)]
         if problems:
             raise ConfigurationError("config: " + "; ".join(problems))
         given["spark"] = SparkSettings.of(given.get("spark", {}))
@@ -250,20 +261,6 @@ class TargetSettings:
         return StreamOptions(
             key_properties=None if keys is None else tuple(keys), columns=columns, partition_by=partition_by, **merged
         )
-
-
-def _schema_problems(given: Mapping[str, Any]) -> list[str]:
-    import_jsonschema()
-    from jsonschema import Draft7Validator
-
-    problems = []
-    for error in sorted(Draft7Validator({"properties": PROPERTIES}).iter_errors(dict(given)), key=str):
-        where = ".".join(str(part) for part in error.absolute_path)
-        # What is missing or unknown is told by its name; other messages show the value.
-        named = error.validator in ("required", "additionalProperties")
-        secret = error.absolute_path and not named and PROPERTIES[str(error.absolute_path[0])].get("secret")
-        problems.append(f"{where}: {'has a wrong type' if secret else error.message}")
-    return problems
 
 
 def _missing(given: Mapping[str, Any]) -> list[str]:

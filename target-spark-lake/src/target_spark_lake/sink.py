@@ -19,6 +19,7 @@ from target_spark_lake.settings import (
     LOAD_METHODS,
     MERGING_LOAD_METHODS,
     OVERWRITE,
+    UPSERT,
     StreamOptions,
     TargetSettings,
 )
@@ -47,7 +48,7 @@ class StreamSchema:
         stream: Name of the stream.
         schema: JSON Schema of a record, without the metadata columns that the target adds itself.
         key_properties: Primary key; empty where there is none.
-        load_method: Decided by option, annotation, setting and replication method, in this order.
+        load_method: Decided by option, annotation, replication method and setting, in this order.
         extent: `full` or `delta` where the tap says so.
         cursor: Columns that tell the newest of a key's rows, the first one first; empty: the last received is.
         hard_delete: Whether deleted rows are removed; else they are marked.
@@ -83,7 +84,7 @@ class StreamSchema:
 
         Raises:
             ProtocolError: it is malformed.
-            ConfigurationError: its load method is unknown, not available, or would destroy the table.
+            ConfigurationError: its load method is unknown, or not available.
         """
         stream, schema = message.get("stream"), message.get("schema")
         if not isinstance(stream, str) or not stream or not isinstance(schema, dict):
@@ -93,11 +94,6 @@ class StreamSchema:
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
-        if method == OVERWRITE and extent == "delta":
-            raise ConfigurationError(
-                f"stream {stream}: this run sends only what changed, and load_method overwrite would leave nothing "
-                "else in the table; use upsert or append-only for it, or run the tap with --full"
-            )
         keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
         if method in MERGING_LOAD_METHODS:
             _check_keys(stream, method, keys, schema["properties"])
@@ -133,13 +129,15 @@ class StreamSchema:
 
 
 def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None) -> str:
-    """The stream's option, the SCHEMA's annotation, the setting; else by the replication method.
+    """The stream's option, the SCHEMA's annotation; a table that our tap sends whole is a mirror; then the setting.
 
     Raises:
         ConfigurationError: it is none that this target has.
     """
-    by_method = OVERWRITE if schema.get("x-replication-method") == "FULL_TABLE" else APPEND_ONLY
-    method = options.load_method or schema.get("x-load-method") or setting or by_method
+    replication = schema.get("x-replication-method")
+    mirror = OVERWRITE if replication == "FULL_TABLE" else None
+    last = UPSERT if replication == "LOG_BASED" else APPEND_ONLY
+    method = options.load_method or schema.get("x-load-method") or mirror or setting or last
     if method not in LOAD_METHODS:
         raise ConfigurationError(
             f"stream {stream}: load_method {method!r} is unknown; use one of {', '.join(LOAD_METHODS)}"

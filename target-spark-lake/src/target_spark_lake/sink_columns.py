@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from singer_spark.schema_mapping import stream_spark_schema
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from target_spark_lake.settings import TargetSettings
     from target_spark_lake.sink import StreamSink
 
+logger = logging.getLogger("target-spark-lake")
+
 
 def prepare(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> None:
     """Before the first record of a schema: its columns, checked against the table as it stands.
@@ -34,6 +37,7 @@ def prepare(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Non
     if not sink.all_columns:
         sink.record = run.table_record(schema.stream, sink.table)
         check_format(run.storage, schema.stream, sink.table, sink.record, settings.format)
+        _tell_mirror(sink, settings)
         if sink.record is not None and (schema.load_method != OVERWRITE or sink.rules.mode != EVOLVE):
             sink.all_columns.update(sink.record.columns)
         if sink.adopted is not None:
@@ -50,6 +54,19 @@ def prepare(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Non
         validate=validate,
         keys_have_values=schema.merges,
     )
+
+
+def _tell_mirror(sink: StreamSink, settings: TargetSettings) -> None:
+    """Says once that a table which the setting loaded by another method becomes what the source is."""
+    before = sink.record.load_method if sink.record is not None else None
+    if sink.schema.load_method == OVERWRITE and before is not None and before == settings.load_method != OVERWRITE:
+        logger.warning(
+            "stream %s: it comes whole, so from now on its table is exactly what the source is (overwrite); so far it "
+            "was %s, by the setting load_method, which is for streams that are read by increments: to keep that, set "
+            "it in stream_options",
+            sink.schema.stream,
+            before,
+        )
 
 
 def _check_folders(sink: StreamSink) -> None:

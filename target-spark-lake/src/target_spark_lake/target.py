@@ -77,9 +77,9 @@ class TargetSparkLake(Target):
                 raise
             return [str(error)]
         self.append_builtin_config(self.config_jsonschema)
-        unknown = sorted(set(self._config) - set(self.config_jsonschema["properties"]))
-        if unknown:
-            self.logger.warning("unknown settings are ignored: %s", ", ".join(unknown))
+        idle = sorted(set(self._config) - set(self.config_jsonschema["properties"]))
+        if idle:
+            self.logger.warning("settings of the SDK that mean nothing here are ignored: %s", ", ".join(idle))
         return []
 
     def _setup_signal_handlers(self) -> None:
