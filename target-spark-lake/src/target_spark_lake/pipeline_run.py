@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from singer_spark.files import FileInfo
+    from singer_spark.process import Process
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.changes import Commit, StreamReport
     from target_spark_lake.layout import Layout
     from target_spark_lake.lock import RunLock
-    from target_spark_lake.process import Process
     from target_spark_lake.recovery import Recovery
     from target_spark_lake.table_record import TableRecord
 
