@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from faults.small_lake import dead_process
+from singer_spark.process import Process
 from target.fixtures import checkpoints_at_once, without_jvm
-from target_spark_lake.process import Process
 
 __all__ = ["checkpoints_at_once", "without_jvm"]
 

@@ -9,12 +9,12 @@ from itertools import pairwise
 from faults.faulty import Died
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, _record, bound_of, state_of
 from singer_spark.checkpoint import Checkpoint, read_checkpoint
+from singer_spark.process import Process
 from singer_spark.run_log import last_committed
 from singer_spark.state_store import BucketState, committed_state
 from singer_spark.storage import Storage
 from target_spark_lake.changes import Commit, StagedFile, TableChange
 from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.process import Process
 from target_spark_lake.resumption import adopt
 from target_spark_lake.staged_stream import StagedStream
 

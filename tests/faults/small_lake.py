@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faults.faulty import Died
+from singer_spark.process import Process
 from singer_spark.run_log import last_committed
 from singer_spark.state_store import StateStore, read_state
 from singer_spark.storage import Storage
 from target_spark_lake.changes import Commit, StagedFile, TableChange
 from target_spark_lake.layout import Layout
 from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.process import Process
 from target_spark_lake.table_record import TableRecord
 
 PIPELINE = "numbers"

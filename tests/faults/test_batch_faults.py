@@ -14,10 +14,10 @@ import pytest
 from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, Counting, Died, Faulty, Proxy
 from faults.test_load_kills import load_with
 from singer_spark.errors import SingerSparkError
+from singer_spark.process import Process
 from target.batch_making import BatchRun
 from target.loading import JSON, Lake, record, schema, state
 from target_spark_lake import admin
-from target_spark_lake.process import Process
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 

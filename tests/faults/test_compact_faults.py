@@ -14,10 +14,10 @@ import pytest
 from faults.faulty import FAULTS, Counting, Died, Faulty, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake
 from singer_spark.errors import SingerSparkError
+from singer_spark.process import Process
 from singer_spark.storage import Storage
 from target_spark_lake.compaction import CompactedTable, compact
 from target_spark_lake.pipeline_run import open_run
-from target_spark_lake.process import Process
 from target_spark_lake.settings import TargetSettings
 
 RUNS = 3

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.process import Process
 from singer_spark.run_log import last_committed
 from singer_spark.storage import Storage
 from target_spark_lake.changes import Commit, StagedFile, TableChange
@@ -24,7 +25,6 @@ from target_spark_lake.delta_files import delta_change
 from target_spark_lake.delta_snapshot import LOG_FOLDER
 from target_spark_lake.layout import Layout
 from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.process import Process
 from target_spark_lake.recovery import free
 from target_spark_lake.table_record import TableRecord
 

@@ -12,13 +12,13 @@ import pytest
 from faults.faulty import FAULTS, Counting, Died, Faulty
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
+from singer_spark.process import Process
 from singer_spark.storage import Storage
 from target.loading import Lake, record, schema, to_bytes
 from target_spark_lake.changes import Commit, StagedFile, TableChange
 from target_spark_lake.intake import LineRouter, RecordLines
 from target_spark_lake.layout import Layout
 from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.process import Process
 from target_spark_lake.quarantine import one_file
 from target_spark_lake.run import LoadRun
 from target_spark_lake.settings import TargetSettings

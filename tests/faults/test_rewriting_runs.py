@@ -13,11 +13,11 @@ import pytest
 from faults.faulty import FAULTS, Counting, Died, Faulty
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
 from singer_spark.errors import SingerSparkError
+from singer_spark.process import Process
 from target_spark_lake.arrow_columns import arrow_schema, columns_of_arrow
 from target_spark_lake.changes import StagedFile, TableChange
 from target_spark_lake.lake_type import Struct, columns_from_text, columns_to_text
 from target_spark_lake.pipeline_run import PipelineRun
-from target_spark_lake.process import Process
 from target_spark_lake.table_record import TableRecord
 from target_spark_lake.table_rewriter import TableRewriter
 

@@ -17,13 +17,13 @@ from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake, bound_of, state
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, SingerSparkError, StateError
+from singer_spark.process import Process
 from singer_spark.run_log import last_committed
 from singer_spark.state_backend import StateBackend, open_state_store
 from singer_spark.state_source import open_state_source, source_of_target
 from singer_spark.state_store import published_state
 from target_spark_lake import journal
 from target_spark_lake.pipeline_run import open_run
-from target_spark_lake.process import Process
 from target_spark_lake.run_reports import state_history, state_now
 
 BUCKET = StateBackend()

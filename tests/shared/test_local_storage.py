@@ -5,15 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from faults.small_lake import dead_process
 from singer_spark import local_files
 from singer_spark.errors import StorageError
-from singer_spark.storage import Storage
+from singer_spark.local_files import LocalFiles
+from singer_spark.process import Process
+from singer_spark.storage import SCRATCH, Storage
+
+DAY = 24 * 60 * 60
+START = "import sys; from singer_spark.storage import Storage; Storage(sys.argv[1]).sweep()"
 
 
 @pytest.fixture
@@ -143,3 +153,67 @@ def test_a_folder_that_fails_to_sync_is_a_failure(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(StorageError, match="Input/output error"):
         storage.flush_folders(["a/b"])
+
+
+def test_a_write_whose_scratch_file_is_swept_away_is_written_again(tmp_path: Path) -> None:
+    """As older versions do, and people."""
+    files = LocalFiles(tmp_path, SCRATCH)
+    swept: list[Path] = []
+
+    def land(scratch: Path, target: Path) -> None:
+        if not swept:
+            swept.append(scratch)
+            scratch.unlink()
+        os.link(scratch, target)
+
+    files._land("a", lambda scratch: scratch.write_bytes(b"whole") and None, land)
+    assert (tmp_path / "a").read_bytes() == b"whole"
+    assert list((tmp_path / SCRATCH).iterdir()) == []
+
+
+def test_a_start_beside_a_long_copy_leaves_its_scratch_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every copy meets a start of some pipeline: none is done twice."""
+    source, lake = tmp_path / "source", tmp_path / "lake"
+    source.write_bytes(b"rows")
+    copies: list[Path] = []
+    real = shutil.copyfile
+
+    def copy(here: Path, there: Path) -> object:
+        copies.append(there)
+        real(here, there)
+        subprocess.run([sys.executable, "-c", START, str(lake)], check=True)
+        return there
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    storage = Storage(str(lake))
+    storage.upload(source, "raw/a")
+    storage.extend("raw/a", b" and more", "raw/b")
+    assert len(copies) == 2
+    assert storage.read("raw/b") == b"rows and more"
+    assert list((lake / SCRATCH).iterdir()) == []
+
+
+def scratch_of(folder: Path, mark: str, age_seconds: float = 0) -> Path:
+    """A scratch file of the writer of this mark."""
+    scratch = folder / SCRATCH / f"{mark}.0123"
+    scratch.parent.mkdir(parents=True, exist_ok=True)
+    scratch.write_bytes(b"half")
+    then = time.time() - age_seconds
+    os.utime(scratch, (then, then))
+    return scratch
+
+
+def test_sweep_removes_what_dead_writers_left_and_no_other(tmp_path: Path) -> None:
+    living, init = Process.this(), Process.of(1)
+    left = scratch_of(tmp_path, dead_process().mark())
+    reused = scratch_of(tmp_path, replace(living, started="1").mark())
+    own = scratch_of(tmp_path, living.mark(), 10 * DAY)
+    another_users = scratch_of(tmp_path, init.mark(), 10 * DAY)
+    elsewhere = replace(dead_process(), machine="far,away.net/pid")
+    far = scratch_of(tmp_path, elsewhere.mark(), DAY - 600)
+    far_and_old = scratch_of(tmp_path, replace(elsewhere, pid=4711).mark(), DAY + 600)
+    unnamed = scratch_of(tmp_path, "5b0f", DAY - 600)  # an older version's
+    unnamed_and_old = scratch_of(tmp_path, "5b10", DAY + 600)
+    Storage(str(tmp_path)).sweep()
+    assert set((tmp_path / SCRATCH).iterdir()) == {own, another_users, far, unnamed}
+    assert not any(file.exists() for file in (left, reused, far_and_old, unnamed_and_old))

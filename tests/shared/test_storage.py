@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +10,7 @@ import pytest
 
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError, redact
-from singer_spark.local_files import LocalFiles
-from singer_spark.storage import SCRATCH, Storage, open_url
+from singer_spark.storage import Storage, open_url
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -221,41 +219,6 @@ def test_readers_meet_whole_content_while_it_is_replaced(storage: Storage) -> No
     assert set(met) <= contents
 
 
-def test_a_write_whose_scratch_file_is_swept_away_is_written_again(tmp_path: Path) -> None:
-    files = LocalFiles(tmp_path, SCRATCH)
-    swept: list[Path] = []
-
-    def land(scratch: Path, target: Path) -> None:
-        if not swept:
-            swept.append(scratch)
-            files.sweep()
-        os.link(scratch, target)
-
-    files._land("a", lambda scratch: scratch.write_bytes(b"whole") and None, land)
-    assert (tmp_path / "a").read_bytes() == b"whole"
-    assert list((tmp_path / SCRATCH).iterdir()) == []
-
-
-def test_writers_get_through_while_another_process_sweeps(tmp_path: Path) -> None:
-    over = threading.Event()
-
-    def sweep() -> None:
-        # A writer tries again a hundred times: the sweeper must only be quick, not the only one who runs.
-        while not over.wait(0.001):
-            Storage(str(tmp_path)).sweep()
-
-    sweeper = threading.Thread(target=sweep)
-    sweeper.start()
-    storage = Storage(str(tmp_path))
-    try:
-        created = [storage.create(f"kept/{number}", b"%d" % number) for number in range(30)]
-    finally:
-        over.set()
-        sweeper.join()
-    assert all(created)
-    assert len(storage.list("kept")) == 30
-
-
 def test_removing_a_folder_that_an_orphan_still_fills_is_no_failure(tmp_path: Path) -> None:
     """Spark's executors may outlive their run for a moment."""
     storage = Storage(str(tmp_path))
@@ -282,12 +245,3 @@ def test_removing_a_folder_that_an_orphan_still_fills_is_no_failure(tmp_path: Pa
         orphan.join()
     storage.delete_all("staging")
     assert storage.list("staging") == []
-
-
-def test_sweep_removes_what_dead_writers_left(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
-    scratch = tmp_path / SCRATCH / "left"
-    scratch.parent.mkdir(parents=True)
-    scratch.write_bytes(b"half")
-    storage.sweep()
-    assert not scratch.exists()

@@ -40,6 +40,15 @@ def test_the_states_own_place_is_read_where_meltanos_copy_says_the_same(tmp_path
     assert origin(str(copy), handed) == str(copy)
 
 
+def test_a_state_with_exact_decimals_is_read_at_its_own_place(tmp_path: Path, place: Path) -> None:
+    copy, handed = tmp_path / "copy.json", {"bucket": f"{tmp_path}/lake", "pipeline": "p"}
+    place.write_text('{"a": 1.10, "b": 0.1000000000000000055, "c": 18446744073709551616, "d": -0}')
+    copy.write_text(json.dumps(json.loads(place.read_text())))
+    assert origin(str(copy), handed) == str(place)
+    copy.write_text('{"a": 1.2, "b": 0.1, "c": 18446744073709551616, "d": 0}')
+    assert origin(str(copy), handed) == str(copy)
+
+
 def test_a_place_that_cannot_be_read_is_said_and_meltanos_copy_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,12 +15,12 @@ from faults.faulty import Interrupted
 from faults.small_lake import NO_BEATS, dead_process
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.process import Process
 from singer_spark.run_log import encode
 from singer_spark.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.lock import next_run_id, take_lock
 from target_spark_lake.lock_entry import LockEntry, newest_entry
-from target_spark_lake.process import Process
 
 LAYOUT = Layout("p")
 ELSEWHERE = Process("far-away", "another machine", 4711, "")

@@ -13,12 +13,12 @@ from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty
 from faults.resuming_lake import ResumingLake
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process, state_of
 from singer_spark.errors import ConfigurationError, LockedError, StateError
+from singer_spark.process import Process
 from singer_spark.run_log import last_committed
 from target.increment import increment, lake_with_two_rows
 from target.loading import JSON, Lake
 from target_spark_lake import admin, state_editing
 from target_spark_lake.pipeline_run import open_run
-from target_spark_lake.process import Process
 from target_spark_lake.state_change import change_state
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.files import FileInfo
+from singer_spark.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 SCRATCH_TRIES = 100
+SCRATCH_KEPT_SECONDS = 24 * 60 * 60
 LONGEST_WAIT_SECONDS = 20
 
 
@@ -73,10 +75,10 @@ class LocalFiles:
         self._land(target, write, os.replace)
 
     def _land(self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]) -> None:
-        """Writes a scratch file and lands it whole at its path; written again if another run swept it away."""
+        """Writes a scratch file and lands it whole at its path; written again if it was swept away meanwhile."""
         target = self.root / path
         for attempt in range(SCRATCH_TRIES):
-            scratch = self.scratch / uuid.uuid4().hex
+            scratch = self.scratch / f"{Process.this().mark()}.{uuid.uuid4().hex}"
             try:
                 _make_folder(scratch.parent)
                 write(scratch)
@@ -144,7 +146,16 @@ class LocalFiles:
     def sweep(self) -> None:
         """Removes the scratch files that dead writers left; the folder stays for the living."""
         for file in self.list(self.scratch.relative_to(self.root).as_posix()):
-            self.delete(file.path)
+            if _is_abandoned(file):
+                self.delete(file.path)
+
+
+def _is_abandoned(scratch: FileInfo) -> bool:
+    """Whether its writer is dead; of one that nobody here can tell, whether it was silent for a day."""
+    writer = Process.of_mark(Path(scratch.path).stem)
+    if writer is None or not (writer.is_alive() or writer.is_dead()):
+        return time.time() - (scratch.modified or 0) > SCRATCH_KEPT_SECONDS
+    return writer.is_dead()
 
 
 def _unless_missing(error: OSError) -> None:

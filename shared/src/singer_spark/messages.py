@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from singer_spark.exact_json import to_json_bytes
+
 JSON = dict[str, Any]
 
 # A stream with this annotation holds the keys that another stream's source has now, and nothing else.
@@ -25,7 +27,7 @@ STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_
 
 
 def _line(message: JSON) -> bytes:
-    return orjson.dumps(message) + b"\n"
+    return to_json_bytes(message) + b"\n"
 
 
 def timestamp_text(moment: datetime) -> str:

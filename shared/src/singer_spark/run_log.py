@@ -6,12 +6,12 @@ Whoever creates it decides. A commit has two phases: `committed`, and `published
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from singer_spark.errors import DamagedError, StorageError
+from singer_spark.exact_json import state_from_json, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +57,7 @@ class RunEntry:
 
 def encode(body: dict[str, Any]) -> bytes:
     """An object of the lake's own folder as it is written: JSON with its format version first."""
-    # Not orjson: a foreign tap's state may hold integers beyond 64 bits, and must come back as it was.
-    return json.dumps({"format_version": FORMAT_VERSION, **body}, indent=1).encode()
+    return to_json({"format_version": FORMAT_VERSION, **body}, 1, ascii_only=True).encode()
 
 
 def decode(data: bytes, path: str) -> dict[str, Any]:
@@ -69,9 +68,9 @@ def decode(data: bytes, path: str) -> dict[str, Any]:
         StorageError: a newer version of the programs wrote it.
     """
     try:
-        body = json.loads(data)
+        body = state_from_json(data)
         version = body["format_version"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({error}); restore it from a backup, or remove it") from error
     if version != FORMAT_VERSION:
         raise StorageError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from singer_spark.errors import StateError
+from singer_spark.exact_json import state_from_json, to_json, to_json_bytes
 from singer_spark.run_log import COMMITTED, LAKE_FOLDER, folder_name
 
 if TYPE_CHECKING:
@@ -94,8 +95,7 @@ class BucketState:
 
 def state_text(value: Mapping[str, Any]) -> str:
     """A state as people read it; what UTF-8 has no bytes for stays escaped."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace").decode() + "\n"
+    return to_json_bytes(value, 2).decode() + "\n"
 
 
 def state_path(pipeline: str) -> str:
@@ -112,7 +112,7 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
     way_out = "correct it, or remove it to start from the beginning"
     try:
         content = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = json.loads(content, parse_constant=_no_constant)
+        value = state_from_json(content)
     except UnicodeDecodeError as error:
         before = error.object[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
@@ -126,13 +126,9 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
     return value
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def same_state(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Whether two states are the same JSON, whatever the order of their keys; 1 and true are not."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    """Whether two states are the same JSON, whatever the order of their keys; 1 and true, or 1 and 1.0, are not."""
+    return to_json(one, sort_keys=True) == to_json(other, sort_keys=True)
 
 
 def committed_state(store: StateStore, entry: RunEntry | None) -> SavedState | None:

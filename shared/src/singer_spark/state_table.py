@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import SingerSparkError, StorageError, redact
+from singer_spark.exact_json import to_json
 from singer_spark.messages import timestamp_text
 from singer_spark.run_log import FORMAT_VERSION
 from singer_spark.state_store import Signature, state_text
@@ -126,7 +126,7 @@ class StateTable:
             return False
         with self._told("write to"), self._database.writing() as session:
             self._create(session)
-            text = json.dumps(value, indent=2) if session.ascii_only else state_text(value)
+            text = to_json(value, 2, ascii_only=True) if session.ascii_only else state_text(value)
             saved = timestamp_text(datetime.now(UTC))
             new = {**self._values(), "state": text, "run_id": run_id, "saved_at": saved}
             if seen_text is None:

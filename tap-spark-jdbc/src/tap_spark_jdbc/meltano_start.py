@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.exact_json import rounded
 from singer_spark.state_source import open_state_source, source_of_target
 from singer_spark.state_store import same_state
 
@@ -41,5 +42,6 @@ def source_under_meltano(given: str | None, handed: Mapping[str, Any]) -> StateS
     if copy is None:
         return source
     found = copy.saved
-    same = found is not None and saved is not None and same_state(found.value, saved.value)
+    # Meltano's copy has floats where the state may have exact decimals.
+    same = found is not None and saved is not None and same_state(rounded(found.value), rounded(saved.value))
     return source if same else copy

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, redact, redact_logs
+from singer_spark.exact_json import to_json
 from singer_spark.program import run_program
 from singer_spark.state_backend import open_state_store
 from singer_spark.storage import Storage
@@ -190,7 +191,7 @@ def _config(files: Sequence[str]) -> JSON:
 
 def _show(value: Any, table: Any, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(value, indent=2))
+        print(to_json(value, 2, ascii_only=True))
         return
     from rich.console import Console
 

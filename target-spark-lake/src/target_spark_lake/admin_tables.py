@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.exact_json import to_json
 from target_spark_lake.age import age_text
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _bookmark_rows(bookmarks: JSON) -> list[tuple[object, ...]]:
 def _bookmark_cells(bookmark: Any) -> tuple[object, object]:
     if isinstance(bookmark, dict) and "replication_key_value" in bookmark:
         return bookmark.get("replication_key"), bookmark["replication_key_value"]
-    return None, json.dumps(bookmark)
+    return None, to_json(bookmark)
 
 
 def conversion_text(report: JSON) -> RenderableType:

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from target_spark_lake.exact_json import to_json
+from singer_spark.exact_json import to_json
 from target_spark_lake.value_text import json_value
 
 _MOMENT = "%Y-%m-%dT%H:%M:%S"

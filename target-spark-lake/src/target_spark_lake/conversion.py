@@ -16,11 +16,11 @@ from target_spark_lake.settings import DELTA, PARQUET
 from target_spark_lake.table_record import read_record
 
 if TYPE_CHECKING:
+    from singer_spark.process import Process
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.layout import Layout
     from target_spark_lake.pipeline_run import PipelineRun
-    from target_spark_lake.process import Process
     from target_spark_lake.table_record import TableRecord
 
 _RECORDS = f"{LAKE_FOLDER}/tables/"

@@ -6,8 +6,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.exact_json import to_json
 from target_spark_lake.delta_schema import scalar_columns
-from target_spark_lake.exact_json import to_json
 
 if TYPE_CHECKING:
     from target_spark_lake.file_statistics import Bound, FileStatistics

@@ -15,8 +15,9 @@ from typing import Any
 import orjson
 
 from singer_spark.errors import ProtocolError
+from singer_spark.exact_json import state_from_json
 
-RECORD = "RECORD"
+RECORD, STATE = "RECORD", "STATE"
 READ_BYTES = 1 << 21
 # Nothing that a tap sends is longer; without a limit an endless line would fill the memory.
 LONGEST_LINE = 1 << 30
@@ -149,7 +150,7 @@ class LineRouter:
 
 
 def parse_line(line: bytes, number: int) -> dict[str, Any]:
-    """Reads a line as a Singer message.
+    """Reads a line as a Singer message; of a STATE all numbers and texts keep what they were.
 
     Raises:
         ProtocolError: it is not JSON, not an object, or has no type.
@@ -157,10 +158,29 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise ProtocolError(f"input line {number} is not JSON ({error}): {_shown(line)}") from error
+        # A state may hold what only records must not: numbers beyond a float, half of a surrogate pair.
+        state = _state(line)
+        if state is None:
+            raise ProtocolError(f"input line {number} is not JSON ({error}): {_shown(line)}") from error
+        return state
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise ProtocolError(f"input line {number} is not a Singer message, it has no type: {_shown(line)}")
-    return message
+    if message["type"].upper() != STATE:
+        return message
+    state = _state(line)
+    if state is None:
+        raise ProtocolError(f"input line {number} is a STATE that is nested too deeply: {_shown(line)}")
+    return state
+
+
+def _state(line: bytes) -> dict[str, Any] | None:
+    """A STATE message as it came; None where the line is none."""
+    try:
+        message = state_from_json(line)
+    except (ValueError, RecursionError):
+        return None
+    kind = message.get("type") if isinstance(message, dict) else None
+    return dict(message) if isinstance(kind, str) and kind.upper() == STATE else None
 
 
 def _record_stream(message: dict[str, Any], number: int) -> str:

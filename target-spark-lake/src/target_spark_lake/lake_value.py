@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from target_spark_lake.exact_json import to_json
+from singer_spark.exact_json import to_json
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -19,9 +19,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.process import Process
 from singer_spark.run_log import decode, encode, read_entry, run_ids
 from target_spark_lake.lock_entry import LockEntry, entry_path, newest_entry, standing_entries
-from target_spark_lake.process import Process
 
 if TYPE_CHECKING:
     from singer_spark.storage import Storage

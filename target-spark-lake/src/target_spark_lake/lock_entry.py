@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import StorageError
 from singer_spark.messages import timestamp_text
+from singer_spark.process import Process
 from singer_spark.run_log import decode
-from target_spark_lake.process import Process
 
 if TYPE_CHECKING:
     from singer_spark.storage import Storage

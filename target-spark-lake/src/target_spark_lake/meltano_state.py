@@ -21,6 +21,7 @@ from meltano.core.state_store import SCHEME_TO_NAMESPACE
 from meltano.core.state_store.base import MeltanoState, StateStoreManager
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, StateError, one_line
+from singer_spark.exact_json import rounded
 from singer_spark.handed_state import hand_over
 from singer_spark.run_log import LAKE_FOLDER, last_committed
 from singer_spark.state_backend import StateBackend, open_state_store
@@ -114,7 +115,7 @@ class LakeStateStoreManager(StateStoreManager):
             place = self._place(state_id)
             if not self._updating:
                 hand_over(self._as_config(place), os.environ)
-            value = self._saved(place)
+            value = _as_meltano_reads(self._saved(place))
         if value is None or value in NOTHING:
             return None
         return MeltanoState(state_id, completed_state={SINGER_STATE_KEY: value}, partial_state={})
@@ -188,7 +189,8 @@ class LakeStateStoreManager(StateStoreManager):
     def _change(self, place: _Place, edited: Callable[[JSON | None], JSON | None]) -> None:
         saved = self._saved(place)
         wanted = edited(saved)
-        if wanted is None or same_state(wanted, saved):
+        # What Meltano was given, and gives back, has floats where the saved state may have exact decimals.
+        if wanted is None or same_state(wanted, saved) or same_state(wanted, _as_meltano_reads(saved)):
             return
         change_state(open_run(self._storage, place.layout, store=place.store), edited)
 
@@ -198,7 +200,7 @@ class LakeStateStoreManager(StateStoreManager):
         Then it is saved, or a later run has moved on from it, and Meltano must not move the state back.
         """
         loads = (entry for entry in islice(entries(self._storage, place.layout), RUNS_LOOKED_AT) if entry.state)
-        return any(same_state(entry.state, value) and entry.body.get("streams") for entry in loads)
+        return any(same_state(_as_meltano_reads(entry.state), value) and entry.body.get("streams") for entry in loads)
 
     def _saved(self, place: _Place) -> JSON | None:
         last = last_committed(self._storage, place.layout.runs)
@@ -252,6 +254,18 @@ def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
     if not isinstance(bookmarks, dict):
         raise StateError('`bookmarks` must be an object, like {"bookmarks": {"stream": {…}}}')
     return value
+
+
+def _as_meltano_reads(value: JSON | None) -> JSON | None:
+    """A state with its numbers as Meltano holds them.
+
+    Raises:
+        StateError: Meltano can't hold one of them.
+    """
+    try:
+        return None if value is None else dict(rounded(value))
+    except ValueError as error:
+        raise StateError(f"Meltano can't read a number of the state: {error}") from error
 
 
 def _in_a_run() -> bool:

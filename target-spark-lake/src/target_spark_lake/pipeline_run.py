@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.checkpoint import Checkpoint
 from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError
+from singer_spark.exact_json import to_json
 from singer_spark.run_log import ABORTED, RunEntry, read_entry
-from singer_spark.state_store import BucketState, same_state
+from singer_spark.state_store import BucketState
 from target_spark_lake import journal
 from target_spark_lake.batch_sweep import sweep_batches
 from target_spark_lake.checkpoint_file import CheckpointFile, clear
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from singer_spark.files import FileInfo
+    from singer_spark.process import Process
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.changes import Commit, StreamReport
     from target_spark_lake.layout import Layout
     from target_spark_lake.lock import RunLock
-    from target_spark_lake.process import Process
     from target_spark_lake.recovery import Recovery
     from target_spark_lake.table_record import TableRecord
 
@@ -197,7 +198,8 @@ class PipelineRun:
         records = claim_all(self.storage, self.layout, wanted, self.run_id)
         plan = journal.plan_commit(self.layout, self.run_id, commit, records)
         saved = self.committed_state()
-        state = None if commit.state is None or same_state(commit.state, saved) else commit.state
+        # Not by `same_state`: what is printed is what is saved, down to the order of its members.
+        state = None if commit.state is None or to_json(commit.state) == to_json(saved) else commit.state
         reports, place = journal.stream_reports(commit), self._store.place
         body = journal.committed_body(self._facts(), plan, reports, state, saved, place)
         if not journal.commit(self.storage, self.layout, body):

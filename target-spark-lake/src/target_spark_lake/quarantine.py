@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from singer_spark.errors import RecordError
+from singer_spark.exact_json import member_text
 from singer_spark.messages import timestamp_text
 from target_spark_lake.changes import StagedFile
-from target_spark_lake.exact_json import member_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

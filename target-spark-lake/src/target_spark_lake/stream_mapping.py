@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from singer_sdk.mapper import RemoveRecordTransform
 
 from singer_spark.errors import ConfigurationError
+from singer_spark.exact_json import from_json, to_json
 from singer_spark.messages import KEYS_OF, STREAM_ANNOTATIONS, keys_stream
-from target_spark_lake.exact_json import from_json, to_json
 from target_spark_lake.intake import RecordLines
 
 if TYPE_CHECKING:

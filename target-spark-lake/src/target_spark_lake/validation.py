@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from singer_sdk.exceptions import MissingKeyPropertiesError
 
 from singer_spark.errors import ProtocolError, RecordError
+from singer_spark.exact_json import from_json, to_json
 from singer_spark.schema_mapping import json_types
 from singer_spark.sql_type import annotated_type
-from target_spark_lake.exact_json import from_json, to_json
 from target_spark_lake.lake_value import UnholdableError, lake_value
 from target_spark_lake.value_patterns import FLOATING, NON_FINITE, plain_branch
 

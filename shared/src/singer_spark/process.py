@@ -6,6 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,16 @@ class Process:
     def of(pid: int) -> Process:
         """A process of this machine."""
         return Process(socket.gethostname(), _machine(), pid, _status(pid)[1])
+
+    def mark(self) -> str:
+        """The process as part of a file's name."""
+        return f"{quote(self.machine, safe='')},{self.pid},{self.started}"
+
+    @staticmethod
+    def of_mark(mark: str) -> Process | None:
+        """Reads `mark` back; None where the text is none."""
+        machine, pid, started = (*mark.split(","), "", "")[:3]
+        return Process("", unquote(machine), int(pid), started) if pid.isdecimal() else None
 
     def is_alive(self) -> bool:
         """Whether it surely lives; False also where this machine can't tell."""

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from faults.small_lake import dead_process
-from target_spark_lake import process
+from singer_spark import process
+from singer_spark.process import Process
 from target_spark_lake.lock_entry import LockEntry
-from target_spark_lake.process import Process
 
 RUN_ID = "20260101T000000000000Z-00000000"
 TTL_SECONDS = 60
@@ -63,3 +63,10 @@ def test_a_dead_holder_whose_clock_was_ahead_does_not_hold_until_then() -> None:
     gone = Process("far-away", "another machine", 4711, "")
     assert not entry(gone, -timedelta(days=365)).is_held()
     assert entry(gone, -timedelta(seconds=TTL_SECONDS / 2)).is_held()
+
+
+def test_a_process_is_known_again_by_its_mark() -> None:
+    this = Process.this()
+    assert Process.of_mark(this.mark()) == replace(this, host="")
+    assert Process.of_mark(replace(this, started="").mark()) == replace(this, host="", started="")
+    assert [Process.of_mark(text) for text in ("", "5b0f", "a,b,c")] == [None, None, None]

@@ -1,0 +1,158 @@
+"""JSON with exact numbers: what `json` and `orjson` would round stays as it is.
+
+Records have their numbers as Decimals, to be judged. A state is nobody's to judge: its numbers keep their very text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from json.encoder import encode_basestring, encode_basestring_ascii
+from operator import itemgetter
+from typing import Any, Self
+
+import orjson
+
+_MEMBER_NAME = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
+# Python reads and writes no longer integer.
+_LONGEST_INTEGER = 4300
+
+
+class Number(float):
+    """A number of a state as it is written there; in calculations it is the nearest float."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """Keeps the text, which is a JSON number."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]
+        """A copy is made of the text."""
+        return (self.text,)
+
+    def __repr__(self) -> str:
+        """The text, also by `str`."""
+        return self.text
+
+
+def from_json(text: bytes | str) -> Any:
+    """Parses JSON; numbers become int or Decimal.
+
+    Raises:
+        ValueError: it is no JSON (a bare NaN is none), no UTF-8, or a text in it is no Unicode.
+    """
+    text = text.decode() if isinstance(text, bytes) else text
+    value = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+    if "\\u" in text:
+        to_json(value).encode()
+    return value
+
+
+def state_from_json(text: bytes | str) -> Any:
+    """Parses JSON of which every number, and every text, is to be written again as it came.
+
+    Raises:
+        ValueError: it is no JSON (a bare NaN is none), or no UTF-8.
+        RecursionError: it is nested too deeply.
+    """
+    text = text.decode() if isinstance(text, bytes) else text
+    return json.loads(text, parse_float=Number, parse_int=_integer, parse_constant=_refuse)
+
+
+def to_json(value: Any, indent: int | None = None, *, ascii_only: bool = False, sort_keys: bool = False) -> str:
+    """JSON text that keeps every digit.
+
+    Args:
+        value: Also with Decimals and Numbers.
+        indent: Blanks a level, for people; None: all in one line.
+        ascii_only: Whether all other characters are escaped.
+        sort_keys: Whether members are sorted by name.
+    """
+    return _Writer(indent, encode_basestring_ascii if ascii_only else encode_basestring, sort_keys).text(value)
+
+
+def to_json_bytes(value: Any, indent: int | None = None) -> bytes:
+    """JSON in UTF-8 that keeps every digit; what UTF-8 has no bytes for stays escaped."""
+    if indent is None:
+        try:
+            return orjson.dumps(value, default=_as_written)
+        except TypeError:  # an integer beyond 64 bits, or half of a surrogate pair
+            pass
+    return to_json(value, indent).encode("utf-8", "backslashreplace")
+
+
+def rounded(value: Any) -> Any:
+    """A value as those who know no exact numbers hold it: decimals as floats.
+
+    Raises:
+        ValueError: an integer in it is longer than Python reads.
+    """
+    return json.loads(to_json(value))
+
+
+def member_text(text: str, name: str) -> str:
+    """A member's value as it stands in the text of a JSON object; the last one where the name stands twice.
+
+    Args:
+        text: What `from_json` reads as an object that has the member.
+        name: The member's name.
+    """
+    decoder = json.JSONDecoder()
+    position, found = text.index("{") + 1, ""
+    while match := _MEMBER_NAME.match(text, position):
+        _, position = decoder.raw_decode(text, match.end())
+        if json.loads(match[1]) == name:
+            found = text[match.end() : position]
+    return found
+
+
+@dataclass(frozen=True)
+class _Writer:
+    indent: int | None
+    quoted: Callable[[str], str]
+    sort_keys: bool
+    level: int = 0
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, str):
+            return self.quoted(value)
+        if isinstance(value, Mapping):
+            members = sorted(value.items(), key=itemgetter(0)) if self.sort_keys else value.items()
+            colon = ":" if self.indent is None else ": "
+            below = self._below
+            return self._between("{}", [f"{self.quoted(str(name))}{colon}{below.text(each)}" for name, each in members])
+        if isinstance(value, list | tuple):
+            below = self._below
+            return self._between("[]", [below.text(each) for each in value])
+        return str(value) if isinstance(value, Decimal | Number) else json.dumps(value)
+
+    @property
+    def _below(self) -> _Writer:
+        return self if self.indent is None else replace(self, level=self.level + 1)
+
+    def _between(self, brackets: str, parts: list[str]) -> str:
+        if self.indent is None or not parts:
+            return f"{brackets[0]}{','.join(parts)}{brackets[1]}"
+        end = "\n" + " " * self.indent * self.level
+        start = end + " " * self.indent
+        return f"{brackets[0]}{start}{f',{start}'.join(parts)}{end}{brackets[1]}"
+
+
+def _integer(text: str) -> int | Number:
+    return Number(text) if text == "-0" or len(text) > _LONGEST_INTEGER else int(text)
+
+
+def _as_written(value: Any) -> orjson.Fragment:
+    if isinstance(value, Number):
+        return orjson.Fragment(value.text)
+    raise TypeError
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
