@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.errors import ConfigurationError, LockedError, SchemaError, StorageError
 from singer_spark.run_log import LAKE_FOLDER
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
 from target_spark_lake.changes import Commit, TableChange
 from target_spark_lake.compaction_plan import joined_paths, planned_joins
-from target_spark_lake.delta_files import logged_columns, partition_columns, rearrangement
-from target_spark_lake.delta_schema import schema_after
+from target_spark_lake.delta_files import partition_columns, rearrangement, standing_record
 from target_spark_lake.delta_snapshot import LOG_FOLDER
 from target_spark_lake.file_joiner import FileJoiner
 from target_spark_lake.lake_type import columns_from_text
@@ -137,7 +136,7 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
             continue
         joins = planned_joins(table, record, run.data_files(table), settings.target_file_mb * MEGABYTE)
         if joins:
-            yield _Plan(table, record, tuple(joins))
+            yield _Plan(table, run.standing_record(record.stream, table) or record, tuple(joins))
 
 
 def _tables(storage: Storage, layout: Layout) -> Iterator[tuple[str, TableRecord]]:
@@ -158,8 +157,10 @@ def _not_for_us(run: PipelineRun, table: str, record: TableRecord) -> str:
         return "was partitioned by someone else in another way than its last run did"
     if any(_lies_elsewhere(path) for path in snapshot.files):
         return "has files in other folders than those of its partitions"
-    if schema_after(snapshot.schema, logged_columns(record)) is not None:
-        return "got other columns by someone else than its last run gave it"
+    try:
+        standing_record(record, snapshot)
+    except SchemaError:
+        return "got a column by someone else that this program can't keep"
     return ""
 
 

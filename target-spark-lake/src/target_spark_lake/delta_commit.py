@@ -94,13 +94,18 @@ class DeltaCommit:
 
 
 def log_entry(
-    commit: DeltaCommit, current: DeltaSnapshot | None, remove: Iterable[LoggedFile], again: Iterable[LoggedFile]
+    commit: DeltaCommit,
+    current: DeltaSnapshot | None,
+    schema: str | None,
+    remove: Iterable[LoggedFile],
+    again: Iterable[LoggedFile],
 ) -> bytes:
     """The entry that makes the next version.
 
     Args:
         commit: What the run wants.
         current: The table as it is; None for a new one.
+        schema: Its new `schemaString`; None where it stays.
         remove: Files that go.
         again: Files that come back.
     """
@@ -108,8 +113,8 @@ def log_entry(
     protocol = _protocol(frozenset(commit.features), current)
     if protocol is not None:
         actions.append({"protocol": protocol})
-    if commit.schema is not None:
-        actions.append({"metaData": _metadata(commit, current)})
+    if schema is not None:
+        actions.append({"metaData": _metadata(commit, current, schema)})
     about = {"dataChange": commit.data_change}
     actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
     added = (*commit.add, *(AddedFile(file.spelling, file.size, partition=file.partition) for file in again))
@@ -153,13 +158,13 @@ def _protocol(needed: frozenset[str], current: DeltaSnapshot | None) -> dict[str
     }
 
 
-def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None) -> dict[str, Any]:
+def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None, schema: str) -> dict[str, Any]:
     own_id = str(uuid5(NAMESPACE_URL, f"{commit.run_id}/{commit.table}"))
     new = {"id": own_id, "configuration": {}, "createdTime": commit.time}
     return {
         **(current.details if current else new),
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": commit.schema,
+        "schemaString": schema,
         "partitionColumns": list(commit.partitioned),
     }
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from singer_spark.errors import ConfigurationError, SchemaError
+from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.parquet_footer import open_parquet
 from target_spark_lake.changes import DeltaChange
-from target_spark_lake.delta_schema import check_names, columns_that_differ, features_of, schema_after
+from target_spark_lake.delta_schema import (
+    check_names,
+    columns_of_log,
+    columns_that_differ,
+    features_of,
+    required_columns,
+    schema_after,
+)
 from target_spark_lake.delta_statistics import described_columns, statistics_text
-from target_spark_lake.lake_type import Struct, columns_from_text
+from target_spark_lake.lake_type import Struct, columns_from_text, columns_to_text
 from target_spark_lake.partitioning import LONGEST_FOLDER, Part, check_unchanged, folders_of, said_by
 from target_spark_lake.table_index import FOOTERS_AT_ONCE, footer_statistics
 
@@ -82,6 +90,28 @@ def logged_columns(record: TableRecord) -> Struct:
     return Struct((*columns_from_text(record.columns), *filter(None, made)))
 
 
+def standing_record(record: TableRecord, snapshot: DeltaSnapshot) -> TableRecord:
+    """A table's record with the columns that its log says, which others may have changed since the last run.
+
+    Raises:
+        SchemaError: one has a type that no column of the lake has.
+    """
+    made = {field.name for field in (part.made for part in map(Part.of, record.partition_by)) if field}
+    try:
+        logged = columns_to_text(columns_of_log(snapshot.schema).without(made - set(record.columns)))
+    except ValueError as error:
+        raise SchemaError(
+            f"stream {record.stream}: someone else gave its Delta table {error}, which this program can't keep; take "
+            "the column back (RESTORE), or load the stream into another table (stream_options, path)"
+        ) from error
+    order = [
+        *(name for name in record.columns if name in logged),
+        *(name for name in logged if name not in record.columns),
+    ]
+    foreign = tuple(name for name in order if name in record.foreign or name not in record.columns)
+    return replace(record, columns={name: logged[name] for name in order}, foreign=foreign)
+
+
 def delta_change(
     storage: Storage, before: DeltaSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
 ) -> DeltaChange | None:
@@ -96,6 +126,7 @@ def delta_change(
     Raises:
         SchemaError: Delta takes no column of such a name.
         ConfigurationError: the table's owner forbade that its rows change, or partitioned it.
+        RecordError: a column that the table's owner made NOT NULL has no value.
         StorageError: a file can't be read.
     """
     assert change.record is not None
@@ -104,7 +135,7 @@ def delta_change(
     check_names(change.stream, logged)
     partitioned, partitioned_before = partition_columns(change.record), before.partitioned if before else ()
     schema = schema_after(before.schema if before else None, logged)
-    if change.retire and before is not None and before.details["configuration"].get("delta.appendOnly") == "true":
+    if change.retire and before is not None and before.only_grows:
         raise ConfigurationError(
             f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so its rows can't be "
             "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream append-only"
@@ -115,6 +146,8 @@ def delta_change(
     sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
     if before is not None and not (sizes or change.retire or schema):
         return None
+    if before is not None:
+        _check_values(storage, change, schema or before.schema, sizes)
     statistics = _statistics(storage, sizes, columns, partitioned)
     features = tuple(sorted(features_of(columns)))
     seen = before.version if before else None
@@ -166,6 +199,50 @@ def _statistics(
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         return dict(zip(sizes, pool.map(told, sizes), strict=True))
+
+
+def _check_values(storage: Storage, change: TableChange, schema: str, sizes: Mapping[str, int]) -> None:
+    """Refuses NULL where the table's owner does not take it."""
+    assert change.record is not None
+    inside = required_inside(change.record, schema)
+    if inside:
+        raise SchemaError(
+            f"stream {change.stream}: in column(s) {', '.join(inside)} of Delta table {change.table} someone else made "
+            "members NOT NULL, which this program can't check; allow NULL there (ALTER COLUMN … DROP NOT NULL), or "
+            "load the stream into another table (stream_options, path)"
+        )
+    lacking = columns_with_null(storage, schema, sizes)
+    if lacking:
+        raise RecordError(
+            f"stream {change.stream}: column(s) {', '.join(lacking)} of Delta table {change.table} are NOT NULL, and "
+            "rows of this run have no value there; nothing was published. Give them values in the tap, or allow NULL "
+            "(ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
+        )
+
+
+def required_inside(record: TableRecord, schema: str) -> list[str]:
+    """Columns of the stream of which only members may not be NULL."""
+    own = set(record.columns) - set(record.foreign)
+    return [name for name, inside in required_columns(schema).items() if inside and name in own]
+
+
+def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -> list[str]:
+    """Columns that a `schemaString` calls NOT NULL, and that may be NULL in a row of files.
+
+    Args:
+        storage: The bucket.
+        schema: The table's.
+        sizes: The files' bytes by their paths.
+
+    Raises:
+        StorageError: a file can't be read.
+    """
+    names = [name for name, inside in required_columns(schema).items() if not inside]
+    if not names:
+        return []
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        found = list(pool.map(lambda path: footer_statistics(storage, path, sizes[path], names), sizes))
+    return [name for name in names if not all(each.none_null(name) for each in found)]
 
 
 def _check_repartitioned(before: DeltaSnapshot, change: TableChange) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from singer_spark.errors import StorageError
 from target_spark_lake.delta_commit import log_entry
+from target_spark_lake.delta_files import columns_with_null
+from target_spark_lake.delta_schema import columns_in_the_way, schema_with_others
 from target_spark_lake.delta_snapshot import LOG_FOLDER, log_file, open_table, plain, read_snapshot
 
 if TYPE_CHECKING:
@@ -31,8 +34,8 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
         The version; None where it was one already.
 
     Raises:
-        StorageError: the storage failed, or someone else changed rows that the commit replaces, or partitions; the text
-            says the way out, and the next start does it again.
+        StorageError: the storage failed, or someone else changed rows that the commit replaces, columns that it
+            writes, or partitions; the text says the way out, and the next start does it again.
     """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application)
@@ -47,8 +50,10 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
             remove, again = _as_it_was(storage, commit, current)
         if current is not None:
             _check_partitions(commit, current, files_stay=len(remove) < len(current.files) or bool(again))
+            _check_owners_rules(commit, current)
+        schema = commit.schema if current is None else _schema(storage, commit, current)
         version = 0 if current is None else current.version + 1
-        if storage.create(log_file(commit.table, version), log_entry(commit, current, remove, again)):
+        if storage.create(log_file(commit.table, version), log_entry(commit, current, schema, remove, again)):
             return version
         logger.info("Version %d of Delta table %s was taken by someone else: trying the next.", version, commit.table)
     raise StorageError(f"others write to Delta table {commit.table} all the time: no version of it was free; run again")
@@ -72,6 +77,42 @@ def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay
     changes = commit.partitioned != commit.partitioned_before
     if files_stay and (changes or current.partitioned != commit.partitioned):
         raise StorageError(_way_out(commit, "whose partitions differ from those that its files have"))
+
+
+def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
+    """Refuses to take rows away where the table's owner has forbidden it meanwhile.
+
+    Raises:
+        StorageError: so it is.
+    """
+    if commit.remove and commit.data_change and current.only_grows:
+        raise StorageError(
+            f"someone else gave Delta table {commit.table} the property delta.appendOnly, and run {commit.run_id} "
+            "replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), then `spark-lake recover`"
+        )
+
+
+def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> str | None:
+    """The new `schemaString`, with what others changed since the version that the run was planned on; None: it stays.
+
+    Raises:
+        StorageError: the run's files don't go together with their columns.
+    """
+    assert commit.seen is not None
+    if current.version == commit.seen:
+        return commit.schema
+    before = read_snapshot(storage, commit.table, version=commit.seen)
+    if before is None or before.schema == current.schema:
+        return commit.schema
+    changed = columns_in_the_way(current.schema, before.schema, commit.schema)
+    if changed:
+        raise StorageError(_way_out(commit, f"in column(s) {', '.join(changed)}, which its files have as they were"))
+    schema = schema_with_others(current.schema, before.schema, commit.schema) if commit.schema is not None else None
+    sizes = {f"{commit.table}/{unquote(file.path)}": file.size for file in commit.add if commit.data_change}
+    lacking = columns_with_null(storage, schema or current.schema, sizes)
+    if lacking:
+        raise StorageError(_way_out(commit, f"where column(s) {', '.join(lacking)} are NOT NULL, unlike in its files"))
+    return schema
 
 
 def _way_out(commit: DeltaCommit, where: str) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from singer_spark.errors import StorageError
 from singer_spark.files import FileInfo
-from target_spark_lake.delta_schema import TIMESTAMP_NTZ
+from target_spark_lake.delta_schema import TIMESTAMP_NTZ, rules_of_columns
 from target_spark_lake.partitioning import folders_of, said_by
 
 if TYPE_CHECKING:
@@ -71,6 +71,16 @@ class DeltaSnapshot:
     writer_features: frozenset[str] = frozenset()
     transaction: int | None = None
     partitioned: tuple[str, ...] = ()
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return dict(self.details.get("configuration", {}))
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether the table's owner forbade that its rows change."""
+        return self.configuration.get("delta.appendOnly", "").lower() == "true"
 
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
         """The files with their paths relative to the bucket."""
@@ -222,6 +232,7 @@ def _check_known(snapshot: DeltaSnapshot, table: str) -> None:
         unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
     if any(said_by(folders_of(path)) != file.partition for path, file in snapshot.files.items()):
         unknown.add("files in folders that don't say their partition values")
+    unknown |= {*rules_of_columns(snapshot.schema), *filter(_is_rule, snapshot.configuration)}
     if any("://" in path or path.startswith("/") for path in snapshot.files):
         unknown.add("files outside of its folder")
     if unknown:
@@ -229,6 +240,10 @@ def _check_known(snapshot: DeltaSnapshot, table: str) -> None:
             f"Delta table {table} was given what this program can't keep: {', '.join(sorted(unknown))}; take it back "
             "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table (stream_options, path)"
         )
+
+
+def _is_rule(table_property: str) -> bool:
+    return table_property.startswith("delta.constraints.")
 
 
 class Snapshots:

@@ -106,6 +106,25 @@ def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> D
     )
 
 
+def filled_in(known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> Step:
+    """Rows with what others wrote beside the row of their key, in columns that the run does not send.
+
+    Args:
+        known: The rows that were there.
+        keys: The key's columns.
+        names: The columns that the run does not send.
+    """
+    latest = known.groupBy(*map(column, keys)).agg(F.max_by(F.struct(*map(column, names)), PLACE).alias(FILE))
+
+    def step(rows: DataFrame) -> DataFrame:
+        same = reduce(and_, (column(name, "rows") == column(name, "latest") for name in keys))
+        paired = rows.alias("rows").join(latest.alias("latest"), same, "left")
+        theirs = {name: F.col(f"latest.{FILE}").getField(name) for name in names}
+        return paired.select(*(theirs.get(name, column(name, "rows")).alias(name) for name in rows.columns))
+
+    return step
+
+
 def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:
     told = rows.select(PLACE, VERDICT)
     return F.broadcast(told) if sum(verdicts.by_file.values()) <= BROADCAST_VERDICTS else told

@@ -27,6 +27,7 @@ from singer_spark.state_store import BucketState
 from target_spark_lake import journal
 from target_spark_lake.batch_sweep import sweep_batches
 from target_spark_lake.checkpoint_file import CheckpointFile, clear
+from target_spark_lake.delta_files import standing_record
 from target_spark_lake.delta_snapshot import Snapshots
 from target_spark_lake.layout import is_data_file
 from target_spark_lake.lock import take_lock
@@ -152,6 +153,17 @@ class PipelineRun:
         if record is not None:
             check_owner(record, self.layout.pipeline, stream, table)
         return record
+
+    def standing_record(self, stream: str, table: str) -> TableRecord | None:
+        """The same with the columns that readers find: those of a Delta table's log.
+
+        Raises:
+            ConfigurationError: another pipeline or another stream owns the table.
+            SchemaError: someone else gave it a column that this program can't keep.
+        """
+        record = self.table_record(stream, table)
+        snapshot = self.snapshots.of(table) if record is not None and record.format == DELTA else None
+        return record if record is None or snapshot is None else standing_record(record, snapshot)
 
     def table_files(self, table: str) -> tuple[str, ...]:
         """All data files of a table, for `TableChange.retire` of an overwrite."""

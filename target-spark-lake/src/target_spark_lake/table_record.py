@@ -37,6 +37,7 @@ class TableRecord:
         cursor: Columns by which the newest row of a key is told; empty where the last received is.
         format: `parquet` or `delta`.
         partition_by: The hive folders that its files lie in, as the setting says them.
+        foreign: Those of the columns that someone else gave a Delta table, and that are none of the stream.
     """
 
     pipeline: str
@@ -48,6 +49,7 @@ class TableRecord:
     cursor: tuple[str, ...] = ()
     format: str = PARQUET
     partition_by: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
     def is_claim(self) -> bool:
         """Whether no commit has written it yet."""
@@ -76,6 +78,7 @@ class TableRecord:
                 cursor=tuple(body.get("cursor", ())),
                 format=body.get("format", PARQUET),
                 partition_by=tuple(body.get("partition_by", ())),
+                foreign=tuple(body.get("foreign", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error

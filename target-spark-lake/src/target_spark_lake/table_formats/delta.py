@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
-from target_spark_lake.delta_files import delta_change, readable_folders
+from target_spark_lake.delta_files import delta_change, readable_folders, standing_record
 from target_spark_lake.delta_snapshot import LOG_FOLDER
+from target_spark_lake.evolution import EvolutionRules, evolve
 from target_spark_lake.format_check import check_format
-from target_spark_lake.settings import DELTA
+from target_spark_lake.lake_type import columns_from_text, columns_to_text
+from target_spark_lake.record_metadata import METADATA_COLUMNS
+from target_spark_lake.settings import DELTA, OVERWRITE
 from target_spark_lake.table_formats.parquet import ParquetTables
 
 if TYPE_CHECKING:
@@ -46,12 +49,35 @@ class DeltaTables:
 
         Raises:
             RecordError: a key is NULL.
-            SchemaError: Delta takes no column of such a name.
+            SchemaError: Delta takes no column of such a name, or someone else gave the table other ones.
             StorageError: the bucket or Spark failed.
         """
-        return tuple(map(self._logged, self._files.changes(load)))
+        load = self._beside_others(load)
+        return tuple(self._logged(change, load) for change in self._files.changes(load))
 
-    def _logged(self, change: TableChange) -> TableChange:
+    def _beside_others(self, load: StreamLoad) -> StreamLoad:
+        """The load, its columns those of the table as it stands, which others may have changed since the last run."""
+        snapshot = self._run.snapshots.of(load.table) if load.record is not None and load.columns else None
+        if load.record is None or snapshot is None:
+            return load
+        known, found = load.record.columns, standing_record(load.record, snapshot)
+        own = {*load.schema.schema["properties"], *METADATA_COLUMNS}
+        record = replace(found, foreign=tuple(name for name in found.foreign if name not in own))
+        overwrites = load.schema.load_method == OVERWRITE
+        # Only where others changed the type of a column, it must hold both their values and the run's.
+        standing = {
+            name: kind if known.get(name) != kind else load.columns.get(name, kind)
+            for name, kind in record.columns.items()
+            if not overwrites or name in record.foreign
+        }
+        both = evolve(
+            load.schema.stream, columns_from_text(standing), columns_from_text(load.columns), EvolutionRules()
+        )
+        columns = columns_to_text(both.columns)
+        is_uniform = load.is_uniform and all(columns[name] == kind for name, kind in load.columns.items())
+        return replace(load, columns=columns, record=record, is_uniform=is_uniform)
+
+    def _logged(self, change: TableChange, load: StreamLoad) -> TableChange:
         if change.record is None:
             return change
         # An empty table has its columns in the log, and needs no file for them.
@@ -61,7 +87,13 @@ class DeltaTables:
         if before is None:
             self._check_new(change)
         delta = delta_change(self._run.storage, before, whole)
-        return replace(whole, record=replace(change.record, format=DELTA), delta=delta)
+        record = replace(change.record, format=DELTA, foreign=self._foreign(change, load))
+        return replace(whole, record=record, delta=delta)
+
+    def _foreign(self, change: TableChange, load: StreamLoad) -> tuple[str, ...]:
+        is_main = change.table == load.table
+        record = load.record if is_main else self._run.standing_record(change.stream, change.table)
+        return record.foreign if record is not None else ()
 
     def _check_new(self, change: TableChange) -> None:
         """A table without a log must be one that was never there; the history beside one, too."""

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from target_spark_lake.contest import DELETE, DROP, LAST_VALUES, Verdicts, contest
 from target_spark_lake.lake_type import Struct, columns_from_text
-from target_spark_lake.merge import judged, last_values, staying
+from target_spark_lake.merge import filled_in, judged, last_values, staying
 from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT
 from target_spark_lake.settings import APPEND_DEDUP
 from target_spark_lake.table_formats.merged_columns import columns_after, has_all, merging_columns
@@ -114,6 +114,7 @@ class _Merge:
         self._stream = load.schema.stream
         self._staged = {file.path: file for file in load.staged}
         self._columns = columns
+        self._foreign = load.record.foreign if load.record is not None else ()
         self._types = merging_columns(columns)
         stored = load.record.columns if load.record is not None else columns
         self._brought = brought_files(load.staged, self._types)
@@ -158,10 +159,11 @@ class _Merge:
         """The table: staged files as they are, where that is possible, and the files that are written anew."""
         changed = [file for file in self._candidates if verdicts.of_file(file.number)]
         opened = [file for file in changed if verdicts.of_file(file.number) != {DROP: file.rows}]
-        mixed = [file for file in self._brought if self._is_mixed(file) or verdicts.of_file(file.number)]
+        keeps = bool(self._foreign and changed)  # what the stream does not send is taken from the rows that go
+        mixed = [file for file in self._brought if keeps or self._is_mixed(file) or verdicts.of_file(file.number)]
         written: list[StagedFile] = []
         if opened or mixed:
-            written = self._write(self._merged(verdicts, opened, mixed), "merged", [*opened, *mixed])
+            written = self._write(self._merged(verdicts, changed, opened, mixed), "merged", [*opened, *mixed])
         logger.info(
             "stream %s: merged %d record(s): of the table's %d file(s) %d were looked into, %d replaced",
             *(self._stream, self._load.rows, len(self._found.table.files), len(self._candidates), len(changed)),
@@ -169,8 +171,17 @@ class _Merge:
         staged, retire = [*self._others(mixed), *written], [file.path for file in changed]
         return _change(self._run, self._writer, self._load, self._found, staged, retire, self._columns)
 
-    def _merged(self, verdicts: Verdicts, opened: Sequence[PlacedFile], mixed: Sequence[PlacedFile]) -> DataFrame:
+    def _merged(
+        self,
+        verdicts: Verdicts,
+        replaced: Sequence[PlacedFile],
+        opened: Sequence[PlacedFile],
+        mixed: Sequence[PlacedFile],
+    ) -> DataFrame:
         brought = self._rows.read(mixed, self._types)
+        if self._foreign and replaced:
+            known = self._rows.read(replaced, self._columns_of([*self._found.rules.keys, *self._foreign]))
+            brought = brought.transform(filled_in(known, self._found.rules.keys, self._foreign))
         rows = self._rows.read(opened, self._types).unionByName(brought)
         kept = rows.transform(staying(verdicts, self._run.started_at))
         if not verdicts.count(DELETE):
@@ -181,12 +192,13 @@ class _Merge:
     def _history(self) -> TableChange:
         """Beside the table: every version that came, as it came."""
         table = f"{self._load.table}{HISTORY}"
-        before = self._run.table_record(self._stream, table)
+        before = self._run.standing_record(self._stream, table)
         own = [file for file in self._brought if _is_for_us_alone(self._load, self._staged[file.path], self._columns)]
         written: list[StagedFile] = []
         if own:
             written = self._write(self._rows.read(own, self._types), "history", own)
-        columns = {**(before.columns if before else {}), **self._columns}
+        brought = {name: kind for name, kind in self._columns.items() if name not in self._foreign}
+        columns = {**(before.columns if before else {}), **brought}
         change = self._writer.change(self._load, table, [*self._others(own), *written], (), columns)
         return replace(change, records=0)
 

@@ -58,7 +58,7 @@ class UniformTables:
             StorageError: a file can't be read or written.
         """
         stream, table, record = change.stream, change.table, change.record
-        before = load.record if table == load.table else self._run.table_record(stream, table)
+        before = load.record if table == load.table else self._run.standing_record(stream, table)
         if record is None or before is None or before.columns == record.columns:
             return change
         if self._may_lack and all(record.columns.get(name, kind) == kind for name, kind in before.columns.items()):
