@@ -68,7 +68,7 @@ def test_batches_of_the_sdks_encoders_arrive_whole(
     ShopTap(config={"batch_config": {"encoding": encoding, "storage": storage, "batch_size": 10}}).sync_all()
     lines = capsys.readouterr().out
     assert [json.loads(line)["type"] for line in lines.splitlines()].count("BATCH") == 3
-    lake.load(lines.encode())
+    lake.load(lines.encode(), batch_roots=[root.as_uri()])
     found = lake.rows("orders", 'id, "at", name, weight, note')
     assert found == [
         (number, MOMENT.replace(second=number), f'"{number}" Ü\n', number / 10, None) for number in range(ROWS)

@@ -439,7 +439,8 @@ def test_a_batch_that_is_not_what_it_says_fails_the_run_by_stream_and_file(
     name, change, error = BROKEN[fault]
     lake.load(S, record("s", id=0), state(s=0))
     with pytest.raises((ProtocolError, StorageError), match=error) as told:
-        lake.load(S, broken(tap, name, change), state(s=1), storage_options=no_network)
+        roots = [str(lake.folder), "s3://nowhere", "nosuch://place"]
+        lake.load(S, broken(tap, name, change), state(s=1), storage_options=no_network, batch_roots=roots)
     assert "secret-of-mine" not in str(told.value)
     assert (lake.rows("s", "id"), lake.state()) == ([(0,)], {"s": 0})
 
@@ -460,14 +461,15 @@ def test_files_of_somebody_else_are_read_and_stay(lake: Lake, tmp_path: Path) ->
         pq.write_table(with_metadata(numbers(len(paths))), paths[-1], compression="snappy")
     batch = message("s", "parquet", paths, [1, 1])
     spelled = [paths[0].as_uri(), str(paths[1])]
-    lake.load(S, {**batch, "manifest": spelled})
+    lake.load(S, {**batch, "manifest": spelled}, batch_roots=[str(folder), str(lake.folder)])
     assert lake.rows("s", "id") == [(1,), (2,)]
     assert all(path.exists() for path in paths)
 
 
 def test_a_batch_run_outside_of_the_bucket_is_copied_in_and_then_removed(lake: Lake, tmp_path: Path) -> None:
     tap = BatchRun(tmp_path / "elsewhere")
-    lake.load(S, tap.parquet("s", numbers(1, 2), files=2), tap.lines("s", [{"id": 3}]))
+    body = [tap.parquet("s", numbers(1, 2), files=2), tap.lines("s", [{"id": 3}])]
+    lake.load(S, *body, batch_roots=[str(tmp_path / "elsewhere")])
     assert lake.rows("s", "id") == [(1,), (2,), (3,)]
     assert not tap.folder.exists()
 

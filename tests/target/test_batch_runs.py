@@ -226,16 +226,19 @@ def test_batches_on_s3_are_moved_inside_the_store_and_read_from_other_buckets(
     for number, path in enumerate(paths):
         with files.open(path, "wb") as output:
             pq.write_table(with_metadata(rows(number, name="x")), output, compression="zstd")
-    files.pipe(f"{place}/_SUCCESS", b"")
+    for folder in (place, place.rpartition("/")[0]):
+        # As Spark makes folders.
+        files.call_s3("put_object", Bucket=bucket[5:], Key=f"{folder.partition('/')[2]}/", Body=b"")
     abandoned = f"{bucket[5:]}/lake/.dataspoc/staging/batches/20261120T000000000001Z-00000001/s/000000/part-0.parquet"
     files.pipe(abandoned, b"")
     batch = message("s", "parquet", [])
     settings = {"bucket": f"{bucket}/lake", "storage_options": s3.storage_options}
+    settings["batch_roots"] = [bucket, f"{other}/a b"]
     urls = [f"s3a://{paths[0]}", f"s3://{paths[1]}", f"s3://{paths[2]}"]
     lake.load(S, {**batch, "manifest": urls}, state(s=1), **settings)
     found = sorted(files.glob(f"{bucket[5:]}/lake/raw/s/*.parquet"))
     assert [pq.read_table(files.open(path))["id"].to_pylist() for path in found] == [[0], [1], [2]]
-    staged = files.find(f"{bucket[5:]}/lake/.dataspoc/staging")
+    staged = files.find(f"{bucket[5:]}/lake/.dataspoc/staging", withdirs=False)
     assert ([path for path in staged if path != abandoned], files.exists(paths[2])) == ([], True)
     assert files.exists(abandoned)
     monkeypatch.setattr(batch_sweep, "KEPT_SECONDS", -DAY)

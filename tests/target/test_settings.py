@@ -17,7 +17,7 @@ CONTRACT = {
     *("bucket", "path", "pipeline", "format", "load_method", "hard_delete", "max_deletes_percent", "stream_options"),
     *("compression", "target_file_mb", "add_record_metadata", "validate_records", "on_invalid_record"),
     *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
-    *("accept_unconditional_storage", "metrics_file", "storage_options", "spark"),
+    *("accept_unconditional_storage", "batch_roots", "metrics_file", "storage_options", "spark"),
 }
 
 

@@ -58,6 +58,9 @@ class Files(Protocol):
     def delete_all(self, prefix: str) -> None:
         """Removes all below a folder; a missing one is fine."""
 
+    def remove_empty(self, folders: Iterable[str]) -> None:
+        """Removes those of the folders that hold nothing but others of them; one that is missing is fine."""
+
     def list(self, prefix: str) -> list[FileInfo]:
         """All files below a folder, in any order."""
 

@@ -111,6 +111,15 @@ class LocalFiles:
         """Removes a folder with all below it; a missing one is fine."""
         _remove_tree(self.root / prefix)
 
+    def remove_empty(self, folders: Iterable[str]) -> None:
+        """Removes those of the folders that hold nothing but others of them."""
+        for folder in sorted(folders, reverse=True):  # what is inside comes first
+            try:
+                (self.root / folder).rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+
     def list(self, prefix: str) -> list[FileInfo]:
         """All files below a folder; one that can't be read is an error, not an empty one."""
         found = []

@@ -166,6 +166,17 @@ class ObjectFiles:
         if len(keys) > len(markers):
             self.filesystem.rm([key for key in keys if not key.endswith("/")])
 
+    def remove_empty(self, folders: Iterable[str]) -> None:
+        """Removes the empty objects that Spark makes for folders, where nothing else is below them."""
+        wanted = sorted(set(folders))
+        outer = [each for each in wanted if not any(each.startswith(f"{other}/") for other in wanted)]
+        for top in outer:
+            standing = set(self._found(top))
+            for marker in sorted((f"{self._key(each)}/" for each in wanted), reverse=True):
+                if marker in standing and not any(key != marker and key.startswith(marker) for key in standing):
+                    self.filesystem.rm_file(marker)
+                    standing.discard(marker)
+
     def list(self, prefix: str) -> list[FileInfo]:
         """All objects below a prefix, folder markers left out."""
         start = len(self.root) + 1

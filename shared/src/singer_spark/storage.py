@@ -174,6 +174,11 @@ class Storage:
         with self._told("delete", prefix):
             self.files.delete_all(prefix)
 
+    def remove_empty(self, folders: Iterable[str]) -> None:
+        """Removes those of the folders that hold no file and no other folder, and never a file."""
+        with self._told("remove empty folders of", ""):
+            self.files.remove_empty(folders)
+
     def list(self, prefix: str) -> list[FileInfo]:
         """All files below a folder, sorted by path; none for a missing one."""
         with self._told("list", prefix):

@@ -16,6 +16,8 @@ from target_spark_lake.batch_lines import check_rows, json_lines
 from target_spark_lake.batch_message import JSONL, BatchFile, BatchMessage
 from target_spark_lake.batch_places import BatchPlaces
 from target_spark_lake.batch_plan import plan_of
+from target_spark_lake.batch_roots import BatchRoots
+from target_spark_lake.batch_sweep import remove_batch_files
 
 if TYPE_CHECKING:
     from target_spark_lake.batch_places import BatchPlace
@@ -59,7 +61,8 @@ class BatchFiles:
         self._run = run
         self._batches = batches
         self._spool = spool
-        self._places = BatchPlaces(run.storage, settings.storage_options)
+        roots = BatchRoots(run.storage, settings.batch_roots, settings.storage_options)
+        self._places = BatchPlaces(roots, run.storage)
         self._jobs = 0
         self._to_remove: list[BatchPlace] = []
 
@@ -104,14 +107,11 @@ class BatchFiles:
                     yield self._adopt(batch, sink, plan, tuple(each for _, each in group))
 
     def clean(self) -> None:
-        """After the commit: nothing of the tap's files that this run loaded stays; a failure is only told."""
+        """After the commit: of the tap's files those go that messages named; a failure is only told."""
         try:
-            for place in self._to_remove:
-                if place.batch_run is None:
-                    place.storage.delete(place.path)
-            runs = {(place.storage.url, place.batch_run): place for place in self._to_remove if place.batch_run}
-            for (_, folder), place in runs.items():
-                place.storage.delete_all(folder or place.path)
+            storages = {id(place.storage): place.storage for place in self._to_remove}
+            for storage in storages.values():
+                remove_batch_files(storage, [place.path for place in self._to_remove if place.storage is storage])
         except StorageError as failure:
             logger.warning("Files of BATCH messages that are loaded could not all be removed: %s", failure)
 

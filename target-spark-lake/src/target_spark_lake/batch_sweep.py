@@ -9,9 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from target_spark_lake.batch_places import BATCHES, batch_run_folder
+from target_spark_lake.at_once import each
+from target_spark_lake.batch_places import batch_run_folder
+from target_spark_lake.batch_roots import BATCHES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from singer_spark.files import FileInfo
     from singer_spark.storage import Storage
     from target_spark_lake.layout import Layout
@@ -40,11 +44,23 @@ def sweep_batches(storage: Storage, layout: Layout) -> None:
         # A storage that tells no times removes nothing.
         if all(file.modified is not None and now - file.modified > KEPT_SECONDS for file in files):
             logger.info("%s: %d batch file(s) that no run took are removed", path, len(files))
-            _remove(storage, path, files)
+            remove_batch_files(storage, [file.path for file in files])
 
 
-def _remove(storage: Storage, path: str, files: list[FileInfo]) -> None:
-    if files[0].path == path:
-        storage.delete(path)
-    else:
-        storage.delete_all(path)
+def remove_batch_files(storage: Storage, paths: Iterable[str]) -> None:
+    """Removes these files, and nothing else but folders of their batch run that hold nothing any more.
+
+    Raises:
+        StorageError: the storage failed.
+    """
+    files, folders = set(paths), set()
+    for path in list(files):
+        folder, _, name = path.rpartition("/")
+        if storage.local:
+            files.add(f"{folder}/.{name}.crc")  # Hadoop's own, beside each file that it writes to a disk
+        run = batch_run_folder(path)
+        while run is not None and folder.startswith(run):
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    each(storage, storage.delete, sorted(files))
+    storage.remove_empty(folders)

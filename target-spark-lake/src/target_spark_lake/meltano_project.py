@@ -38,7 +38,13 @@ _KINDS = {
         "storage_options": "object",
         "spark": "object",
     },
-    TARGET: {"stream_options": "object", "state_backend": "object", "storage_options": "object", "spark": "object"},
+    TARGET: {
+        "stream_options": "object",
+        "batch_roots": "array",
+        "state_backend": "object",
+        "storage_options": "object",
+        "spark": "object",
+    },
 }
 _PLAIN = ("jdbc_url", "user"), ("bucket", "path", "pipeline", "format", "load_method", "compression")
 _SECRET = ("password", "storage_options", "state_backend")

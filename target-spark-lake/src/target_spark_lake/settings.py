@@ -13,6 +13,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.spark_settings import SparkSettings
 from singer_spark.state_backend import StateBackend
+from target_spark_lake.batch_address import root_problems
 from target_spark_lake.declared_columns import declared_types, type_problems
 from target_spark_lake.evolution import DISCARD, EVOLVE, FREEZE
 from target_spark_lake.lake_type import LakeType
@@ -149,6 +150,12 @@ PROPERTIES: dict[str, JSON] = {
         additionalProperties=False,
         secret=True,
     ),
+    "batch_roots": _setting(
+        "array",
+        "Folders or URLs from which BATCH messages may name files; the bucket where not given. Any other place is "
+        "refused by name, http(s) always.",
+        items={"type": "string"},
+    ),
     "metrics_file": _setting(
         "string",
         "File for monitoring, in the OpenMetrics text format, written anew at the end of each run: rows, bytes, lag, "
@@ -222,6 +229,7 @@ class TargetSettings:
     accept_any_start: bool = False
     accept_unconditional_storage: bool = False
     state_backend: StateBackend = field(default_factory=StateBackend)
+    batch_roots: tuple[str, ...] | None = None
     metrics_file: str | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)
@@ -245,6 +253,8 @@ class TargetSettings:
         problems = [*config_problems(given, KNOWN), *_missing(given), *_unavailable(given)]
         if problems:
             raise ConfigurationError("config: " + "; ".join(problems))
+        if "batch_roots" in given:
+            given["batch_roots"] = tuple(given["batch_roots"])
         given["spark"] = SparkSettings.of(given.get("spark", {}))
         given["state_backend"] = StateBackend.of(given.get("state_backend"), given.get("storage_options"))
         return cls(**given)
@@ -275,6 +285,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
     problems: list[str] = []
     problems += StateBackend.problems(given.get("state_backend"))
+    problems += root_problems(given.get("batch_roots"))
     if isinstance(given.get("spark"), Mapping):
         problems += SparkSettings.problems(given["spark"])
     options = given.get("stream_options")

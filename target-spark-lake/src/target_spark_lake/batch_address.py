@@ -1,0 +1,123 @@
+"""What the name of a batch file says, taken apart without asking any storage: a path of this machine, or a key."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ALIASES = {"s3a": "s3", "gcs": "gs"}
+DISK = ("file", "local")
+HTTP = ("http", "https")
+_LONGEST_SHOWN = 300
+
+
+@dataclass(frozen=True)
+class DiskAddress:
+    """A file of this machine.
+
+    Attributes:
+        readings: The paths that may be meant: of a `file:` URL nobody knows whether its percent signs are escapes.
+    """
+
+    readings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """An object.
+
+    Attributes:
+        protocol: In small letters; two names of one store are one.
+        place: Bucket, container or host, as it is spelled.
+        path: The key in it, as it is spelled.
+    """
+
+    protocol: str
+    place: str
+    path: str
+
+
+Address = DiskAddress | StoreAddress
+
+
+def address_of(text: str) -> Address:
+    """Takes a path or a URL apart.
+
+    Raises:
+        ValueError: it names no file that could ever be taken; the text says why.
+    """
+    if not text or _CONTROL.search(text) or not _is_text(text):
+        raise ValueError("it is empty, or has characters that no name of a file has")
+    found = _SCHEME.fullmatch(text)
+    if found is None:
+        return DiskAddress((_plain_path(_at_home(text)),))
+    protocol, rest = found[1].lower(), found[2]
+    if protocol in DISK:
+        return DiskAddress(_readings(rest))
+    if protocol in HTTP:
+        raise ValueError("http(s) is never followed")
+    if not rest.startswith("//"):
+        raise ValueError("it is neither a path nor a URL")
+    place, _, path = rest[2:].partition("/")
+    if not place:
+        raise ValueError("it names no bucket")
+    if {".", ".."} & {unquote(part) for part in path.split("/")} or "?versionId=" in path:
+        raise ValueError("its key has '.', '..' or a version in it")
+    return StoreAddress(_ALIASES.get(protocol, protocol), place, path)
+
+
+def shown(text: str) -> str:
+    """A name for people: in one line, not too long, without what may be a secret in it."""
+    text = re.sub(r"//[^/@:]*:[^/@]*@", "//*****@", text)
+    found = _SCHEME.fullmatch(text)
+    if found is not None and found[1].lower() not in DISK:
+        text = text.partition("?")[0]
+    text = _CONTROL.sub("?", text).encode("utf-8", "replace").decode()
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def root_problems(roots: object) -> list[str]:
+    """What is wrong with the setting, beyond its type."""
+    problems = []
+    for root in roots if isinstance(roots, list | tuple) else ():
+        try:
+            if isinstance(root, str):
+                address_of(root)
+        except ValueError as error:
+            problems.append(f"batch_roots: {shown(root)} can't be one: {error}")
+    return problems
+
+
+def _readings(rest: str) -> tuple[str, ...]:
+    if rest.startswith("//"):
+        host, _, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise ValueError("it names another machine")
+        rest = f"/{path}"
+    decoded = unquote(rest)
+    spellings = (rest,) if _CONTROL.search(decoded) else (rest, decoded)
+    return tuple(dict.fromkeys(map(_plain_path, spellings)))
+
+
+def _at_home(path: str) -> str:
+    try:
+        return str(Path(path).expanduser()) if path.startswith("~") else path
+    except RuntimeError:
+        raise ValueError("nobody knows whose home it means") from None
+
+
+def _plain_path(path: str) -> str:
+    """With one slash at its beginning: POSIX leaves open what two mean."""
+    return f"/{path.lstrip('/')}" if path.startswith("/") else path
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
