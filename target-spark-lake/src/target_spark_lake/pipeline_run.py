@@ -24,6 +24,7 @@ from singer_spark.run_log import ABORTED, RunEntry, read_entry
 from singer_spark.state_store import BucketState, same_state
 from target_spark_lake import journal
 from target_spark_lake.batch_sweep import sweep_batches
+from target_spark_lake.changes import with_orders
 from target_spark_lake.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.delta_snapshot import Snapshots
 from target_spark_lake.layout import is_data_file
@@ -175,7 +176,7 @@ class PipelineRun:
         if len(set(tables)) < len(tables):
             raise ConfigurationError(f"two streams share one table: {', '.join(sorted(tables))}")
         staged = (file for change in commit.changes for file in change.published)
-        verify_staged(self.storage, (*staged, *commit.rejected.values()))
+        verify_staged(self.storage, (*with_orders(staged), *commit.rejected.values()))
         self._lock.ensure_held()
         self._claiming = True
         wanted = {change.table: change.record for change in commit.changes if change.record is not None}
