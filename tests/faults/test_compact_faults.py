@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from faults.faulty import FAULTS, Counting, Died, Faulty, Watched
+from faults.faulty import DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake
 from singer_spark.errors import SingerSparkError
 from singer_spark.process import Process
 from singer_spark.storage import Storage
+from target_spark_lake.changes import TableChange
 from target_spark_lake.compaction import CompactedTable, compact
-from target_spark_lake.pipeline_run import open_run
+from target_spark_lake.layout import is_in_parts
+from target_spark_lake.pipeline_run import PipelineRun, open_run
+from target_spark_lake.row_order import own_parts, read_parts
 from target_spark_lake.settings import TargetSettings
 
 RUNS = 3
@@ -43,6 +48,66 @@ class CompactedLake(SmallLake):
 
     def files(self) -> int:
         return len(self.storage().list(LAYOUT.table("grows")))
+
+
+@dataclass(frozen=True)
+class PartitionedLake(CompactedLake):
+    """The two files of a run lie in two folders, so names alone don't tell the order of rows any more."""
+
+    def appended(self, run: PipelineRun, bound: int) -> TableChange:
+        change = super().appended(run, bound)
+        staged = tuple(replace(file, partition=f"part={n}") for n, file in enumerate(change.staged))
+        return replace(change, staged=staged)
+
+    def order(self) -> list[int]:
+        """The rows as they were received."""
+        storage = self.storage()
+        paths = [file.path for file in storage.list(LAYOUT.table("grows"))]
+        parts = read_parts(storage, LAYOUT, LAYOUT.table("grows"), paths)
+        assert set(parts) == {path for path in paths if is_in_parts(path)}
+        placed = []
+        for path in paths:
+            ids = pq.read_table(io.BytesIO(storage.read(path) or b"")).column("id").to_pylist()
+            for part in reversed(parts.get(path) or own_parts(path)):
+                ids, rows = ids[: part.first_row], ids[part.first_row :]
+                placed += [(part.file, part.file_row + n, id) for n, id in enumerate(rows)]
+        return [id for _, _, id in sorted(placed)]
+
+    def check_order(self) -> None:
+        assert list(dict.fromkeys(self.order())) == list(range(BOUND))
+
+
+def test_a_fault_at_any_storage_call_of_a_compaction_of_folders_keeps_the_order_in_which_rows_were_received(
+    tmp_path: Path, dead: Process
+) -> None:
+    first = PartitionedLake(f"{tmp_path}/first")
+    for _ in range(RUNS):
+        first.sync()
+
+    def lake(name: object) -> PartitionedLake:
+        shutil.copytree(first.url, tmp_path / f"{name}")
+        return PartitionedLake(f"{tmp_path}/{name}")
+
+    probe = lake("probe")
+    counting: list[Counting] = []
+    probe.compact(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    assert (probe.files(), len(probe.storage().list(".dataspoc/orders"))) == (2, 2)
+    for fault in (FAIL_AFTER, DIE_BEFORE):
+        for nth in range(1, len(counting[0].calls) + 1):
+            broken = lake(f"{fault}{nth}")
+            storage = broken.faulty_files(lambda files, nth=nth, fault=fault: Faulty(files, nth, fault))
+            with suppress(SingerSparkError, Died):
+                broken.compact(storage, dead)
+            broken.check_order()
+            broken.compact()
+            assert broken.files() == 2
+            broken.check_order()
+            broken.check_exact(BOUND)
+    watched = lake("watched")
+    watched.compact(watched.faulty_files(lambda files: Watched(files, watched.check_order)))
+    watched.check_exact(watched.sync())
+    watched.compact()
+    assert len(watched.storage().list(".dataspoc/orders")) == 2
 
 
 @pytest.fixture

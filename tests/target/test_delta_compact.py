@@ -24,12 +24,12 @@ from target.delta_lake import DeltaLake
 from target.loading import record, schema
 from target_spark_lake import admin
 from target_spark_lake.arrow_columns import arrow_schema
-from target_spark_lake.compaction_plan import Join, planned_joins
+from target_spark_lake.compaction_plan import planned_joins
 from target_spark_lake.delta_snapshot import log_file
 from target_spark_lake.file_joiner import FileJoiner
 from target_spark_lake.lake_type import columns_from_text
 from target_spark_lake.layout import Layout
-from target_spark_lake.table_record import TableRecord, read_record, write_record
+from target_spark_lake.table_record import read_record, write_record
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -138,11 +138,12 @@ def test_values_that_other_programs_spell_in_other_ways_are_joined_exactly(tmp_p
     }
     spellings = [(pa.string(), pa.binary(), pa.list_), (pa.large_string(), pa.large_binary(), pa.large_list)]
     spellings.append((pa.string_view(), pa.binary_view(), pa.large_list))
+    (tmp_path / "s").mkdir()
     for number, (text, data, list_of) in enumerate(spellings):
         types = [pa.int32(), text, data, list_of(text), pa.timestamp("us", "UTC")]
         written = pa.table(list(map(pa.array, rows.values(), types)), names=[*rows]).append_column("no", [[1, 2, 3]])
-        pq.write_table(written, tmp_path / f"{number}.parquet", use_deprecated_int96_timestamps=number > 0)
-    join = Join("", tuple(FileInfo(f"{number}.parquet", 1) for number in range(3)))
+        pq.write_table(written, tmp_path / f"s/{number}.parquet", use_deprecated_int96_timestamps=number > 0)
+    (join,) = planned_joins("s", [FileInfo(f"s/{number}.parquet", 1) for number in range(3)], 100)
     (file,) = FileJoiner(Storage(str(tmp_path)), columns, "staged", tmp_path, "zstd", 1 << 20, True).joined(join, "0")
     joined = pq.ParquetFile(tmp_path / file.path).read()
     assert joined.schema.equals(arrow_schema(columns))
@@ -174,12 +175,11 @@ def test_files_of_a_delta_table_are_joined_within_their_partitions(lake: Compact
     assert lake.rows("s", "id") == [(id,) for id in (0, 0, 0, 1, 1, 1, 2, 2, 2, 9)]
 
 
-def test_files_of_one_partition_in_folders_of_two_spellings_are_not_jumped_over() -> None:
-    known = TableRecord("test", "s", {"id": "bigint", "c": "string"}, "append-only", key_properties=("c",))
+def test_files_of_one_partition_in_folders_of_two_spellings_are_joined_apart_and_told_by_their_parts() -> None:
     files = [FileInfo(f"raw/s/{('c=a b', 'c=a%20b')[n % 2]}/{n}.zstd.parquet", 1) for n in range(4)]
-    assert planned_joins("raw/s", known, files, 100) == []
-    other = [FileInfo(file.path.replace("a b", "b"), 1) for file in files]
-    assert len(planned_joins("raw/s", known, other, 100)) == 2
+    joins = planned_joins("raw/s", files, 100)
+    assert [[file.path[-14:-13] for file in join.files] for join in joins] == [["0", "2"], ["1", "3"]]
+    assert [join.is_told_by_name for join in joins] == [False, False]
 
 
 def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(spark: Any, lake: CompactedLake) -> None:

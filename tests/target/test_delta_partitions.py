@@ -228,7 +228,8 @@ def test_a_journal_keeps_the_partitions_of_a_commit_and_one_from_before_has_none
 
 def test_the_view_of_a_partitioned_delta_table_reads_the_log() -> None:
     view = SnapshotView(
-        "file:///t", {"id": "bigint", "c": "string"}, ("id",), (), False, DELTA, Partitioning.of("s", ["c"])
+        *("file:///t", "file:///orders", {"id": "bigint", "c": "string"}, ("id",), ()),
+        *(False, DELTA, Partitioning.of("s", ["c"])),
     )
     assert "FROM delta.`file:///t`" in view.sql(SPARK)
 

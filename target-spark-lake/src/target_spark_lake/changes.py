@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from target_spark_lake.table_index import TableIndex
     from target_spark_lake.table_record import TableRecord
@@ -27,6 +27,7 @@ class StagedFile:
         place: What its final name begins with, where its rows are as old as those of a file that it replaces
             (`layout.file_place`); empty where they are the run's own.
         codec: How it is compressed, where that is not as the run compresses; empty where it is.
+        order: Its `row_order`, staged as well, where its name does not tell when its rows were received.
     """
 
     path: str
@@ -37,6 +38,15 @@ class StagedFile:
     place: str = ""
     late: bool = False
     codec: str = ""
+    order: StagedFile | None = None
+
+
+def with_orders(files: Iterable[StagedFile]) -> Iterator[StagedFile]:
+    """The files, each with its `row_order` where it has one."""
+    for file in files:
+        yield file
+        if file.order is not None:
+            yield file.order
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,8 @@ class TableChange:
         index: What the next merge is spared to look up; None where nothing is known.
         delta: What a Delta table's log gets; None for plain Parquet.
         rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
+        joined: Files that hold the rows of small ones, as they were; published as well.
+        joined_from: Those small ones, which go.
     """
 
     stream: str
@@ -114,6 +126,8 @@ class TableChange:
     index: TableIndex | None = None
     delta: DeltaChange | None = None
     rewritten: tuple[StagedFile, ...] = ()
+    joined: tuple[StagedFile, ...] = ()
+    joined_from: tuple[str, ...] = ()
 
     @property
     def published(self) -> tuple[StagedFile, ...]:
@@ -121,7 +135,7 @@ class TableChange:
 
         Their names are given in this order, and the order of names tells which row was received last.
         """
-        return self.rewritten + self.staged
+        return self.rewritten + self.joined + self.staged
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from target_spark_lake.delta_snapshot import LOG_FOLDER
 from target_spark_lake.file_joiner import FileJoiner
 from target_spark_lake.lake_type import columns_from_text
 from target_spark_lake.partitioning import folders_of
+from target_spark_lake.row_order import read_parts
 from target_spark_lake.settings import DELTA
 from target_spark_lake.table_record import read_record
 
@@ -134,7 +135,9 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
         if reason:
             _leave_to_delta(f"stream {record.stream}: Delta table {table} {reason}", stream)
             continue
-        joins = planned_joins(table, record, run.data_files(table), settings.target_file_mb * MEGABYTE)
+        files = run.data_files(table)
+        parts = read_parts(run.storage, run.layout, table, [file.path for file in files])
+        joins = planned_joins(table, files, settings.target_file_mb * MEGABYTE, parts)
         if joins:
             yield _Plan(table, run.standing_record(record.stream, table) or record, tuple(joins))
 

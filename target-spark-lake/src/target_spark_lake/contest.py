@@ -8,7 +8,8 @@ below 0, the older ones lower.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -75,21 +76,29 @@ class Verdicts:
     Attributes:
         rows: `PLACE` and `VERDICT` of each row that does not stay as it is, and whether it is `GONE`; kept, for it is
             read several times.
-        by_file: Number of such rows for the number of a file (its places without the row's bits) and a verdict.
+        by_number: Number of such rows for each verdict, by what stands above the row's bits in their places.
         gone: Living rows of the table that have one only because the source lacks their keys.
     """
 
     rows: DataFrame
-    by_file: Mapping[tuple[int, str], int]
+    by_number: Mapping[int, Mapping[str, int]]
     gone: int = 0
 
-    def of_file(self, number: int) -> dict[str, int]:
-        """How many rows of a file have each verdict."""
-        return {verdict: count for (file, verdict), count in self.by_file.items() if file == number}
+    def of_file(self, numbers: Sequence[tuple[int, int]]) -> dict[str, int]:
+        """How many rows of a file, whose places have these numbers (`PlacedFile.numbers`), have each verdict."""
+        found: Counter[str] = Counter()
+        for _, number in numbers:
+            found.update(self.by_number.get(number, {}))
+        return dict(found)
 
     def count(self, *verdicts: str) -> int:
-        """How many rows have one of these verdicts."""
-        return sum(count for (_, verdict), count in self.by_file.items() if verdict in verdicts)
+        """How many rows have one of these verdicts, or any at all."""
+        return sum(
+            count
+            for told in self.by_number.values()
+            for verdict, count in told.items()
+            if not verdicts or verdict in verdicts
+        )
 
 
 def contest(
@@ -113,14 +122,16 @@ def contest(
     if rules.cursor and (rules.deletes or rules.late):
         rows = rows.transform(_as_new_as_what_they_meet(rules))
     judged = rows.transform(_judge(rules)).persist(StorageLevel.MEMORY_AND_DISK)
-    file = F.shiftright(PLACE, ROW_BITS).alias("file")
+    number = F.shiftright(PLACE, ROW_BITS).alias("number")
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         sums = F.count("*").alias("rows"), F.count_if(GONE).alias("gone")
-        counts = judged.groupBy(file, VERDICT).agg(*sums).collect()
-    by_file = {(row["file"], row[VERDICT]): row["rows"] for row in counts}
-    return Verdicts(judged, by_file, sum(row["gone"] for row in counts))
+        counts = judged.groupBy(number, VERDICT).agg(*sums).collect()
+    by_number: dict[int, dict[str, int]] = {}
+    for row in counts:
+        by_number.setdefault(row["number"], {})[row[VERDICT]] = row["rows"]
+    return Verdicts(judged, by_number, sum(row["gone"] for row in counts))
 
 
 def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:

@@ -20,16 +20,18 @@ from target_spark_lake.arrow_staging import ROW_GROUP_BYTES
 from target_spark_lake.changes import StagedFile
 from target_spark_lake.lake_parquet import parquet_writer
 from target_spark_lake.lake_type import Array, Struct
+from target_spark_lake.row_order import cut_parts, in_parts, joined_parts
 from target_spark_lake.staging_place import StagingPlace
 from target_spark_lake.table_rewriter import columns_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from singer_spark.storage import Storage
     from target_spark_lake.compaction_plan import Join
     from target_spark_lake.lake_type import LakeType
+    from target_spark_lake.row_order import Parts
 
 BATCH_ROWS = 8192
 
@@ -70,19 +72,32 @@ class FileJoiner:
         columns = columns_inside(self.columns, StagedFile("", 0, 0, join.partition))
         output = _Output(self, columns, join, name)
         what = join.files[0].path
+        rows: list[int] = []
         try:
             with output:
                 for file in join.files:
                     what = file.path
+                    rows.append(0)
                     for batch in self._batches(file.path, columns):
                         output.add(fitted(batch, columns))
+                        rows[-1] += batch.num_rows
         except SingerSparkError:
             raise
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
             told = StorageError(f"file {what} could not be joined with others of its table: {cause}")
             raise shortage(error, f"the joined files in {self.folder}") or told from error
-        return tuple(output.files)
+        if join.is_told_by_name:
+            return tuple(output.files)
+        parts = joined_parts(zip(join.parts, rows, strict=True), join.stretches)
+        return tuple(self._in_parts(output.files, parts))
+
+    def _in_parts(self, files: Sequence[StagedFile], parts: Parts) -> Iterator[StagedFile]:
+        """The files with what tells when their rows were received."""
+        start = 0
+        for file in files:
+            yield in_parts(self.storage, file, cut_parts(parts, start, file.rows))
+            start += file.rows
 
     def _batches(self, path: str, columns: Struct) -> Iterator[pa.RecordBatch]:
         with open_parquet(self.storage, path) as file:

@@ -16,13 +16,14 @@ from singer_spark.state_choice import STATE_PLACE
 from target_spark_lake.changes import PublishedFile, StreamReport
 from target_spark_lake.delta_commit import DeltaCommit
 from target_spark_lake.delta_plan import plan_delta
+from target_spark_lake.layout import is_in_parts
 from target_spark_lake.table_record import TableRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from singer_spark.storage import Storage
-    from target_spark_lake.changes import Commit
+    from target_spark_lake.changes import Commit, TableChange
     from target_spark_lake.layout import Layout
 
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
@@ -96,16 +97,29 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
             extension = f"{file.codec}.parquet" if file.codec else change.extension
-            final = layout.final_file(change.table, file.partition, run_id, number, extension, file.place)
+            place, in_parts = file.place, file.order is not None
+            final = layout.final_file(change.table, file.partition, run_id, number, extension, place, in_parts=in_parts)
             publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
+            if file.order is not None:
+                publish.append(
+                    PublishedFile(file.order.path, layout.row_order(change.table, final), 0, file.order.bytes)
+                )
     for stream, file in commit.rejected.items():
         publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))
     return Plan(
         publish=tuple(publish),
-        retire=tuple(path for change in commit.changes if change.delta is None for path in change.retire),
+        retire=tuple(path for change in commit.changes for path in _retired(layout, change)),
         tables={layout.table_record(table): record for table, record in records.items()},
         delta=plan_delta(layout.pipeline, run_id, commit.changes, publish),
     )
+
+
+def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
+    """What is removed; readers of older versions of a Delta table go on finding its files."""
+    for path in (*change.retire, *change.joined_from) if change.delta is None else ():
+        yield path
+        if is_in_parts(path):
+            yield layout.row_order(change.table, path)
 
 
 def stream_reports(commit: Commit) -> dict[str, StreamReport]:

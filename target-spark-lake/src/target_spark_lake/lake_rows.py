@@ -10,11 +10,13 @@ from target_spark_lake.delta_snapshot import LOG_FOLDER, read_snapshot
 from target_spark_lake.lake_type import columns_from_text
 from target_spark_lake.layout import file_age, is_data_file
 from target_spark_lake.partitioning import folders_of
+from target_spark_lake.row_order import numbered, read_parts
 from target_spark_lake.settings import APPEND_ONLY, DELTA
 from target_spark_lake.table_formats.placed_files import PlacedFile, PlacedRows
 from target_spark_lake.table_record import check_owner, read_record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from singer_spark.storage import Storage
     from target_spark_lake.lake_type import Struct
     from target_spark_lake.layout import Layout
+    from target_spark_lake.row_order import Parts
     from target_spark_lake.settings import TargetSettings
     from target_spark_lake.table_record import TableRecord
 
@@ -36,12 +39,14 @@ class LakeTable:
         folder: Relative to the bucket.
         record: What is known of it.
         files: Its files, the oldest rows first.
+        parts: Of those files that have several.
     """
 
     stream: str
     folder: str
     record: TableRecord
     files: tuple[FileInfo, ...]
+    parts: Mapping[str, Parts]
 
     @property
     def columns(self) -> Struct:
@@ -63,9 +68,10 @@ class LakeTable:
             columns: Columns of the table.
         """
         own = self.columns
+        numbers = numbered([each.path for each in self.files], self.parts, 0)
         placed = [
-            PlacedFile(number, each.path, 0, each.size, own, folders=folders_of(each.path))
-            for number, each in enumerate(self.files)
+            PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders_of(each.path))
+            for each in self.files
         ]
         return PlacedRows(session, storage, copies).read(placed, columns)
 
@@ -82,7 +88,9 @@ def committed_table(storage: Storage, layout: Layout, settings: TargetSettings, 
     if record is None or record.is_claim():
         return None
     check_owner(record, layout.pipeline, stream, folder)
-    return LakeTable(stream, folder, record, _files(storage, folder, record))
+    files = _files(storage, folder, record)
+    parts = read_parts(storage, layout, folder, [file.path for file in files])
+    return LakeTable(stream, folder, record, files, parts)
 
 
 def _files(storage: Storage, folder: str, record: TableRecord) -> tuple[FileInfo, ...]:

@@ -12,6 +12,10 @@ from target_spark_lake.settings import CODECS
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 
+# Ends the place in the name of a file that has a `row_order`.
+IN_PARTS = "-parts"
+ORDERS = f"{LAKE_FOLDER}/orders"
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -42,6 +46,10 @@ class Layout:
     def table_index(self, table: str) -> str:
         """The object that spares a merge to look into the files of a table."""
         return f"{LAKE_FOLDER}/indexes/{table}.json"
+
+    def row_order(self, table: str, path: str) -> str:
+        """The object that tells of a file whose name does not tell it when its rows were received."""
+        return f"{ORDERS}/{table}/{file_age(path)}.json"
 
     @property
     def folder(self) -> str:
@@ -86,7 +94,17 @@ class Layout:
         """File of a run's quarantined records of one stream."""
         return f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}/{run_id}/{folder_name(stream)}.jsonl"
 
-    def final_file(self, table: str, partition: str, run_id: str, number: int, extension: str, place: str = "") -> str:
+    def final_file(
+        self,
+        table: str,
+        partition: str,
+        run_id: str,
+        number: int,
+        extension: str,
+        place: str = "",
+        *,
+        in_parts: bool = False,
+    ) -> str:
         """Name of a published file: the run's id makes it one that is never used twice.
 
         Args:
@@ -96,9 +114,10 @@ class Layout:
             number: Its number in the run.
             extension: `zstd.parquet`.
             place: `file_place` of an older file, in whose place it sorts; empty for the run's own.
+            in_parts: Whether a `row_order` tells when its rows were received.
         """
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
-        return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}.{extension}"
+        return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{IN_PARTS if in_parts else ''}.{extension}"
 
 
 def is_data_file(table: str, path: str) -> bool:
@@ -120,6 +139,11 @@ def file_place(path: str) -> str:
     stem = file_age(path).removesuffix(".parquet")
     place, _, codec = stem.rpartition(".")
     return place if place and codec in CODECS else stem
+
+
+def is_in_parts(path: str) -> bool:
+    """Whether a `row_order` tells when the rows of a file were received, and not its name."""
+    return file_place(path).endswith(IN_PARTS)
 
 
 def written_by(path: str) -> str:

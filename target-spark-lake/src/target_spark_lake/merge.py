@@ -20,7 +20,7 @@ from target_spark_lake.spark_columns import column
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 FILE = "_spark_lake_file"
 # So many verdicts are sent to each task, which spares sorting the rows that they are about.
@@ -29,7 +29,7 @@ BROADCAST_VERDICTS = 2_000_000
 
 def read_rows(
     session: SparkSession,
-    files: Mapping[str, int],
+    files: Mapping[str, Sequence[tuple[int, int]]],
     columns: StructType,
     said: Mapping[str, pa.Array],
     *,
@@ -39,7 +39,7 @@ def read_rows(
 
     Args:
         session: A running session.
-        files: URLs with the place of their first row.
+        files: URLs with the places of rows, of the first one and of others from which it does not count on.
         columns: Those to read; NULL where a file lacks one.
         said: Further columns, with the one value that each of the files has.
         positioned: The rows say their positions, for they do not lie in their order.
@@ -51,15 +51,25 @@ def read_rows(
     # Spark spells the URLs in a way of its own, and tells it.
     starts = {_plain(unquote(url)): url for url in rows.inputFiles()}
     spelled = [_plain(starts[_plain(url)]) for url in files]
+    in_parts = any(len(places) > 1 for places in files.values())
+    known = [
+        [{"row": row, "place": place} for row, place in places] if in_parts else places[0][1]
+        for places in files.values()
+    ]
     # An Arrow table needs no job of its own to be sent.
-    first = session.createDataFrame(pa.table({FILE: spelled, PLACE: list(files.values()), **said}))
+    first = session.createDataFrame(pa.table({FILE: spelled, PLACE: known, **said}))
     lost = F.raise_error(F.concat(F.lit("no place is known for "), FILE)).cast("bigint")
     return (
         rows.select(*map(column, columns.names), position.alias(POSITION), F.col("_metadata.file_path").alias(FILE))
         .join(F.broadcast(first), FILE, "left")
-        .withColumn(PLACE, F.coalesce(PLACE, lost) + F.col(POSITION))
+        .withColumn(PLACE, F.coalesce(_place_in_part() if in_parts else F.col(PLACE) + F.col(POSITION), lost))
         .select(*map(column, [*columns.names, *said]), PLACE)
     )
+
+
+def _place_in_part() -> Column:
+    begun = F.filter(PLACE, lambda part: part["row"] <= F.col(POSITION))
+    return F.element_at(begun, -1)["place"] + F.col(POSITION) - F.element_at(begun, -1)["row"]
 
 
 def staying(verdicts: Verdicts, marked_at: datetime) -> Step:
@@ -127,7 +137,7 @@ def filled_in(known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> St
 
 def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:
     told = rows.select(PLACE, VERDICT)
-    return F.broadcast(told) if sum(verdicts.by_file.values()) <= BROADCAST_VERDICTS else told
+    return F.broadcast(told) if verdicts.count() <= BROADCAST_VERDICTS else told
 
 
 def _plain(url: str) -> str:

@@ -23,9 +23,10 @@ from singer_spark.checkpoint import Checkpoint
 from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError
 from singer_spark.exact_json import to_json
 from singer_spark.run_log import ABORTED, RunEntry, read_entry
-from singer_spark.state_store import BucketState
+from singer_spark.state_store import BucketState, same_state
 from target_spark_lake import journal
 from target_spark_lake.batch_sweep import sweep_batches
+from target_spark_lake.changes import with_orders
 from target_spark_lake.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.delta_files import standing_record
 from target_spark_lake.delta_snapshot import Snapshots
@@ -203,7 +204,7 @@ class PipelineRun:
         if len(set(tables)) < len(tables):
             raise ConfigurationError(f"two streams share one table: {', '.join(sorted(tables))}")
         staged = (file for change in commit.changes for file in change.published)
-        verify_staged(self.storage, (*staged, *commit.rejected.values()))
+        verify_staged(self.storage, (*with_orders(staged), *commit.rejected.values()))
         self._lock.ensure_held()
         self._claiming = True
         wanted = {change.table: change.record for change in commit.changes if change.record is not None}

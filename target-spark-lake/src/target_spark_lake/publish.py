@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from singer_spark.errors import LockedError, StorageError
 from singer_spark.state_choice import place_of
 from target_spark_lake.at_once import each
 from target_spark_lake.delta_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.journal import Plan, mark_published
-from target_spark_lake.layout import written_by
+from target_spark_lake.layout import ORDERS, written_by
 from target_spark_lake.table_record import write_record
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETIRED_LOOKED_AT = 100
+Item = TypeVar("Item")
 
 
 def publish(
@@ -46,14 +47,17 @@ def publish(
         StorageError: the storage failed; the next start repeats all of it.
     """
     plan = Plan.of(entry)
-    each(storage, lambda file: storage.move(file.staged, file.final), plan.publish)
+    # A file is never there without what tells when its rows were received.
+    for files in _in_turn(plan.publish, lambda file: not _is_order(file.final)):
+        each(storage, lambda file: storage.move(file.staged, file.final), files)
     storage.flush(file.final for file in plan.publish)
     # Seen first, held then, written last: once another process took over, what was seen no longer stands.
     records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
     state = None if entry.state is None else store.content()
     ensure_held()
     versions = dict(each(storage, lambda delta: (delta.table, publish_commit(storage, delta)), plan.delta))
-    each(storage, storage.delete, plan.retire)
+    for paths in _in_turn(plan.retire, _is_order):
+        each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
     written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
     if written and entry.state is not None:
@@ -67,6 +71,17 @@ def publish(
         if version and version % CHECKPOINT_VERSIONS == 0:
             write_checkpoint(storage, table)
     return published
+
+
+def _in_turn(items: Iterable[Item], is_later: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
+    found: tuple[list[Item], list[Item]] = ([], [])
+    for item in items:
+        found[is_later(item)].append(item)
+    return found
+
+
+def _is_order(path: str) -> bool:
+    return path.startswith(f"{ORDERS}/")
 
 
 def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: RunEntry) -> None:

@@ -1,7 +1,8 @@
 """SQL for the latest row of each key of a table that keeps every version, as DuckDB and Spark understand it.
 
 The newest row is the one with the greatest cursor, NULL being the smallest; then the last received: the files of a
-later run have greater names, and within a file a later row has a greater number.
+later run have greater names, and within a file a later row has a greater number. In a table with hive folders the SQL
+also looks for what says of files that were joined when each of their rows was received (`row_order`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.layout import LAKE_FOLDER
 from target_spark_lake.partitioning import NULL_VALUE, Partitioning, escaped
 from target_spark_lake.record_metadata import DELETED_AT
 from target_spark_lake.settings import DELTA, PARQUET
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 Quoter = Callable[[str], str]
 DUCKDB, SPARK = "duckdb", "spark"
 ENGINES = (DUCKDB, SPARK)
+# The file that a row was in first, and its number there.
+_FIRST_FILE, _FIRST_ROW = "_spark_lake_first_file", "_spark_lake_first_row"
+_RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
 # Where DuckDB has another name for a type that folders say.
 _DUCKDB_TYPES = {"string": "VARCHAR"}
 
@@ -70,12 +75,55 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
             f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the rows of a key may "
             "lie in several folders, whose files don't tell which was received last; give it a cursor in stream_options"
         )
-    return SnapshotView(url, record.columns, keys, cursor, hides, record.format, folders).sql(engine)
+    orders = f"{storage.url}/{layout.row_order(table, '*')}"
+    if engine == SPARK:
+        # The record is there in any case: where nothing is, Spark refuses to look.
+        found = [layout.table_record(table), layout.row_order(table, "*")]
+        inner = ",".join(path.removeprefix(f"{LAKE_FOLDER}/") for path in found)
+        orders = f"{storage.url_for_spark(LAKE_FOLDER)}/{{{inner}}}"
+    return SnapshotView(url, orders, record.columns, keys, cursor, hides, record.format, folders).sql(engine)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _decoded(text: str) -> str:
     """SQL of Spark for a text without its percent signs; a plus sign stays one."""
     return f"url_decode(replace({text}, '+', '%2B'))"
+
+
+# The rows of a table with `_FIRST_FILE` and `_FIRST_ROW`.
+_PART, _PARTS, _PARTS_OF = "_spark_lake_part", "_spark_lake_parts", "_spark_lake_parts_of"
+_DUCKDB_ORDER = f"""
+    SELECT told.*, coalesce({_PART}.file, parse_filename(_spark_lake_file)) AS {_FIRST_FILE},
+      coalesce({_PART}.file_row + file_row_number - {_PART}.first_row, file_row_number) AS {_FIRST_ROW}
+    FROM {{source}} AS told
+    ASOF LEFT JOIN (
+      SELECT {_PARTS_OF}, {_PART}, {_PART}.first_row AS _spark_lake_begins
+      FROM (
+        SELECT parse_filename(filename, true) AS {_PARTS_OF}, unnest(from_json(content,
+          '{{{{"parts": [{{{{"first_row": "BIGINT", "file": "VARCHAR", "file_row": "BIGINT"}}}}]}}}}').parts) AS {_PART}
+        FROM read_text({{orders}})
+      ) AS orders
+    ) AS known ON parse_filename(_spark_lake_file) = {_PARTS_OF} AND file_row_number >= _spark_lake_begins
+  """
+_SPARK_ORDER = f"""
+    SELECT *, coalesce({_PART}.file, _spark_lake_file) AS {_FIRST_FILE},
+      coalesce({_PART}.file_row + _spark_lake_row - {_PART}.first_row, _spark_lake_row) AS {_FIRST_ROW}
+    FROM (
+      SELECT told.*, element_at(filter({_PARTS}, each -> each.first_row <= _spark_lake_row), -1) AS {_PART}
+      FROM (
+        SELECT {{columns}}, _metadata.file_name AS _spark_lake_file, _metadata.row_index AS _spark_lake_row
+        FROM {{source}}
+      ) AS told
+      LEFT JOIN (
+        SELECT substring_index(_metadata.file_name, '.json', 1) AS {_PARTS_OF},
+          from_json(value, 'parts ARRAY<STRUCT<first_row: BIGINT, file: STRING, file_row: BIGINT>>').parts AS {_PARTS}
+        FROM text.{{orders}} WITH (wholetext = 'true')
+      ) AS known ON _spark_lake_file = {_PARTS_OF}
+    ) AS placed
+  """
 
 
 @dataclass(frozen=True)
@@ -84,6 +132,7 @@ class SnapshotView:
 
     Attributes:
         url: Folder of the table, as the engine reaches it.
+        orders: Pattern of the objects that tell the order of rows, of which there may be none.
         columns: The table's columns: name to Spark's name of the type, in order.
         keys: The key's columns.
         cursor: Columns that tell the newest row, the first one first.
@@ -93,6 +142,7 @@ class SnapshotView:
     """
 
     url: str
+    orders: str
     columns: Mapping[str, str]
     keys: Sequence[str]
     cursor: Sequence[str]
@@ -109,14 +159,14 @@ class SnapshotView:
             escaped = name.replace('"', '""')
             return f'"{escaped}"'
 
-        files = f"{self.url}/**/*.parquet".replace("'", "''")
         options = "union_by_name = true, filename = '_spark_lake_file', file_row_number = true"
         if said := self._said():
             types = ", ".join(f"{quoted(name)}: {_DUCKDB_TYPES.get(kind, kind)}" for name, kind in said.items())
             options += f", hive_partitioning = true, hive_types = {{{types}}}"
-        source = f"read_parquet('{files}', {options})"
-        received = ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"]
-        return self._select(quoted, source, received)
+        source = f"read_parquet({_text(f'{self.url}/**/*.parquet')}, {options})"
+        if not self.folders:
+            return self._select(quoted, source, ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"])
+        return self._select(quoted, f"({_DUCKDB_ORDER.format(source=source, orders=_text(self.orders))})", _RECEIVED)
 
     def _spark(self) -> str:
         def quoted(name: str) -> str:
@@ -125,22 +175,18 @@ class SnapshotView:
 
         plain = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
         source = f"delta.{quoted(self.url)}" if self.format == DELTA else plain
-        received = ["_metadata.file_name DESC", "_metadata.row_index DESC"]
-        if self.format == DELTA or not (said := self._said()):
-            return self._select(quoted, source, received)
-        # Spark would guess what folders say, and read 007 as 7.
-        source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"
-        path = _decoded("_metadata.file_path")
-        texts = {
-            name: _decoded(f"substring_index(substring_index({path}, '/{escaped(name)}=', -1), '/', 1)")
-            for name in said
-        }
-        values = [
-            f"CAST(nullif({texts[name]}, '{NULL_VALUE}') AS {kind}) AS {quoted(name)}" for name, kind in said.items()
-        ]
-        place = "_metadata.file_name AS _spark_lake_file, _metadata.row_index AS _spark_lake_row"
-        told = f"(SELECT *, {', '.join(values)}, {place} FROM {source}) AS told"
-        return self._select(quoted, told, ["_spark_lake_file DESC", "_spark_lake_row DESC"])
+        if not self.folders:
+            return self._select(quoted, source, ["_metadata.file_name DESC", "_metadata.row_index DESC"])
+        columns = ["*"]
+        if self.format != DELTA:
+            # Spark would guess what folders say, and read 007 as 7.
+            source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"
+            path = _decoded("_metadata.file_path")
+            for name, kind in self._said().items():
+                text = _decoded(f"substring_index(substring_index({path}, '/{escaped(name)}=', -1), '/', 1)")
+                columns.append(f"CAST(nullif({text}, '{NULL_VALUE}') AS {kind}) AS {quoted(name)}")
+        told = _SPARK_ORDER.format(columns=", ".join(columns), source=source, orders=quoted(self.orders))
+        return self._select(quoted, f"({told})", _RECEIVED)
 
     def _said(self) -> Mapping[str, str]:
         """The columns that folders say, with Spark's names of their types."""

@@ -118,11 +118,11 @@ class _Merge:
         self._types = merging_columns(columns)
         stored = load.record.columns if load.record is not None else columns
         self._brought = brought_files(load.staged, self._types)
-        self._candidates = table_files(found.candidates, found.table, columns_from_text(stored))
+        self._candidates = table_files(found.candidates, found.parts, found.table, columns_from_text(stored))
         self._rows = PlacedRows(session, run.storage, scratch / "copies" / load.table)
 
     def changes(self) -> tuple[TableChange, ...]:
-        late = frozenset(file.number for file in self._brought if self._staged[file.path].late)
+        late = frozenset(file.numbers[0][1] for file in self._brought if self._staged[file.path].late)
         rules = replace(self._found.rules, late=late)
         decisive = self._columns_of(rules.columns)
         of_table = self._rows.read(self._candidates, decisive) if self._candidates else None
@@ -157,10 +157,10 @@ class _Merge:
 
     def _final(self, verdicts: Verdicts) -> TableChange:
         """The table: staged files as they are, where that is possible, and the files that are written anew."""
-        changed = [file for file in self._candidates if verdicts.of_file(file.number)]
-        opened = [file for file in changed if verdicts.of_file(file.number) != {DROP: file.rows}]
+        changed = [file for file in self._candidates if verdicts.of_file(file.numbers)]
+        opened = [file for file in changed if verdicts.of_file(file.numbers) != {DROP: file.rows}]
         keeps = bool(self._foreign and changed)  # what the stream does not send is taken from the rows that go
-        mixed = [file for file in self._brought if keeps or self._is_mixed(file) or verdicts.of_file(file.number)]
+        mixed = [file for file in self._brought if keeps or self._is_mixed(file) or verdicts.of_file(file.numbers)]
         written: list[StagedFile] = []
         if opened or mixed:
             written = self._write(self._merged(verdicts, changed, opened, mixed), "merged", [*opened, *mixed])

@@ -16,6 +16,7 @@ from target_spark_lake.lake_type import Field, Struct
 from target_spark_lake.merge import read_rows
 from target_spark_lake.partitioning import folders_of, said_by, value_of
 from target_spark_lake.record_metadata import DELETED_AT
+from target_spark_lake.row_order import Parts, numbered, own_parts
 from target_spark_lake.spark_columns import column, fitted_columns, spark_columns
 from target_spark_lake.spark_files import SparkFiles
 
@@ -35,7 +36,7 @@ class PlacedFile:
     """A file with the place of its rows.
 
     Attributes:
-        number: What stands above the row's bits in the places of its rows.
+        numbers: What stands above the row's bits in the places of its rows: of its first row, and from later ones on.
         path: Relative to the bucket.
         rows: Rows in it.
         bytes: Its size.
@@ -44,7 +45,7 @@ class PlacedFile:
         folders: Its hive folders, which say some of the columns.
     """
 
-    number: int
+    numbers: tuple[tuple[int, int], ...]
     path: str
     rows: int
     bytes: int
@@ -58,9 +59,9 @@ class PlacedFile:
         return {name: text for name, text in said_by(self.folders).items() if name in self.columns.types}
 
     @property
-    def kind(self) -> tuple[Struct, bool, frozenset[str]]:
+    def kind(self) -> tuple[Struct, bool, frozenset[str], bool]:
         """Files of one kind are read together."""
-        return self.columns, self.positioned, frozenset(self.said)
+        return self.columns, self.positioned, frozenset(self.said), len(self.numbers) > 1
 
 
 def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedFile]:
@@ -72,17 +73,19 @@ def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedF
         folder = file.path.rsplit("/", 2)[0] if file.positioned else file.path
         number += folder != batch
         batch = folder
-        placed.append(PlacedFile(number, file.path, file.rows, file.bytes, columns, file.positioned))
+        placed.append(PlacedFile(((0, number),), file.path, file.rows, file.bytes, columns, file.positioned))
     return placed
 
 
-def table_files(paths: Sequence[str], index: TableIndex, columns: Struct) -> list[PlacedFile]:
-    """Files of the table, which has these columns, the older ones first."""
-    first = -len(paths)
+def table_files(
+    paths: Sequence[str], parts: Mapping[str, Parts], index: TableIndex, columns: Struct
+) -> list[PlacedFile]:
+    """Files of the table, which has these columns: all places lie below 0, those of older rows lower."""
+    first = -sum(len(parts.get(path) or own_parts(path)) for path in paths)
     known = index.files
     return [
-        PlacedFile(number, path, known[path].rows, known[path].bytes, columns, folders=folders_of(path))
-        for number, path in enumerate(paths, start=first)
+        PlacedFile(numbers, path, known[path].rows, known[path].bytes, columns, folders=folders_of(path))
+        for path, numbers in numbered(paths, parts, first).items()
     ]
 
 
@@ -126,7 +129,10 @@ class PlacedRows:
     def _read(self, files: Sequence[PlacedFile], columns: Struct) -> DataFrame:
         first = files[0]
         urls = self._files.urls([file.path for file in files])
-        places = {url: file.number << ROW_BITS for url, file in zip(urls, files, strict=True)}
+        places = {
+            url: [(row, number << ROW_BITS) for row, number in file.numbers]
+            for url, file in zip(urls, files, strict=True)
+        }
         asked = Struct(tuple(each for each in first.columns if each.name in columns.types))
         inside = asked.without(first.said)
         said = {each.name: _values(files, each) for each in asked if each.name in first.said}

@@ -15,6 +15,7 @@ from target_spark_lake.contest import MergeRules
 from target_spark_lake.file_statistics import FileStatistics
 from target_spark_lake.layout import file_age
 from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT, TABLE_VERSION
+from target_spark_lake.row_order import read_parts
 from target_spark_lake.settings import MERGING_LOAD_METHODS, OVERWRITE_DELETE_STALE
 from target_spark_lake.staged_keys import staged_keys
 from target_spark_lake.table_index import FOOTERS_AT_ONCE, TableIndex, current_index, footer_statistics, read_index
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from singer_spark.storage import Storage
     from target_spark_lake.changes import StagedFile
     from target_spark_lake.pipeline_run import PipelineRun
+    from target_spark_lake.row_order import Parts
     from target_spark_lake.table_formats import StreamLoad
 
 
@@ -37,6 +39,7 @@ class Survey:
         table: What is known of each file of the table.
         run: What is known of each staged file, by its path.
         candidates: Files of the table that may hold a row that takes part, the older ones first.
+        parts: Of those of them that have several, where the order between the table's rows counts.
         inserts_only: Whether every record surely is a row of a new key.
     """
 
@@ -44,6 +47,7 @@ class Survey:
     table: TableIndex
     run: Mapping[str, FileStatistics]
     candidates: tuple[str, ...]
+    parts: Mapping[str, Parts]
     inserts_only: bool
 
 
@@ -72,8 +76,10 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
         if each.rows and (takes_all or keys.may_be_in(each) or _may_be_outdated(each, rules))
     ]
     candidates.sort(key=file_age)
+    # Of one row a key none is older than another one.
+    parts = read_parts(storage, run.layout, load.table, candidates) if rules.whole else {}
     inserts_only = keys.distinct and not candidates and not rules.deletes and rules.activated is None
-    return Survey(rules, table, staged, tuple(candidates), inserts_only)
+    return Survey(rules, table, staged, tuple(candidates), parts, inserts_only)
 
 
 def staged_statistics(

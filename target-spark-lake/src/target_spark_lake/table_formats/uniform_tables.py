@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from target_spark_lake.lake_type import Struct, columns_from_text
 from target_spark_lake.layout import file_age
+from target_spark_lake.row_order import in_parts, own_parts, read_parts
 from target_spark_lake.table_formats.merged_columns import merging_columns
 from target_spark_lake.table_rewriter import TableRewriter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from target_spark_lake.changes import TableChange
+    from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.table_formats import StreamLoad
 
@@ -67,7 +69,15 @@ class UniformTables:
         if stay:
             logger.info("stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table)
         replaced = self._rewriter(stream, table, "table", columns_from_text(record.columns)).table(table, stay)
-        return replace(change, rewritten=tuple(replaced.values()), retire=(*change.retire, *replaced))
+        rewritten = tuple(self._in_order(table, stay, replaced))
+        return replace(change, rewritten=rewritten, retire=(*change.retire, *replaced))
+
+    def _in_order(self, table: str, stay: Sequence[str], replaced: Mapping[str, StagedFile]) -> Iterator[StagedFile]:
+        """The new files; where the names of the old ones don't tell the order of rows, with what tells it."""
+        parts = read_parts(self._run.storage, self._run.layout, table, stay)
+        for path, file in replaced.items():
+            known = parts.get(path) or own_parts(path)
+            yield in_parts(self._run.storage, file, known) if parts else file
 
     def _rewriter(self, stream: str, table: str, name: str, columns: Struct) -> TableRewriter:
         folder = f"{self._run.staging_path(stream)}/uniform/{table}/{name}"
