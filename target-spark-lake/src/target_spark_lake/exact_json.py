@@ -1,4 +1,4 @@
-"""JSON with exact numbers: what `json` and `orjson` would round stays a Decimal."""
+"""JSON with exact numbers: what `json` and `orjson` would round stays a Decimal, spelled as it came."""
 
 from __future__ import annotations
 
@@ -11,14 +11,29 @@ from typing import Any
 _MEMBER_NAME = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
 
 
+class Spelled(Decimal):
+    """A number of a JSON text that is printed as it stands there: `1.50`, `1e-10`, `0.0000000001`."""
+
+    _text: str
+
+    def __new__(cls, text: Any) -> Spelled:
+        """Reads the text; of another Decimal it takes the digits."""
+        number = super().__new__(cls, text)
+        number._text = str(text)
+        return number
+
+    def __str__(self) -> str:
+        return self._text
+
+
 def from_json(text: bytes | str) -> Any:
-    """Parses JSON; numbers become int or Decimal.
+    """Parses JSON; numbers become int or Decimal, and keep their spelling.
 
     Raises:
         ValueError: it is no JSON (a bare NaN is none), no UTF-8, or a text in it is no Unicode.
     """
     text = text.decode() if isinstance(text, bytes) else text
-    value = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+    value = json.loads(text, parse_float=Spelled, parse_int=_integer, parse_constant=_refuse)
     if "\\u" in text:
         to_json(value).encode()
     return value
@@ -48,6 +63,10 @@ def member_text(text: str, name: str) -> str:
         if json.loads(match[1]) == name:
             found = text[match.end() : position]
     return found
+
+
+def _integer(text: str) -> int | Decimal:
+    return Spelled(text) if text == "-0" else int(text)
 
 
 def _refuse(name: str) -> None:
