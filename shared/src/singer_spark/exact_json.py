@@ -41,14 +41,30 @@ class Number(float):
         return self.text
 
 
+class Spelled(Decimal):
+    """A number of a record that is printed as it is written there: `1.50`, `1e-10`, `0.0000000001`."""
+
+    _text: str
+
+    def __new__(cls, text: Any) -> Self:
+        """Reads the text; of another Decimal it takes the digits."""
+        number = super().__new__(cls, text)
+        number._text = str(text)
+        return number
+
+    def __str__(self) -> str:
+        """The text."""
+        return self._text
+
+
 def from_json(text: bytes | str) -> Any:
-    """Parses JSON; numbers become int or Decimal.
+    """Parses JSON; numbers become int or Decimal, and keep their spelling.
 
     Raises:
         ValueError: it is no JSON (a bare NaN is none), no UTF-8, or a text in it is no Unicode.
     """
     text = text.decode() if isinstance(text, bytes) else text
-    value = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+    value = json.loads(text, parse_float=Spelled, parse_int=_integer, parse_constant=_refuse)
     if "\\u" in text:
         to_json(value).encode()
     return value
@@ -62,7 +78,7 @@ def state_from_json(text: bytes | str) -> Any:
         RecursionError: it is nested too deeply.
     """
     text = text.decode() if isinstance(text, bytes) else text
-    return json.loads(text, parse_float=Number, parse_int=_integer, parse_constant=_refuse)
+    return json.loads(text, parse_float=Number, parse_int=_integer_of_state, parse_constant=_refuse)
 
 
 def to_json(value: Any, indent: int | None = None, *, ascii_only: bool = False, sort_keys: bool = False) -> str:
@@ -144,7 +160,11 @@ class _Writer:
         return f"{brackets[0]}{start}{f',{start}'.join(parts)}{end}{brackets[1]}"
 
 
-def _integer(text: str) -> int | Number:
+def _integer(text: str) -> int | Decimal:
+    return Spelled(text) if text == "-0" else int(text)
+
+
+def _integer_of_state(text: str) -> int | Number:
     return Number(text) if text == "-0" or len(text) > _LONGEST_INTEGER else int(text)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from target_spark_lake.arrow_json import fraction_texts
 from target_spark_lake.lake_type import Array, Field, LakeType, Scalar, Struct
 from target_spark_lake.value_text import value_text
 
@@ -120,6 +121,8 @@ def _texts(values: pa.Array) -> pa.Array:
     plain = pa.types.is_decimal(values.type) and values.type.scale <= _PLAIN_SCALE
     if plain or (lake is not None and lake.name in _TEXT_BY_ARROW):
         return pc.cast(values, pa.string())
+    if pa.types.is_floating(values.type):
+        return fraction_texts(values)
     if pa.types.is_timestamp(values.type):
         return pc.strftime(values, format="%Y-%m-%dT%H:%M:%S" + ("Z" if values.type.tz else ""))
     return pa.array(map(value_text, values.to_pylist()), pa.string(), size=len(values))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.exact_json import to_json
-from target_spark_lake.value_text import json_value
+from target_spark_lake.value_text import json_value, shortest_digits
 
 _MOMENT = "%Y-%m-%dT%H:%M:%S"
 _CONTROL = [bytes([code]).decode() for code in range(32)]
@@ -68,10 +68,20 @@ def _moments(values: pa.Array) -> pa.Array:
 
 
 def _fractions(values: pa.Array) -> pa.Array:
-    """Numbers as the shortest text that means them; what is none in JSON as its name."""
+    """Numbers as their text; what is none in JSON is quoted."""
+    texts = fraction_texts(values)
+    return pc.if_else(pc.is_finite(values), texts, _quoted(texts))
+
+
+def fraction_texts(values: pa.Array) -> pa.Array:
+    """Fractions in plain digits, as few as mean them; what is no number as JSON's users name it."""
     texts = pc.cast(values, pa.string())
     for said, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
-        texts = pc.if_else(pc.equal(texts, said), f'"{name}"', texts)
+        texts = pc.if_else(pc.equal(texts, said), name, texts)
+    scientific = pc.fill_null(pc.match_substring(texts, "e"), False)
+    if pc.any(scientific, min_count=0).as_py():
+        digits = [shortest_digits(text) for text in texts.filter(scientific).to_pylist()]
+        texts = pc.replace_with_mask(texts, scientific, pa.array(digits, pa.string()))
     return texts
 
 

@@ -35,8 +35,10 @@ _HALF_PAIR = (
 _ESCAPED_KEY = r'\\u[0-9a-fA-F]{4}[^"\\]*"\s*:'
 _ENVELOPE = ("type", "stream", "record", "version", "time_extracted")
 _TAIL = r'(?:, ?"(?:time_extracted|version)" ?: ?(?:"[^"\\]*+"|\d++|null))*+\}\s*+$'
-# In JSON text as Spark writes it.
-FRACTION = r"(?:^|[\[,:])-?\d+[.eE]"
+# In JSON text as Spark writes it, which spells a number in its own way and knows none above the greatest double.
+FRACTION = r'(?:^|[\[,:])(?:-?\d+[.eE]|"-?Infinity")'
+# Spark would write it without its sign.
+_MINUS_ZERO = r"[\[,:]\s*-0\s*[,\]}]"
 _DECIDED_FORMATS = ("date", "date-time", "uuid")
 
 
@@ -92,7 +94,8 @@ def _wrong(properties: JSON, *, closed: bool) -> str:
     if closed:
         sites.append(f'(?!(?:{alternatives([*properties, *_ENVELOPE])})"\\s*:)[^"\\\\]*"\\s*:')
     # The parser gets the line as the only element of an array: a line that ends so could have closed it.
-    return r"\]\s*\}\s*$" + (f'|[{{,]\\s*"(?:{"|".join(sites)})' if sites else "")
+    always = r"\]\s*\}\s*$" + (f"|{_MINUS_ZERO}" if any(map(_is_json_text, properties.values())) else "")
+    return always + (f'|[{{,]\\s*"(?:{"|".join(sites)})' if sites else "")
 
 
 def _rule(schema: JSON) -> str:

@@ -107,14 +107,18 @@ def beginning(schema: JSON) -> str | None:
     kinds = json_types(schema)
     if decimal_scale(schema) is not None or ("number" in kinds and kinds <= {"number", "integer"}):
         return f"(?:{_number(schema, kinds)}){_END}"
-    if kinds in ({"boolean"}, {"integer"}, set()) or (kinds == {"object"} and schema.get("properties")):
+    if kinds in ({"boolean"}, {"integer"}) or (kinds == {"object"} and schema.get("properties")):
         return None
     if kinds == {"string"}:
         return _formatted(schema) or '"'
     if kinds == {"array"} and schema.get("items") and isinstance(schema["items"], dict):
         scalar = json_types(single_branch(schema["items"])) - {"object", "array"}
         return whole_value({**schema, "type": "array"}) if scalar else None
-    return "|".join(_BEGINNINGS[kind] for kind in sorted(kinds) if kind in _BEGINNINGS)
+    if not kinds and declared_types(schema):
+        return None
+    # What may be of several types is kept as text, and of a number's spelling Spark keeps that of integers alone.
+    scalars = _BEGINNINGS | {"number": _BEGINNINGS["integer"]}
+    return "|".join(scalars[kind] for kind in sorted(kinds or scalars) if kind in scalars)
 
 
 def _number(schema: JSON, kinds: set[str]) -> str:

@@ -1,4 +1,8 @@
-"""The text that a lake value would have come as: for old rows of a column that becomes text."""
+"""The text of a lake value: for old rows of a column that becomes text, and for typed files of which text is asked.
+
+How a number was spelled when it came is not known any more. So it gets plain digits, never an exponent: of a fraction
+as few as mean it (`5`, `0.0000000001`), of a decimal all behind its point (`12.50`).
+"""
 
 from __future__ import annotations
 
@@ -36,8 +40,14 @@ def json_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float):
-        return _NON_FINITE.get(str(value), value)
+        return _NON_FINITE.get(str(value)) or _Plain(shortest_digits(repr(value)))
     return _Plain(value) if isinstance(value, Decimal) else value
+
+
+def shortest_digits(text: str) -> str:
+    """Digits of a fraction, without exponent, and without a point where nothing is behind it."""
+    plain = format(Decimal(text), "f")
+    return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
 class _Plain(Decimal):
