@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from faults.backed_lake import BackedLake
-from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted
+from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
 from faults.test_delta_faults import CHANGES, GROWS, TwoTables, is_log_entry, rows_after
 from faults.test_delta_faults import LAYOUT as LAYOUT_OF_DELTA
@@ -418,7 +418,7 @@ def test_what_someone_has_changed_of_an_entry_since_is_never_taken_back_by_force
     check_given_up(lake, 3)
 
 
-def test_the_state_of_no_run_before_is_the_empty_one_where_one_was_written(tmp_path: Path, dead: Process) -> None:
+def test_the_state_goes_back_before_the_rows_and_is_the_empty_one_where_none_was(tmp_path: Path, dead: Process) -> None:
     lake = SmallLake(f"{tmp_path}/lake", {})
     with pytest.raises(Died):  # `state.json` is the run's first exchange with nothing before it but its own lock's
         lake.sync(
@@ -431,6 +431,37 @@ def test_the_state_of_no_run_before_is_the_empty_one_where_one_was_written(tmp_p
     assert entry is not None
     assert lake.published_bound() == STEP
     lose(lake, entry.run_id, "grows/part-0.zstd.parquet")
-    give_up(lake, entry.run_id)
+
+    def look() -> None:
+        """The state goes back before the rows do."""
+        assert lake.rows("whole") or b"replication_key_value" not in (lake.storage().read(LAYOUT.state) or b"")
+
+    give_up(lake, entry.run_id, lake.faulty_files(lambda files: Watched(files, look)))
     assert json.loads(lake.storage().read(LAYOUT.state) or b"") == {"bookmarks": {}}
     assert (lake.rows("grows"), lake.rows("whole")) == ([], [])
+
+
+def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_entry_of_a_delta_table(
+    tmp_path: Path, dead: Process
+) -> None:
+    """Not even where a person has put the table back since, so that its entry would fit again."""
+    lake = TwoTables(tmp_path)
+    for _ in range(3):
+        lake.sync()
+    seen = lake.table(CHANGES).version()
+
+    def meanwhile() -> None:
+        lake.table(CHANGES).delete("id = 5")
+        with pytest.raises(UnpublishableError):
+            lake.sync()
+        give_up_delta(lake)
+        lake.table(CHANGES).restore(seen)
+
+    sleeping = lake.storage(
+        lambda files: Interrupted(files, lambda name, args: is_log_entry(name, args) and GROWS in args[0], meanwhile)
+    )
+    with pytest.raises(StorageError, match="was taken for dead and replaced"):
+        lake.sync(sleeping, dead)
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 3), rows_after(CHANGES, 3))
+    assert lake.sync() == 4
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))

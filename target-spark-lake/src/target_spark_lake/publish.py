@@ -81,12 +81,12 @@ def _published(
     ensure_held()
     goes_back = GIVES_UP in entry.body
     # The state is never ahead of the rows: it follows them, and goes back before they do.
-    written = not goes_back or entry.state is None or store.write(entry.state, state, entry.run_id)
+    if goes_back and entry.state is not None and not store.write(entry.state, state, entry.run_id):
+        raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
     versions = dict(each(storage, lambda delta: (delta.table, _logged(storage, delta)), plan.delta))
     each(storage, storage.delete, plan.retire)
     storage.flush_folders(plan.retire)
-    tables = each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items())
-    written = written and all(tables)
+    written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
     if written and entry.state is not None and not goes_back:
         ensure_held()  # once more: a person may put back by hand the very state that was seen
         written = store.write(entry.state, state, entry.run_id)
