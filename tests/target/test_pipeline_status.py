@@ -147,8 +147,9 @@ def test_running_is_told_by_the_locks_liveness_and_a_dead_holder_has_failed(lake
     assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("failed", False)
     lake.sync()
     die(lake, DIE_AFTER)
-    told, _ = status(lake.url, capsys)
-    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("succeeded", False)
+    told, problems = status(lake.url, capsys, exit_code=1)
+    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("committed", False)
+    assert "committed, but not published yet" in problems
     assert told[PIPELINE]["streams"]["grows"] == {
         "records": STEP,
         "rejected": 0,

@@ -12,7 +12,8 @@
     ├── SchemaError          no lake type can hold a column, or a table's columns would conflict
     ├── StateError           a saved state is malformed, or another run moved it on
     ├── StorageError         the bucket refused, or gave an answer that can't be trusted
-    │   └── DamagedError     an object of the lake's own folder is not as it was written
+    │   ├── DamagedError     an object of the lake's own folder is not as it was written
+    │   └── UnpublishableError  a committed run waits for a person: as things are, it can't be published
     ├── LockedError          another run holds the pipeline
     └── ResourceError        memory or disk of this machine is used up, or Spark's JVM is gone
 """
@@ -85,6 +86,10 @@ class StorageError(SingerSparkError):
 
 class DamagedError(StorageError):
     """An object of the lake's own folder is not as it was written."""
+
+
+class UnpublishableError(StorageError):
+    """A committed run can't be published as things are: files are gone, or someone else changed its table."""
 
 
 class LockedError(SingerSparkError):

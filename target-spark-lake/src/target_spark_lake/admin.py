@@ -98,8 +98,11 @@ def command(arguments: Sequence[str]) -> int:
             return _verified(storage, layout, store, settings, chosen)
         case _:
             force = getattr(chosen, "force", False)
-            done = free(storage, layout, store, settings.lock_ttl_seconds, force=force)
+            giving_up = getattr(chosen, "give_up_publishing", None)
+            done = free(storage, layout, store, settings.lock_ttl_seconds, force=force, giving_up=giving_up)
             report = {"pipeline": pipeline, "finished": done.finished, "rolled_back": list(done.rolled_back)}
+            if giving_up:
+                report["given_up"] = done.given_up
             if done.checkpoint is not None:
                 report["can_continue"] = done.checkpoint.run_id
             _show(report, admin_tables.recovery_text, as_json=chosen.json)

@@ -34,7 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         f"verify {CONFIG} --tap-config tap.json --stream public-orders --json",
     ),
     "report": (f"report {CONFIG} --output report.html", f"report {CONFIG} --output report.html --all"),
-    "recover": (f"recover {CONFIG}",),
+    "recover": (f"recover {CONFIG}", f"recover --give-up-publishing RUN {CONFIG}"),
     "unlock": (f"unlock {CONFIG}", f"unlock --force {CONFIG}"),
 }
 

@@ -34,7 +34,11 @@ def command_parser(program: str, description: str | None) -> argparse.ArgumentPa
         made.set_defaults(command=whole or name)
         return made
 
-    overview = add(commands, "status", "all pipelines of the bucket; exit code 1 when one is too old or failed last")
+    overview = add(
+        commands,
+        "status",
+        "all pipelines of the bucket; exit code 1 when one is too old, failed last, or is not published",
+    )
     overview.add_argument(
         "--max-age",
         action="append",
@@ -76,7 +80,13 @@ def command_parser(program: str, description: str | None) -> argparse.ArgumentPa
     )
     verification.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
     verification.add_argument("--stream", help="this stream alone")
-    add(commands, "recover", "finish or undo what a dead run left")
+    recovering = add(commands, "recover", "finish or undo what a dead run left")
+    recovering.add_argument(
+        "--give-up-publishing",
+        metavar="RUN",
+        help="of a committed run whose files are gone, or whose Delta table someone changed: take back what of it was "
+        "published; the state before it counts again",
+    )
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")
     text = "write the two configs and the meltano.yml entry of a new pipeline, ready to run"

@@ -156,4 +156,21 @@ def recovery_text(report: JSON) -> RenderableType:
     undone = ", ".join(f"undid run {run_id}" for run_id in report["rolled_back"])
     done = ", ".join(part for part in (finished, undone) if part) or "nothing was left to do"
     kept = f" The next run goes on from what run {report['can_continue']} staged." if "can_continue" in report else ""
-    return Text(f"Pipeline {report['pipeline']} is free: {done}.{kept}")
+    return Text(f"Pipeline {report['pipeline']} is free: {done}.{kept}{_given_up_text(report)}")
+
+
+def _given_up_text(report: JSON) -> str:
+    """What was lost, stream by stream, where a run was to be given up."""
+    if "given_up" not in report:
+        return ""
+    told = report["given_up"]
+    if told is None:
+        return "\nNothing was given up: the run could be published, so it was."
+    lines = [
+        f"\nRun {told['run_id']} is given up, by run {told['by']}; the state before it counts again. {told['reason']}"
+    ]
+    for stream, loss in told["streams"].items():
+        gone = f"{loss['lost_rows']:,} rows in {loss['lost_files']:,} file(s) lost"
+        back = f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) taken back"
+        lines.append(f"  {stream}: {gone}, {back}")
+    return "\n".join([*lines, "The next run starts from the state before, and brings what its source still has."])

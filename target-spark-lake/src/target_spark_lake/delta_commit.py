@@ -55,6 +55,7 @@ class DeltaCommit:
         data_change: False where rows only lie in other files; journals of before do not say, and mean True.
         partitioned: The table's partition columns after it.
         partitioned_before: Those of the version that it was planned on; of a new table none.
+        takes_back: Number of the transaction whose entry this one undoes, where that was made; None for any other.
     """
 
     table: str
@@ -70,10 +71,14 @@ class DeltaCommit:
     data_change: bool = True
     partitioned: tuple[str, ...] = ()
     partitioned_before: tuple[str, ...] = ()
+    takes_back: int | None = None
 
     def to_body(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
+        """As a JSON object; only what takes something back says so, for older programs know nothing of it."""
+        body = asdict(self)
+        if self.takes_back is None:
+            del body["takes_back"]
+        return body
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> DeltaCommit:

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from singer_spark.errors import StorageError
+from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.delta_commit import log_entry
 from target_spark_lake.delta_files import columns_with_null
 from target_spark_lake.delta_schema import columns_in_the_way, schema_with_others
@@ -34,15 +34,16 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
         The version; None where it was one already.
 
     Raises:
-        StorageError: the storage failed, or someone else changed rows that the commit replaces, columns that it
-            writes, or partitions; the text says the way out, and the next start does it again.
+        UnpublishableError: someone else changed rows that the commit replaces, columns that it writes, or partitions;
+            the text says the way out.
+        StorageError: the storage failed; the next start does it again.
     """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application)
         if current is not None and (current.transaction or 0) >= commit.transaction:
             return None
         if (current is None) != (commit.seen is None):
-            raise StorageError(_other_table(commit))
+            raise UnpublishableError(_other_table(commit))
         files = current.files if current is not None else {}
         remove: list[LoggedFile] = [files[path] for path in commit.remove if path in files]
         again: list[LoggedFile] = []
@@ -72,21 +73,21 @@ def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay
     """Refuses an entry after which some files would not say the table's partitions.
 
     Raises:
-        StorageError: someone else changed the partitions, or added files while the commit changes them.
+        UnpublishableError: someone else changed the partitions, or added files while the commit changes them.
     """
     changes = commit.partitioned != commit.partitioned_before
     if files_stay and (changes or current.partitioned != commit.partitioned):
-        raise StorageError(_way_out(commit, "whose partitions differ from those that its files have"))
+        raise UnpublishableError(_way_out(commit, "whose partitions differ from those that its files have"))
 
 
 def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
     """Refuses to take rows away where the table's owner has forbidden it meanwhile.
 
     Raises:
-        StorageError: so it is.
+        UnpublishableError: so it is.
     """
     if commit.remove and commit.data_change and current.only_grows:
-        raise StorageError(
+        raise UnpublishableError(
             f"someone else gave Delta table {commit.table} the property delta.appendOnly, and run {commit.run_id} "
             "replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), then `spark-lake recover`"
         )
@@ -96,7 +97,7 @@ def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> st
     """The new `schemaString`, with what others changed since the version that the run was planned on; None: it stays.
 
     Raises:
-        StorageError: the run's files don't go together with their columns.
+        UnpublishableError: the run's files don't go together with their columns.
     """
     assert commit.seen is not None
     if current.version == commit.seen:
@@ -106,12 +107,16 @@ def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> st
         return commit.schema
     changed = columns_in_the_way(current.schema, before.schema, commit.schema)
     if changed:
-        raise StorageError(_way_out(commit, f"in column(s) {', '.join(changed)}, which its files have as they were"))
+        raise UnpublishableError(
+            _way_out(commit, f"in column(s) {', '.join(changed)}, which its files have as they were")
+        )
     schema = schema_with_others(current.schema, before.schema, commit.schema) if commit.schema is not None else None
     sizes = {f"{commit.table}/{unquote(file.path)}": file.size for file in commit.add if commit.data_change}
     lacking = columns_with_null(storage, schema or current.schema, sizes)
     if lacking:
-        raise StorageError(_way_out(commit, f"where column(s) {', '.join(lacking)} are NOT NULL, unlike in its files"))
+        raise UnpublishableError(
+            _way_out(commit, f"where column(s) {', '.join(lacking)} are NOT NULL, unlike in its files")
+        )
     return schema
 
 
@@ -132,18 +137,20 @@ def _as_it_was(
     come back in the same log entry, but for those that the commit replaces.
 
     Raises:
-        StorageError: rows were changed, too, or files are gone.
+        UnpublishableError: rows were changed, too, or files are gone.
     """
     assert commit.seen is not None
     way_out = _way_out(commit, f"in files that run {commit.run_id} replaces")
     if not all(_only_rearranges(storage, commit.table, n) for n in range(commit.seen + 1, current.version + 1)):
-        raise StorageError(way_out)
+        raise UnpublishableError(way_out)
     before = read_snapshot(storage, commit.table, version=commit.seen)
     if before is None:
-        raise StorageError(way_out)
+        raise UnpublishableError(way_out)
     gone = [file.path for file in before.data_files(commit.table) if storage.size(file.path) != file.size]
     if gone:
-        raise StorageError(f"{way_out}; for that restore {gone[0]}, which VACUUM removed ({len(gone)} file(s) in all)")
+        raise UnpublishableError(
+            f"{way_out}; for that restore {gone[0]}, which VACUUM removed ({len(gone)} file(s) in all)"
+        )
     kept = {path: file for path, file in before.files.items() if path not in commit.remove}
     back = [file for path, file in kept.items() if path not in current.files]
     logger.warning(

@@ -5,13 +5,14 @@ As a commit it holds everything that publishing needs, so that any later process
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import StorageError, one_line
 from singer_spark.messages import timestamp_text
-from singer_spark.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, encode
+from singer_spark.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, decode, encode, read_entry
 from singer_spark.state_choice import STATE_PLACE
 from target_spark_lake.changes import PublishedFile, StreamReport
 from target_spark_lake.delta_commit import DeltaCommit
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
 KEPT_RUNS = 1000
+# In the journal of a run that takes a committed one back: which, why, and what is lost; and in that one's: by whom.
+GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
 
 
 @dataclass(frozen=True)
@@ -203,13 +206,42 @@ def commit(storage: Storage, layout: Layout, body: Mapping[str, Any]) -> bool:
 
 def mark_published(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None) -> RunEntry:
     """Notes that readers see all of a committed run, and where its state is kept."""
-    body = {**entry.body, "phase": PUBLISHED, "finished_at": timestamp_text(datetime.now(UTC))}
+    finished = {"phase": PUBLISHED, "finished_at": timestamp_text(datetime.now(UTC)), "error": None}
+    body = {**entry.body, **finished}
     return _rewritten(storage, layout, entry, {**body, STATE_PLACE: state_place})
 
 
 def mark_moved(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None) -> RunEntry:
     """Notes that the state of a published run is kept elsewhere now."""
     return _rewritten(storage, layout, entry, {**entry.body, STATE_PLACE: state_place})
+
+
+def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: StorageError) -> None:
+    """Notes why a committed run is not published, for people; only while it is not, and never fails."""
+    with suppress(StorageError):
+        path = layout.journal(run_id)
+        seen = storage.read(path)
+        body = {} if seen is None else decode(seen, path)
+        if seen is not None and body.get("phase") == COMMITTED:
+            storage.exchange(path, seen, encode({**body, "error": one_line(error)}))
+
+
+def mark_given_up(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -> None:
+    """Notes that a committed run never happened, since another one took back what of it was published."""
+    entry = read_entry(storage, layout.runs, run_id)
+    if entry is None or entry.phase == ABORTED:
+        return
+    error = f"its publishing was given up by run {by.run_id}: {by.body[GIVES_UP]['reason']}"
+    kept = {name: entry.body.get(name) for name in ("run_id", "pipeline", "command", "started_at", "last_committed")}
+    finished = timestamp_text(datetime.now(UTC))
+    undone: dict[str, Any] = {
+        "phase": ABORTED,
+        "outcome": ROLLED_BACK,
+        "finished_at": finished,
+        "streams": {},
+        "state": None,
+    }
+    storage.replace(layout.journal(run_id), encode({**kept, **undone, "error": error, GIVEN_UP_BY: by.run_id}))
 
 
 def _rewritten(storage: Storage, layout: Layout, entry: RunEntry, body: dict[str, Any]) -> RunEntry:

@@ -33,8 +33,8 @@ from target_spark_lake.layout import Layout
 from target_spark_lake.meltano_pipeline import pipeline_of, state_id_of
 from target_spark_lake.pipeline_run import open_run
 from target_spark_lake.run_reports import entries
-from target_spark_lake.saving import merged_state
-from target_spark_lake.state_change import change_state, cleared
+from target_spark_lake.saving import cleared, merged_state
+from target_spark_lake.state_change import change_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping

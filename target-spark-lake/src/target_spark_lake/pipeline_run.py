@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.checkpoint import Checkpoint
-from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError
+from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError, UnpublishableError
 from singer_spark.exact_json import to_json
 from singer_spark.run_log import ABORTED, RunEntry, read_entry
 from singer_spark.state_store import BucketState, same_state
@@ -189,6 +189,10 @@ class PipelineRun:
         entry = self._decide(commit)
         try:
             published = publish(self.storage, self.layout, self._store, entry, self._lock.ensure_held)
+        except UnpublishableError as error:
+            raise UnpublishableError(
+                f"run {self.run_id} is committed, but not all of it is published: {error}"
+            ) from error
         except (StorageError, LockedError) as error:
             raise StorageError(
                 f"run {self.run_id} is committed, but not all of it is published yet: the next run, or `spark-lake "

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
-from singer_spark.run_log import ABORTED, LAKE_FOLDER, last_committed
+from singer_spark.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, last_committed
 from singer_spark.state_choice import chosen_state
 from target_spark_lake.age import age_seconds, age_text
 from target_spark_lake.at_once import each
 from target_spark_lake.journal import FAILED, SUCCEEDED
 from target_spark_lake.layout import Layout
 from target_spark_lake.lock_entry import newest_entry
-from target_spark_lake.run_reports import RUNNING, bookmarks, entries
+from target_spark_lake.run_reports import RUNNING, bookmarks, entries, error_of, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,8 @@ class PipelineStatus:
         pipeline: Its name.
         last_success: When its last good sync ended, as text; None: there was none. What `spark-lake` did is no sync.
         age_seconds: How long ago that was.
-        outcome: Of the last sync that ended; `running` where the first one is at work; None where none ever began.
+        outcome: Of the last sync that ended; `committed` where the last commit, a sync's or a command's, is not
+            published yet; `running` where the first sync is at work; None where none ever began.
         running: Whether a living process holds it.
         streams: Rows of the last good sync, the bookmark and its age, stream by stream.
     """
@@ -139,11 +140,12 @@ def _look(
     layout, problems = Layout(pipeline), []
     try:
         lock = newest_entry(storage, layout)
-        last, success = _last_sync(storage, layout)
+        last, success = _last_sync(storage, layout, lock)
+        committed = last_committed(storage, layout.runs)
     except SingerSparkError as error:
         return None, [f"pipeline {pipeline}: {one_line(error)}"]
+    waits = committed is not None and outcome_of(committed, lock) == COMMITTED
     try:
-        committed = last_committed(storage, layout.runs)
         saved = chosen_state(storage, layout.folder, store_of(pipeline), committed).saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
@@ -152,30 +154,31 @@ def _look(
         pipeline,
         ended,
         None if ended is None else _seconds_between(ended, now),
-        _outcome(last, lock),
+        COMMITTED if waits else _outcome(last, lock),
         lock is not None and lock.is_held(),
         _streams(success, bookmarks(saved.value) if saved else {}, now),
     )
-    if one.outcome not in (None, RUNNING, SUCCEEDED):
+    if committed is not None and waits:
+        problems.append(f"pipeline {pipeline}: run {committed.run_id}: {error_of(committed, COMMITTED)}")
+    elif one.outcome not in (None, RUNNING, SUCCEEDED):
         problems.append(f"pipeline {pipeline}: its last run {str(one.outcome).replace('_', ' ')}")
     first_since = lock.since if lock is not None and one.outcome == RUNNING else None
     problems += _too_old(one, limit, None if first_since is None else int((now - first_since).total_seconds()))
     return one, problems
 
 
-def _last_sync(storage: Storage, layout: Layout) -> tuple[RunEntry | None, RunEntry | None]:
-    """The last decided run of the target, and the last good one; what `spark-lake` itself did brings no row."""
+def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tuple[RunEntry | None, RunEntry | None]:
+    """The last run of the target that ended, and the last good one; what `spark-lake` itself did brings no row."""
     last = None
     for entry in entries(storage, layout):
-        if entry.body.get("command") is None:
+        if entry.body.get("command") is None and outcome_of(entry, lock) != RUNNING:
             last = last or entry
-            if entry.phase != ABORTED:
+            if entry.phase == PUBLISHED:
                 return last, entry
     return last, None
 
 
 def _end(entry: RunEntry | None) -> str | None:
-    # One that died after its commit has not ended, but its rows count.
     return None if entry is None else entry.body["finished_at"] or entry.body["committed_at"]
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from singer_spark.errors import LockedError, StorageError
+from singer_spark.errors import LockedError, StorageError, UnpublishableError
 from singer_spark.state_choice import place_of
 from target_spark_lake.at_once import each
 from target_spark_lake.delta_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
-from target_spark_lake.journal import Plan, mark_published
+from target_spark_lake.delta_take_back import take_back
+from target_spark_lake.journal import GIVES_UP, Plan, mark_given_up, mark_published, note_unpublished
 from target_spark_lake.layout import ORDERS, written_by
-from target_spark_lake.table_record import write_record
+from target_spark_lake.table_record import release_claims, write_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from singer_spark.run_log import RunEntry
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
-    from target_spark_lake.changes import Commit, StagedFile
+    from target_spark_lake.changes import Commit, PublishedFile, StagedFile
+    from target_spark_lake.delta_commit import DeltaCommit
     from target_spark_lake.layout import Layout
 
 logger = logging.getLogger(__name__)
@@ -44,27 +46,60 @@ def publish(
         The entry as published.
 
     Raises:
+        UnpublishableError: files are gone, or someone else changed a Delta table; a person decides.
         StorageError: the storage failed; the next start repeats all of it.
     """
+    try:
+        return _published(storage, layout, store, entry, ensure_held)
+    except UnpublishableError as failure:
+        way_out = f"{failure}; or give the run up: `spark-lake recover --give-up-publishing {entry.run_id}`"
+        waits = UnpublishableError(failure if GIVES_UP in entry.body else way_out)
+        note_unpublished(storage, layout, entry.run_id, waits)
+        raise waits from failure
+    except StorageError as failure:
+        note_unpublished(storage, layout, entry.run_id, failure)
+        raise
+
+
+def _published(
+    storage: Storage, layout: Layout, store: StateStore, entry: RunEntry, ensure_held: Callable[[], None]
+) -> RunEntry:
     plan = Plan.of(entry)
-    # A file is never there without what tells when its rows were received.
-    for files in _in_turn(plan.publish, lambda file: not _is_order(file.final)):
-        each(storage, lambda file: storage.move(file.staged, file.final), files)
+    try:
+        # A file is never there without what tells when its rows were received.
+        for files in _in_turn(plan.publish, lambda file: not _is_order(file.final)):
+            each(storage, lambda file: storage.move(file.staged, file.final), files)
+    except StorageError as failure:
+        if lost := lost_files(storage, plan):
+            raise UnpublishableError(
+                f"run {entry.run_id} is committed, and {len(lost)} of its {len(plan.publish)} file(s) are gone, the "
+                f"first of them {lost[0].staged}, which was to become {lost[0].final}: bring them back, then "
+                "`spark-lake recover`"
+            ) from failure
+        raise
     storage.flush(file.final for file in plan.publish)
     # Seen first, held then, written last: once another process took over, what was seen no longer stands.
     records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
     state = None if entry.state is None else store.content()
     ensure_held()
-    versions = dict(each(storage, lambda delta: (delta.table, publish_commit(storage, delta)), plan.delta))
+    goes_back = GIVES_UP in entry.body
+    # The state is never ahead of the rows: it follows them, and goes back before they do.
+    if goes_back and entry.state is not None and not store.write(entry.state, state, entry.run_id):
+        raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
+    versions = dict(each(storage, lambda delta: (delta.table, _logged(storage, delta)), plan.delta))
     for paths in _in_turn(plan.retire, _is_order):
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
     written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
-    if written and entry.state is not None:
+    if written and entry.state is not None and not goes_back:
         ensure_held()  # once more: a person may put back by hand the very state that was seen
         written = store.write(entry.state, state, entry.run_id)
     if not written:
         raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
+    if goes_back:
+        given_up = entry.body[GIVES_UP]["run_id"]
+        mark_given_up(storage, layout, given_up, entry)
+        release_claims(storage, given_up)
     place = place_of(entry) if entry.state is None else store.place
     published = mark_published(storage, layout, entry, place)
     for table, version in versions.items():
@@ -82,6 +117,24 @@ def _in_turn(items: Iterable[Item], is_later: Callable[[Item], bool]) -> tuple[l
 
 def _is_order(path: str) -> bool:
     return path.startswith(f"{ORDERS}/")
+
+
+def _logged(storage: Storage, commit: DeltaCommit) -> int | None:
+    return publish_commit(storage, commit) if commit.takes_back is None else take_back(storage, commit)
+
+
+def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:
+    """Files of a commit that are neither staged nor where readers see them.
+
+    Raises:
+        StorageError: the storage failed.
+    """
+
+    def is_gone(file: PublishedFile) -> bool:
+        return storage.size(file.final) is None and storage.size(file.staged) is None
+
+    gone = each(storage, is_gone, plan.publish)
+    return tuple(file for file, each_gone in zip(plan.publish, gone, strict=True) if each_gone)
 
 
 def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: RunEntry) -> None:

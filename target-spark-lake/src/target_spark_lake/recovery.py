@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, UnpublishableError
 from singer_spark.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
 from singer_spark.state_choice import check_owner, place_of
 from target_spark_lake.batch_sweep import sweep_batches
 from target_spark_lake.checkpoint_file import take_over
+from target_spark_lake.giving_up import check_given_up, give_up, told
 from target_spark_lake.journal import ROLLED_BACK, RunFacts, aborted_body, decide
 from target_spark_lake.lock import take_lock
 from target_spark_lake.publish import publish, remove_late_copies
@@ -18,6 +19,8 @@ from target_spark_lake.state_move import settle_state
 from target_spark_lake.table_record import release_claims
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from singer_spark.checkpoint import Checkpoint
     from singer_spark.run_log import RunEntry
     from singer_spark.state_store import SavedState, StateStore
@@ -41,6 +44,7 @@ class Recovery:
         rolled_back: Runs that were found dead before their commit.
         decided: Ids of all decided runs, newest first.
         signed: The run whose state stands in a place outside of the bucket: its journal says whose place it is.
+        given_up: Of a run that was given up as asked: its id, whose run took it back, why, and what is lost; else None.
     """
 
     last: RunEntry | None
@@ -50,9 +54,18 @@ class Recovery:
     rolled_back: tuple[str, ...]
     decided: tuple[str, ...]
     signed: str | None = None
+    given_up: Mapping[str, Any] | None = None
 
 
-def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock, *, may_move: bool = True) -> Recovery:
+def recover(
+    storage: Storage,
+    layout: Layout,
+    store: StateStore,
+    lock: RunLock,
+    *,
+    may_move: bool = True,
+    giving_up: str | None = None,
+) -> Recovery:
     """Finishes the committed, undoes the uncommitted, and removes what dead runs staged and none can go on from.
 
     Args:
@@ -61,10 +74,12 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock, 
         store: Where the published state is.
         lock: The new holder's.
         may_move: Whether a state that is kept elsewhere is brought to the store.
+        giving_up: The committed run that is taken back, should it not be possible to publish it.
 
     Raises:
         ConfigurationError: the state is kept elsewhere, and may not be brought to the store.
-        StateError: the saved state is malformed.
+        StateError: the saved state is malformed, or the run to give up is no committed one that waits.
+        UnpublishableError: the last committed run waits for a person; the text says the ways out.
         StorageError: the storage failed; the next start does it again.
         LockedError: another process took the pipeline from this one meanwhile.
     """
@@ -76,13 +91,20 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock, 
             f"pipeline {layout.pipeline} keeps its state in {place_of(last)}: give the target's config with its "
             "state_backend"
         )
+    given_up = check_given_up(storage, layout, giving_up, last) if giving_up else None
     signed = check_owner(storage, layout.folder, store)
     store.register()
     finished = None
     if last is not None and last.phase == COMMITTED:
         logger.info("Run %s had committed and died: publishing the rest of it.", last.run_id)
-        last = publish(storage, layout, store, last, lock.ensure_held)
-        finished = last.run_id
+        try:
+            last = publish(storage, layout, store, last, lock.ensure_held)
+            finished = last.run_id
+        except UnpublishableError as reason:
+            if giving_up != last.run_id:
+                raise
+            last = give_up(storage, layout, store, lock, last, reason)
+            given_up = told(last)
     elif last is not None:
         remove_late_copies(storage, last)
     storage.sweep()
@@ -91,7 +113,7 @@ def recover(storage: Storage, layout: Layout, store: StateStore, lock: RunLock, 
     last, saved = settle_state(storage, layout, store, last, lock.ensure_held)
     checkpoint = take_over(storage, layout, lock, saved.value if saved else None, last)
     lock.forget_earlier()
-    return Recovery(last, saved, checkpoint, finished, rolled_back, decided, signed)
+    return Recovery(last, saved, checkpoint, finished, rolled_back, decided, signed, given_up)
 
 
 def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
@@ -116,15 +138,25 @@ def _release_claims(storage: Storage, layout: Layout, before: LockEntry) -> None
         release_claims(storage, before.run_id)
 
 
-def free(storage: Storage, layout: Layout, store: StateStore, ttl_seconds: float, *, force: bool) -> Recovery:
+def free(
+    storage: Storage,
+    layout: Layout,
+    store: StateStore,
+    ttl_seconds: float,
+    *,
+    force: bool,
+    giving_up: str | None = None,
+) -> Recovery:
     """Takes the pipeline only to finish or undo what the run before left, then gives it up.
 
     Raises:
+        StateError: the run to give up is no committed one that waits.
+        UnpublishableError: the last committed run waits for a person, and is not to be given up.
         LockedError: a living run holds it, and `force` was not given.
     """
     lock = take_lock(storage, layout, ttl_seconds, force=force, command="recover")
     try:
-        recovery = recover(storage, layout, store, lock)
+        recovery = recover(storage, layout, store, lock, giving_up=giving_up)
         sweep_batches(storage, layout)
         return recovery
     finally:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from singer_spark.errors import DamagedError
-from singer_spark.run_log import ABORTED, LAKE_FOLDER, last_committed, read_entry, run_ids
+from singer_spark.run_log import ABORTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids
 from singer_spark.state_store import committed_state
 from target_spark_lake.at_once import each
 from target_spark_lake.journal import FAILED
 from target_spark_lake.lock_entry import newest_entry
-from target_spark_lake.run_reports import RUNNING
+from target_spark_lake.run_reports import RUNNING, error_of, outcome_of
 from target_spark_lake.watermark import lags_at, watermarks
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class PastRun:
         run_id: Sorts by time.
         started_at: UTC.
         finished_at: UTC; None while it is at work, or where nobody noted it.
-        outcome: `succeeded`, `failed`, `rolled_back`, `running`, or `unreadable`.
+        outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`, or `unreadable`.
         streams: Of a run that happened, what it did.
         lags: Stream to the seconds that its watermark lay behind the end of the run; only keys that are times.
-        error: Why it did not happen, in one line without secrets.
+        error: Why it did not happen, or is not published, in one line without secrets.
     """
 
     run_id: str
@@ -91,14 +91,14 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
     """
     ids = run_ids(storage, layout.runs)[:newest]
     read = each(storage, lambda run_id: _entry(storage, layout, run_id), reversed(ids))
+    lock = newest_entry(storage, layout)
     runs, saved = [], _state_before(read)
     for found in read:
         if isinstance(found, PastRun):
             runs.append(found)
         elif found is not None:
             saved = saved if found.state is None else found.state
-            runs.append(_past(found, saved))
-    lock = newest_entry(storage, layout)
+            runs.append(_past(found, saved, outcome_of(found, lock)))
     if lock is not None and not lock.released and lock.run_id not in ids:
         runs.append(_undecided(lock))
     now = committed_state(store, last_committed(storage, layout.runs))
@@ -121,18 +121,18 @@ def _state_before(read: list[RunEntry | PastRun | None]) -> JSON | None:
     return None
 
 
-def _past(entry: RunEntry, saved: JSON | None) -> PastRun:
+def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
     body = entry.body
-    finished = body.get("finished_at") or body.get("committed_at")
+    finished = body.get("finished_at")
     ended = datetime.fromisoformat(finished) if finished else None
     return PastRun(
         entry.run_id,
         datetime.fromisoformat(body["started_at"]),
         ended,
-        body["outcome"],
-        {} if entry.phase == ABORTED else {name: _stream(each) for name, each in body["streams"].items()},
+        outcome,
+        {name: _stream(each) for name, each in body["streams"].items()} if entry.phase == PUBLISHED else {},
         lags_at(saved, ended) if ended else {},
-        body["error"],
+        error_of(entry, outcome),
     )
 
 

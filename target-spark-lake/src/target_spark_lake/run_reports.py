@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.messages import timestamp_text
-from singer_spark.run_log import ABORTED, last_committed, read_entry, run_ids
+from singer_spark.run_log import COMMITTED, PUBLISHED, last_committed, read_entry, run_ids
 from singer_spark.state_choice import chosen_state
 from singer_spark.state_store import same_state
 from target_spark_lake.journal import FAILED
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 RUNNING = "running"
+NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
 
 
 def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
@@ -30,6 +31,24 @@ def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
         entry = read_entry(storage, layout.runs, run_id)
         if entry is not None:
             yield entry
+
+
+def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
+    """What became of a decided run: a committed one is at work while it publishes, and has not succeeded before that.
+
+    Args:
+        entry: The run.
+        lock: The newest one of its pipeline.
+    """
+    if entry.phase != COMMITTED:
+        return str(entry.body["outcome"])
+    return RUNNING if lock is not None and lock.run_id == entry.run_id and lock.is_held() else COMMITTED
+
+
+def error_of(entry: RunEntry, outcome: str) -> str | None:
+    """Why a run did not happen, or is not published; None of one that did."""
+    error: str | None = entry.body["error"]
+    return error or NOT_PUBLISHED if outcome == COMMITTED else error
 
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
@@ -64,18 +83,19 @@ def bookmarks(state: JSON) -> JSON:
 
 def runs(storage: Storage, layout: Layout) -> list[JSON]:
     """The report of each run, newest first; the one that holds the pipeline now is among them."""
+    lock = newest_entry(storage, layout)
+    told = [(entry, outcome_of(entry, lock)) for entry in entries(storage, layout)]
     reports = [
         {
             "run_id": entry.run_id,
             "started_at": entry.body["started_at"],
             "finished_at": entry.body["finished_at"],
-            "outcome": entry.body["outcome"],
-            "streams": {} if entry.phase == ABORTED else entry.body["streams"],
-            "error": entry.body["error"],
+            "outcome": outcome,
+            "streams": entry.body["streams"] if entry.phase == PUBLISHED else {},
+            "error": error_of(entry, outcome),
         }
-        for entry in entries(storage, layout)
+        for entry, outcome in told
     ]
-    lock = newest_entry(storage, layout)
     if lock is not None and not lock.released and all(report["run_id"] != lock.run_id for report in reports):
         reports.append(_undecided(lock))
     return sorted(reports, key=lambda report: str(report["run_id"]), reverse=True)

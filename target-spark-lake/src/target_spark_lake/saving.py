@@ -76,3 +76,13 @@ def merged_state(saved: Mapping[str, Any] | None, value: Mapping[str, Any], sent
     if isinstance(before, dict) and isinstance(after, dict):
         merged["bookmarks"] = {**{stream: each for stream, each in before.items() if stream not in sent}, **after}
     return merged
+
+
+def cleared(saved: JSON | None) -> JSON | None:
+    """The state from which everything is extracted; None where there is none yet.
+
+    Of a foreign tap's own state nothing is known but that every tap takes the empty one.
+    """
+    if saved is None:
+        return None
+    return {"bookmarks": {}} if isinstance(saved.get("bookmarks"), dict) else {}

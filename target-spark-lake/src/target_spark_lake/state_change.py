@@ -56,13 +56,3 @@ def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None])
         run.fail(error)
         raise
     return True
-
-
-def cleared(saved: JSON | None) -> JSON | None:
-    """The state from which everything is extracted; None where there is none yet.
-
-    Of a foreign tap's own state nothing is known but that every tap takes the empty one.
-    """
-    if saved is None:
-        return None
-    return {"bookmarks": {}} if isinstance(saved.get("bookmarks"), dict) else {}

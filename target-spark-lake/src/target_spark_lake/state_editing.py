@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError
 from singer_spark.run_log import ABORTED, read_entry
 from target_spark_lake.run_reports import entries
-from target_spark_lake.state_change import change_state, cleared
+from target_spark_lake.saving import cleared
+from target_spark_lake.state_change import change_state
 from target_spark_lake.stream_key import KEY, VALUE, is_bookmark, key_of_stream
 
 if TYPE_CHECKING:
