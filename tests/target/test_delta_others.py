@@ -8,12 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import Field, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import MapType, PrimitiveType
 
 from singer_spark.errors import RecordError, SchemaError, StorageError
+from singer_spark.signals import Stopped
+from singer_spark.storage import Storage
+from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
 from target.loading import record, schema
+from target_spark_lake.delta_publish import write_checkpoint
 from target_spark_lake.delta_snapshot import log_file
 
 INT = {"type": ["integer", "null"]}
@@ -222,3 +226,69 @@ def test_members_of_an_object_that_someone_else_added_stay(spark: object, lake: 
     rows = [(1, 1, None, None), (2, 7, None, 1), (5, 5, "five", None)]
     also = [(2, 2, None, None)] if method == "append-only" else []
     assert set(lake.rows("s", "id, more.n, more.theirs, new")) == {*rows, *also}
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize("mode", ["freeze", "discard"])
+def test_a_column_of_someone_else_is_no_change_of_the_stream_s_schema(lake: DeltaLake, mode: str) -> None:
+    lake.load(items(), item(1, "a"))
+    give_column(lake)
+    for id in (2, 3):
+        lake.load(items(), item(id, "b"), schema_evolution=mode)
+    assert lake.rows("s", "id, theirs") == [(1, "row 1"), (2, None), (3, None)]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_batch_file_of_the_stream_s_columns_is_taken_as_it_is_beside_others(lake: DeltaLake) -> None:
+    tap = BatchRun(lake.folder)
+    for id in range(3):
+        batch = tap.parquet("s", pa.table({"id": pa.array([id], pa.int64()), "name": ["a"]}))
+        inode = tap.files[-1].stat().st_ino
+        lake.load(items(), batch)
+        assert inode in {path.stat().st_ino for path in (lake.folder / "raw/s").glob("*.parquet")}
+        if id == 0:
+            give_column(lake)
+    assert lake.rows("s", "id, theirs") == [(0, "row 0"), (1, None), (2, None)]
+
+
+def panic(*_: object, **__: object) -> None:
+    """As pyo3 makes them: a panic of Rust is no `Exception`."""
+    raise type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})("index out of bounds")
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_panic_of_delta_rs_after_the_commit_is_a_warning_and_a_signal_is_none(
+    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.load(items(), item(1, "a"))
+    storage = Storage(str(lake.folder))
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", panic)
+    monkeypatch.setattr("target_spark_lake.publish.CHECKPOINT_VERSIONS", 1)
+    lake.load(items(), item(2, "b"))
+    assert "No checkpoint of Delta table raw/s was written" in caplog.text
+    assert lake.rows("s", "id") == [(1,), (2,)]
+    for stop in (KeyboardInterrupt, Stopped):
+        monkeypatch.setattr(DeltaTable, "create_checkpoint", raising(stop))
+        with pytest.raises(stop):
+            write_checkpoint(storage, "raw/s")
+
+
+def raising(stop: type[BaseException]) -> Any:
+    def stopped(*_: object) -> None:
+        raise stop(15)
+
+    return stopped
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize("call", ["__init__", "protocol", "get_add_actions"])
+def test_a_panic_of_delta_rs_that_reads_a_log_is_an_error_of_one_line(
+    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    lake.load(items(), item(1, "a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, call, panic)
+        with pytest.raises(StorageError, match="the log of Delta table raw/s can't be read: index out of bounds"):
+            lake.load(items(), item(2, "b"))
+    lake.load(items(), item(3, "c"))
+    assert lake.rows("s", "id") == [(1,), (3,)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Decimal, InvalidOperation, localcontext
 from enum import StrEnum
 from functools import total_ordering
@@ -188,7 +188,10 @@ def _to_utc(moment: datetime, zone: str) -> datetime:
     if zone in ("Z", "z", "UTC"):
         return moment
     offset = datetime.strptime(_full_offset(zone), "%z").utcoffset() or timedelta()
-    return moment.replace(tzinfo=UTC).replace(tzinfo=None) - offset
+    try:
+        return moment - offset
+    except OverflowError:
+        raise ValueError(f"{moment.isoformat()}{zone} is not of the years 1 to 9999 in UTC") from None
 
 
 def _full_offset(zone: str) -> str:

@@ -30,6 +30,8 @@ _OTHER_TEXTS = (pa.large_string(), pa.string_view())
 _LAKE = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
 # Arrow's own text of these is the one that comes in JSON; of the others Python makes it, value by value.
 _TEXT_BY_ARROW = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
+# Since 1970, of the years 1 to 9999.
+_FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799_999_999
 # A decimal with more digits behind the point may get an exponent from Arrow.
 _PLAIN_SCALE = 6
 
@@ -46,6 +48,12 @@ def arrow_type(kind: LakeType) -> pa.DataType:
     if isinstance(kind, Array):
         return pa.list_(pa.field("element", arrow_type(kind.element)))
     return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
+
+
+def is_dated(moments: pa.Array) -> bool:
+    """Whether all of these instants are of the years 1 to 9999, as Python, and what reads tables by it, knows them."""
+    found = pc.min_max(pc.cast(moments, pa.int64())).as_py()
+    return found["min"] is None or (found["min"] >= _FIRST_MICROSECOND and found["max"] <= _LAST_MICROSECOND)
 
 
 def columns_of_arrow(schema: pa.Schema) -> Struct | None:

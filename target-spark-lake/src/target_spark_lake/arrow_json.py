@@ -54,7 +54,22 @@ def _texts(values: pa.Array) -> pa.Array:
         return _quoted(pc.cast(values, pa.string()))
     if pa.types.is_timestamp(kind):
         return _moments(values)
-    return pa.array(map(_text, values.to_pylist()), pa.string(), size=len(values))
+    try:
+        plain = values.to_pylist()
+    except (OverflowError, ValueError):  # inside of it is a moment of a year that Python does not know
+        plain = pc.cast(values, _without_moments(kind)).to_pylist()
+    return pa.array(map(_text, plain), pa.string(), size=len(values))
+
+
+def _without_moments(kind: pa.DataType) -> pa.DataType:
+    """The type with texts for dates and times."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_moments(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_moments(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_without_moments(kind.key_type), _without_moments(kind.item_type))
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
 
 
 def _moments(values: pa.Array) -> pa.Array:

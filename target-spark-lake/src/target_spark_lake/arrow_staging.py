@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 import pyarrow.parquet
 
-from target_spark_lake.arrow_columns import arrow_schema, fitted
+from target_spark_lake.arrow_columns import arrow_schema, fitted, is_dated
 from target_spark_lake.arrow_partitions import FolderWriter
 from target_spark_lake.bulk_check import BLOCK_BYTES
 from target_spark_lake.lake_parquet import parquet_writer
@@ -127,7 +127,19 @@ def _columns(block: pa.RecordBatch, plan: BatchPlan) -> list[pa.Array]:
 
 def _lake_column(column: pa.Array, data_type: DataType) -> pa.Array:
     lake = _LAKE_TYPES.get(data_type.simpleString())
-    return column if lake is None else pc.cast(column, lake)
+    return column if lake is None else _moments(column, lake)
+
+
+def _moments(column: pa.Array, lake: pa.DataType) -> pa.Array:
+    """Texts as dates or times.
+
+    Raises:
+        pyarrow.ArrowInvalid: one is none, or is of another year than 1 to 9999 in UTC.
+    """
+    found = pc.cast(column, lake)
+    if lake == INSTANT and not is_dated(found):
+        raise pa.ArrowInvalid("a time is of the year 0 or 10000 in UTC")
+    return found
 
 
 def _of_the_batch(block: pa.RecordBatch, times: BatchTimes) -> dict[str, pa.Array]:
@@ -135,7 +147,7 @@ def _of_the_batch(block: pa.RecordBatch, times: BatchTimes) -> dict[str, pa.Arra
         return pa.repeat(pa.scalar(value, kind), block.num_rows)
 
     return {
-        "_sdc_extracted_at": pc.cast(block.column("time_extracted"), INSTANT),
+        "_sdc_extracted_at": _moments(block.column("time_extracted"), INSTANT),
         "_sdc_received_at": always(times.received.astimezone(UTC), INSTANT),
         "_sdc_batched_at": always(times.batched.astimezone(UTC), INSTANT),
         "_sdc_sequence": always(int(times.received.timestamp() * 1000), pa.int64()),

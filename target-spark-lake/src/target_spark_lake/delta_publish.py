@@ -11,7 +11,7 @@ from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.delta_commit import log_entry
 from target_spark_lake.delta_files import columns_with_null
 from target_spark_lake.delta_schema import columns_in_the_way, schema_with_others
-from target_spark_lake.delta_snapshot import LOG_FOLDER, log_file, open_table, plain, read_snapshot
+from target_spark_lake.delta_snapshot import LOG_FOLDER, is_panic, log_file, open_table, plain, read_snapshot
 
 if TYPE_CHECKING:
     from singer_spark.storage import Storage
@@ -178,13 +178,13 @@ def write_checkpoint(storage: Storage, table: str) -> None:
 
     Never fails: without it readers only take longer.
     """
-    from deltalake.exceptions import DeltaError
-
     try:
         found = open_table(storage, table)
         if found is not None:
             found.create_checkpoint()
             if found.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
                 found.cleanup_metadata()
-    except (StorageError, DeltaError, OSError, ValueError) as failure:
+    except BaseException as failure:
+        if not isinstance(failure, Exception) and not is_panic(failure):
+            raise
         logger.warning("No checkpoint of Delta table %s was written, a later run will: %s", table, plain(failure))

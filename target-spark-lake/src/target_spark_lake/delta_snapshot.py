@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import PurePosixPath
@@ -115,8 +117,15 @@ def read_snapshot(
     found = open_table(storage, table, version)
     if found is None:
         return None
+    with reading(table):
+        snapshot = _snapshot(found, application)
+    _check_known(snapshot, table)
+    return snapshot
+
+
+def _snapshot(found: DeltaTable, application: str) -> DeltaSnapshot:
     protocol, metadata = found.protocol(), found.metadata()
-    snapshot = DeltaSnapshot(
+    return DeltaSnapshot(
         found.version(),
         _files(found, partitioned=bool(metadata.partition_columns)),
         found.schema().to_json(),
@@ -133,8 +142,6 @@ def read_snapshot(
         found.transaction_version(application) if application else None,
         tuple(metadata.partition_columns),
     )
-    _check_known(snapshot, table)
-    return snapshot
 
 
 def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, LoggedFile]:
@@ -175,16 +182,37 @@ def open_table(storage: Storage, table: str, version: int | None = None) -> Delt
         StorageError: the log can't be read.
     """
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(_url(storage, table), version=version, storage_options=_options(storage))
-    except TableNotFoundError as error:
-        if not storage.list(f"{table}/{LOG_FOLDER}"):
+        with reading(table):
+            return DeltaTable(_url(storage, table), version=version, storage_options=_options(storage))
+    except StorageError as error:
+        if isinstance(error.__cause__, TableNotFoundError) and not storage.list(f"{table}/{LOG_FOLDER}"):
             return None
-        raise StorageError(f"the log of Delta table {table} can't be read: {plain(error)}") from error
-    except (DeltaError, OSError, ValueError) as error:
+        raise
+
+
+@contextmanager
+def reading(table: str) -> Iterator[None]:
+    """Where delta-rs is at work: what it fails of is an error of the storage, its panics too.
+
+    Raises:
+        StorageError: so it failed.
+    """
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, DeltaError | OSError | ValueError) and not is_panic(error):
+            raise
         raise StorageError(f"the log of Delta table {table} can't be read: {plain(error)}; run again") from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether it is a panic of delta-rs, which is no `Exception`."""
+    return type(error).__module__ == "pyo3_runtime"
 
 
 def plain(error: BaseException) -> str:

@@ -103,9 +103,13 @@ def group_range(metadata: FileMetaData, group: int, place: int) -> ColumnRange:
     if told is None:
         return ColumnRange()
     nulls = told.null_count if told.has_null_count else None
-    if not told.has_min_max or not _is_bound(told.min) or not _is_bound(told.max):
+    try:
+        low, high = (told.min, told.max) if told.has_min_max else (None, None)
+    except (OverflowError, ValueError):  # a moment of a year that Python does not know
         return ColumnRange(nulls=nulls)
-    return ColumnRange(told.min, told.max, nulls)
+    if not _is_bound(low) or not _is_bound(high):
+        return ColumnRange(nulls=nulls)
+    return ColumnRange(low, high, nulls)
 
 
 def _is_bound(value: object) -> bool:

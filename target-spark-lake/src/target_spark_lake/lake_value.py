@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,9 @@ _INTEGER_BYTES = {"byte": 1, "short": 2, "integer": 4, "long": 8}
 # Below it a text is no infinity; the shortest text of the greatest float lies above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)?")
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
+)
 _UTC = ("Z", "z", "+00:00", "-00:00")
 
 
@@ -144,7 +146,12 @@ def _moment(text: str, *, naive: bool) -> str:
     _expect(text, not zone or (zone[1:] <= "18:00" and zone[4:] < "60"), "its time zone is more than 18 hours from UTC")
     _expect(text, not naive or not zone or zone in _UTC, "it has a time zone, the column has none")
     try:
-        datetime.fromisoformat(f"{day}T{clock}")
+        moment = datetime.fromisoformat(f"{day}T{clock}")
+        if zone and zone not in _UTC:
+            hours, minutes = map(int, zone[1:].split(":"))
+            _ = moment - timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1)
     except ValueError as error:
         raise UnholdableError(str(error)) from error
+    except OverflowError as error:
+        raise UnholdableError("it is not of the years 1 to 9999 in UTC") from error
     return f"{day}T{clock}.{(fraction or '')[:6]:0<6}" + ("" if naive else (zone or "Z").upper())

@@ -190,6 +190,6 @@ def _moment(text: str | None) -> datetime | None:
     """A moment of a message; one that is none is as good as none, as in a RECORD line."""
     try:
         moment = datetime.fromisoformat(text) if text else None
-    except ValueError:
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) if moment else None
+    except (ValueError, OverflowError):
         return None
-    return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None

@@ -39,7 +39,7 @@ def prepare(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Non
         check_format(run.storage, schema.stream, sink.table, sink.record, settings.format)
         _tell_mirror(sink, settings)
         if sink.record is not None and (schema.load_method != OVERWRITE or sink.rules.mode != EVOLVE):
-            sink.all_columns.update(sink.record.columns)
+            sink.all_columns.update(sink.record.own_columns)
         if sink.adopted is not None:
             sink.add_columns(sink.adopted.columns)
     sink.add_columns(_incoming(sink.columns, sink, settings))

@@ -179,8 +179,9 @@ def _columns(plan: BatchPlan, message: Column) -> dict[str, Column]:
     }
     if plan.times is not None:
         received = F.lit(plan.times.received)
+        extracted = message["time_extracted"].try_cast("timestamp")
         metadata |= {
-            "_sdc_extracted_at": message["time_extracted"].try_cast("timestamp"),
+            "_sdc_extracted_at": F.when(F.year(extracted).between(1, 9999), extracted),
             "_sdc_received_at": received,
             "_sdc_batched_at": F.lit(plan.times.batched),
             "_sdc_sequence": F.unix_millis(received),

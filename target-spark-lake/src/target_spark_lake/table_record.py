@@ -51,6 +51,11 @@ class TableRecord:
     partition_by: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
 
+    @property
+    def own_columns(self) -> dict[str, str]:
+        """The columns of the stream."""
+        return {name: kind for name, kind in self.columns.items() if name not in self.foreign}
+
     def is_claim(self) -> bool:
         """Whether no commit has written it yet."""
         return not self.columns and self.load_method is None

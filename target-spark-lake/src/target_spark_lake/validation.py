@@ -31,7 +31,9 @@ JSON = dict[str, Any]
 SHOWN_CHARACTERS = 80
 # More digits than any column holds.
 _EXACT = Context(prec=1000)
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)?")
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
+)
 
 
 class InvalidRecordError(RecordError):

@@ -31,6 +31,9 @@ DECIDED = frozenset(
 _DATE = r"(?!0000)\d{4}-\d\d-\d\d"
 _CLOCK = r"[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,6}+)?+"
 _ZONE = r"(?:[Zz]|[+-]\d\d:\d\d)"
+# In another zone these may be of the year 0 or 10000 in UTC.
+_RIMS = "(?!0001-01-01|9999-12-31)"
+_UTC = r"(?:[Zz]|[+-]00:00)"
 _HEX = "[0-9a-fA-F]"
 _UUID = f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
 # Possessive groups are matched in a loop; others would recurse, and overflow the stack on a long value.
@@ -148,8 +151,8 @@ def _formatted(schema: JSON) -> str | None:
         case "date":
             return f'"{_DATE}"'
         case "date-time":
-            zone = "" if sql is not None and sql.name == "TIMESTAMP" else f"{_ZONE}?+"
-            return f'"{_DATE}{_CLOCK}{zone}"'
+            naive = sql is not None and sql.name == "TIMESTAMP"
+            return f'"{_DATE}{_CLOCK}"' if naive else f'"(?:{_RIMS}{_DATE}{_CLOCK}{_ZONE}|{_DATE}{_CLOCK}{_UTC}?+)"'
         case "uuid":
             return f'"{_UUID}"'
     return None

@@ -40,6 +40,9 @@ def text_cast(sql_type: SqlType) -> str:
     if sql_type.name in _FLOATING_TYPES:
         # Too large a number would become infinity.
         fits += f" AND (abs(try_cast({{c}} AS {spark_type})) <> double('inf') OR {{c}} RLIKE '{_whole(_ENDLESS)}')"
+    if sql_type.name == "TIMESTAMP WITH TIME ZONE":
+        # Its digits may be of another year than the instant is in UTC.
+        fits += f" AND year(try_cast({{c}} AS {spark_type})) BETWEEN 1 AND 9999"
     refuse = f"CAST(raise_error(concat({{complaint}}, {{c}})) AS {spark_type})"
     return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN CAST({{c}} AS {spark_type}) ELSE {refuse} END"
 
