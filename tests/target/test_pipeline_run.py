@@ -17,9 +17,10 @@ from singer_spark.errors import (
     StorageError,
     register_secret,
 )
-from singer_spark.run_log import decode, last_committed
+from singer_spark.run_log import decode, last_committed, run_ids
+from target_spark_lake import journal
 from target_spark_lake.changes import Commit, StagedFile, TableChange
-from target_spark_lake.journal import KEPT_RUNS, Plan
+from target_spark_lake.journal import KEPT_RUNS, PRUNED_AT_ONCE, Plan
 from target_spark_lake.layout import Layout
 from target_spark_lake.pipeline_run import PipelineRun, open_run
 from target_spark_lake.publish import publish
@@ -253,6 +254,55 @@ def test_the_history_is_bounded_and_keeps_the_last_commit(lake: SmallLake) -> No
     lake.check_exact(lake.sync())
     assert len(storage.list(LAYOUT.runs)) <= KEPT_RUNS + 2
     assert storage.exists(LAYOUT.journal(committed.run_id))
+
+
+def failed_runs(lake: SmallLake, number: int, after: str = "20200101T000000000000Z-00000000") -> None:
+    """Journals of failed runs, as an older version has left them."""
+    body = f'{{"format_version":1,"phase":"aborted","last_committed":"{after}","state":null}}'
+    folder = Path(lake.url) / LAYOUT.runs
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in range(number):
+        (folder / f"{after[:-8]}z{each:07d}.json").write_text(body)
+
+
+def journals(lake: SmallLake) -> list[str]:
+    return run_ids(lake.storage(), LAYOUT.runs)
+
+
+def test_runs_that_fail_pile_no_journals_up(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What good runs left stays until the next one succeeds: nobody knows yet which state will be restored."""
+    monkeypatch.setattr(journal, "KEPT_RUNS", 3)
+    good = [lake.sync() and journals(lake)[0] for _ in range(3)]
+    failed = []
+    for _ in range(8):
+        run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
+        run.fail(RuntimeError("as ever"))
+        failed.append(run.run_id)
+    assert journals(lake) == [*reversed(failed[-4:]), *reversed(good)]
+    lake.check_exact(lake.sync())
+    assert len(journals(lake)) <= 3 + 2
+    assert good[-1] in journals(lake)
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_pile_of_journals_makes_no_run_slow_and_is_gone_after_some(lake: SmallLake, ends_well: bool) -> None:
+    lake.sync()
+    failed_runs(lake, 3 * KEPT_RUNS, journals(lake)[0])
+    counting: list[Counting] = []
+
+    def run() -> int:
+        storage = lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[-1])
+        if ends_well:
+            lake.sync(storage)
+        else:
+            open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("as ever"))
+        return counting[-1].calls.count("delete")
+
+    assert run() <= PRUNED_AT_ONCE + 10
+    assert len(journals(lake)) == 2 * KEPT_RUNS + KEPT_RUNS + 2 - PRUNED_AT_ONCE
+    for _ in range(2 * KEPT_RUNS // PRUNED_AT_ONCE):
+        run()
+    assert len(journals(lake)) <= KEPT_RUNS + 2
 
 
 def commit_calls(lake: SmallLake) -> list[str]:

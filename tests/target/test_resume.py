@@ -150,8 +150,11 @@ def test_an_input_without_a_message_changes_nothing_and_keeps_what_can_be_contin
     before = lake.files()
     known = len(runs(lake, capsys))
     lake.load()
+    lake.load()
     assert lake.files() == before
-    assert len(runs(lake, capsys)) == known
+    newest, *others = runs(lake, capsys)
+    assert (newest["outcome"], newest["streams"], len(others)) == ("failed", {}, known + 1)
+    assert "the tap did not start" in newest["error"]
     lake.load(*lake.announced(increment()))
     assert_exact(lake)
 

@@ -14,6 +14,7 @@ from singer_spark.errors import StorageError, one_line
 from singer_spark.messages import timestamp_text
 from singer_spark.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, decode, encode, read_entry
 from singer_spark.state_choice import STATE_PLACE
+from target_spark_lake.at_once import each
 from target_spark_lake.changes import PublishedFile, StreamReport
 from target_spark_lake.delta_commit import DeltaCommit
 from target_spark_lake.delta_plan import plan_delta
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
 KEPT_RUNS = 1000
+PRUNED_AT_ONCE = 100
 # In the journal of a run that takes a committed one back: which, why, and what is lost; and in that one's: by whom.
 GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
 
@@ -249,15 +251,15 @@ def _rewritten(storage: Storage, layout: Layout, entry: RunEntry, body: dict[str
     return RunEntry(entry.run_id, body["phase"], entry.last_committed, entry.state, body)
 
 
-def prune(storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str]) -> None:
-    """Removes the oldest journals beyond those that are kept.
+def prune(storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str], after: str = "") -> None:
+    """Removes the oldest journals beyond those that are kept, not many at once: no run waits long for it.
 
     Args:
         storage: The bucket.
         layout: The pipeline's paths.
         decided: Ids of the runs, newest first.
         keep: Runs that stay, however old.
+        after: Of the runs up to this one all stay.
     """
-    for run_id in decided[KEPT_RUNS:]:
-        if run_id not in keep:
-            storage.delete(layout.journal(run_id))
+    old = [run_id for run_id in decided[KEPT_RUNS:] if run_id not in keep and run_id > after]
+    each(storage, lambda run_id: storage.delete(layout.journal(run_id)), old[-PRUNED_AT_ONCE:])

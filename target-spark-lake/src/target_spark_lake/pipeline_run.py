@@ -244,6 +244,9 @@ class PipelineRun:
             else:
                 logger.warning("Run %s is committed; the next run finishes publishing it.", self.run_id)
             self._lock.release()
+            # What is newer than the last commit failed, too: else the journals would pile up until a run succeeds.
+            last = self.recovery.last
+            self._prune(after=last.run_id if last else "")
         except SingerSparkError as failure:
             # Undecided now: the next start rolls the run back, and finds the lock of a dead process.
             self._lock.stop()
@@ -268,12 +271,16 @@ class PipelineRun:
             self.checkpoint.remove()
             self.storage.delete_all(self.layout.staging(self.run_id))
             sweep_batches(self.storage, self.layout)
-            keep = {entry.last_committed or "", self.recovery.signed or ""}
-            journal.prune(self.storage, self.layout, self.recovery.decided, keep=keep)
+            self._prune()
             self._lock.release()
         except StorageError as failure:
             self._lock.stop()
             logger.warning("Tidying up after the run did not work: %s", failure)
+
+    def _prune(self, after: str = "") -> None:
+        last = self.recovery.last
+        keep = {last.run_id if last else "", self.recovery.signed or ""}
+        journal.prune(self.storage, self.layout, self.recovery.decided, keep, after)
 
 
 def open_run(

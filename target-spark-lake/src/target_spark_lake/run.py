@@ -51,6 +51,10 @@ class ClosedOutputError(SingerSparkError):
     """The run is committed, but its state could not be said."""
 
 
+class EmptyInputError(SingerSparkError):
+    """The tap said nothing at all; it has told why, so for the target that is no error of its own."""
+
+
 class LoadRun:
     """Takes the messages of one run in their order, then `finish` or `fail`."""
 
@@ -179,9 +183,9 @@ class LoadRun:
                 "the input ended before the tap's last STATE: the tap died; nothing was published, the state stays"
             )
         if self._state is None and not sinks:
-            logger.warning("The input held no message: nothing was changed.")
-            self._run.leave()
-            self._clean()
+            nothing = EmptyInputError("the input held no message: the tap did not start, its own log says why")
+            logger.warning("%s; nothing was changed, `spark-lake runs` shows it as a failed run", nothing)
+            self.fail(nothing)
             return
         self._check_adopted()
         extents = self._extents(sinks)
