@@ -257,22 +257,6 @@ def test_a_session_begins_with_one_statement_where_the_driver_takes_no_more() ->
         assert len(dialect_named(name).session_statements) <= 1
 
 
-@pytest.mark.parametrize(
-    ("database", "schemas", "left"),
-    [
-        ("sqlserver", ["dbo", "sys", "INFORMATION_SCHEMA", "db_owner"], ["dbo"]),
-        ("oracle", ["SHOP", "SYS", "XDB", "APEX_230100", "SYSTEM"], ["SHOP"]),
-        ("db2", ["DB2INST1", "SYSCAT", "SYSIBM", "NULLID"], ["DB2INST1"]),
-        ("snowflake", ["PUBLIC", "INFORMATION_SCHEMA"], ["PUBLIC"]),
-    ],
-)
-def test_system_schemas_are_left_out(database: str, schemas: list[str], left: list[str]) -> None:
-    from tap_spark_jdbc.discovery import Bounds
-
-    system = dialect_named(database).system_schemas
-    assert [schema for schema in schemas if Bounds().admit(schema, "t", system)] == left
-
-
 def test_a_key_type_s_text_names_the_exact_form() -> None:
     for name in URLS:
         dialect = dialect_named(name)

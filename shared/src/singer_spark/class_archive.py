@@ -70,6 +70,8 @@ def build() -> Path:
         written = Path(draft) / archive.name
         done = subprocess.run(
             [sys.executable, "-m", "singer_spark.class_archive", "rehearse", draft],
+            # Derby and Spark leave files where they run: not where the user happens to be.
+            cwd=draft,
             env={**os.environ, VARIABLE: str(written)},
             capture_output=True,
             text=True,

@@ -52,6 +52,9 @@ DB2 = Dialect(
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="VARCHAR_FORMAT(CURRENT TIMESTAMP - CURRENT TIMEZONE, 'YYYY-MM-DD HH24:MI:SS.FF6')",
-    system_schemas=("SYS*", "NULLID", "SQLJ", "ERRSCHEMA", "DB2GSE"),
+    system_schemas=(
+        *("SYSCAT", "SYSFUN", "SYSIBM", "SYSIBMADM", "SYSIBMINTERNAL", "SYSIBMTS", "SYSPROC", "SYSPUBLIC", "SYSSTAT"),
+        *("SYSTOOLS", "DB2QP", "NULLID", "SQLJ", "ERRSCHEMA", "DB2GSE"),
+    ),
     properties={"clientProgramName": "tap-spark-jdbc", "loginTimeout": "30"},
 )

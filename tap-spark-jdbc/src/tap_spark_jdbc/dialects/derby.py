@@ -46,7 +46,9 @@ DERBY = Dialect(
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select="CAST({c} AS VARCHAR(32672))",
     now="CURRENT_TIMESTAMP",
-    system_schemas=("SYS*", "NULLID", "SQLJ"),
+    system_schemas=(
+        *("SYS", "SYSCAT", "SYSCS_DIAG", "SYSCS_UTIL", "SYSFUN", "SYSIBM", "SYSPROC", "SYSSTAT", "NULLID", "SQLJ"),
+    ),
     # Derby would write its log where the tap happens to run.
     system_properties={"derby.stream.error.file": os.devnull},
 )

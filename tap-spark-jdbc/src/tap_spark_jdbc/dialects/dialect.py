@@ -57,6 +57,7 @@ class Dialect:
         now: SQL expression: the database's clock, in UTC.
         has_schemas: Whether tables live in schemas.
         system_schemas: Glob patterns of schemas that discovery leaves out.
+        system_schemas_query: SQL that gives the names of further ones, which the driver path leaves out.
         system_properties: Of the JVM, set before the first connection where they are not set yet.
         table_types: What `DatabaseMetaData.getTables` is asked for.
         catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is asked.
@@ -89,6 +90,7 @@ class Dialect:
     key_select: Mapping[KeyType, str] = field(default_factory=dict)
     has_schemas: bool = True
     system_schemas: tuple[str, ...] = ()
+    system_schemas_query: str | None = None
     table_types: tuple[str, ...] = ("TABLE", "VIEW")
     catalog: CatalogQueries | None = None
     quote_mark: str = '"'

@@ -87,7 +87,7 @@ SQLSERVER = Dialect(
     unordered_page="ORDER BY (SELECT NULL) OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="CONVERT(varchar(33), SYSUTCDATETIME(), 121)",
-    system_schemas=("sys", "INFORMATION_SCHEMA", "db_*"),
+    system_schemas=("sys", "INFORMATION_SCHEMA"),
     # A string without N is of the database's code page.
     national_strings=True,
     properties={"applicationName": "tap-spark-jdbc", "loginTimeout": "30"},

@@ -52,6 +52,10 @@ STANDARD = Dialect(
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="CURRENT_TIMESTAMP",
-    system_schemas=("INFORMATION_SCHEMA", "information_schema", "SYS*", "sys*", "pg_*"),
+    system_schemas=(
+        *("INFORMATION_SCHEMA", "information_schema", "SYS", "sys", "SYSTEM_LOBS", "pg_catalog", "pg_internal"),
+        # HANA keeps the prefix for itself.
+        "_SYS_*",
+    ),
     table_types=("TABLE", "BASE TABLE", "VIEW"),
 )
