@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -171,3 +172,12 @@ def test_many_tables_are_described_schema_by_schema_and_no_other_is_asked_for() 
     driver = Described({("A", f"T{n}"): ["ID"] for n in range(30)} | {("B", f"T{n}"): ["ID"] for n in range(30)}, asked)
     assert len(found_by(driver, STANDARD, Bounds(schemas=("A",)))) == 30
     assert [each for method, each in asked if method == "getColumns"] == [(None, "A", "%", "%")]
+
+
+def test_a_description_that_the_driver_cuts_is_asked_for_table_by_table() -> None:
+    asked: list[Any] = []
+    driver = Described({("A", f"T{n}"): ["ID", "V"] for n in range(30)}, asked)
+    dialect = replace(STANDARD, described_at_most=60)
+    assert known_dialects()["snowflake"].described_at_most == 10_000
+    assert len(found_by(driver, dialect, Bounds())) == 30
+    assert len([each for method, each in asked if method == "getColumns"]) == 1 + 30

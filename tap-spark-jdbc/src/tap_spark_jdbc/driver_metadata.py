@@ -74,24 +74,14 @@ def _tell_of_undescribed(names: list[Name], bounds: Bounds) -> None:
 
 
 def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) -> dict[Name, list[Column]]:
-    """The columns of a schema's tables at once, or table by table where only a few are asked for."""
+    """The columns of each schema's tables, at once or table by table where only a few are asked for."""
     rows: list[Described] = []
-    schemas = sorted({name[0] or "" for name in names})
-    if len(names) > _FEW_TABLES and len(schemas) > _FEW_TABLES:
+    schemas = {name[0] for name in names}
+    if len(names) > _FEW_TABLES and len(schemas) > _FEW_TABLES and dialect.described_at_most is None:
         rows = connection.metadata("getColumns", None, None, "%", "%")
-    elif len(names) > _FEW_TABLES:
-        # Those of other schemas, a database's own above all, can be many more.
-        for each in schemas:
-            pattern = connection.search_pattern(each) if each else None
-            rows += connection.metadata("getColumns", None, pattern, "%", "%")
     else:
-        for schema, table in names:
-            patterns = [None if schema is None else connection.search_pattern(schema), connection.search_pattern(table)]
-            described = connection.metadata("getColumns", None, *patterns, "%")
-            if not described and not re.search("[%_]", f"{schema or ''}{table}"):
-                # HSQLDB takes a name without wildcards as it stands, escapes and all.
-                described = connection.metadata("getColumns", None, schema, table, "%")
-            rows += described
+        for schema in sorted(schemas, key=str):
+            rows += _columns_of(connection, dialect, schema, [table for other, table in names if other == schema])
     found: dict[Name, list[Column]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: int(each["ORDINAL_POSITION"] or 0)):
         schema = row["TABLE_SCHEM"] if dialect.has_schemas else None
@@ -99,6 +89,24 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) ->
         column = dialect.column(str(row["COLUMN_NAME"]), native_type(row), nullable=nullable)
         found[(schema, str(row["TABLE_NAME"]))].append(column)
     return found
+
+
+def _columns_of(connection: JdbcConnection, dialect: Dialect, schema: str | None, tables: list[str]) -> list[Described]:
+    """What the driver tells of the columns of these tables, and maybe of others."""
+    pattern = None if schema is None else connection.search_pattern(schema)
+    if len(tables) > _FEW_TABLES:
+        # Not of all schemas: those of the database itself have thousands.
+        found = connection.metadata("getColumns", None, pattern, "%", "%")
+        if dialect.described_at_most is None or len(found) < dialect.described_at_most:
+            return found
+    rows = []
+    for table in tables:
+        described = connection.metadata("getColumns", None, pattern, connection.search_pattern(table), "%")
+        if not described and not re.search("[%_]", f"{schema or ''}{table}"):
+            # HSQLDB takes a name without wildcards as it stands, escapes and all.
+            described = connection.metadata("getColumns", None, schema, table, "%")
+        rows += described
+    return rows
 
 
 def native_type(row: Described) -> str:

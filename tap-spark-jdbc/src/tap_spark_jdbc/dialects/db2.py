@@ -24,12 +24,14 @@ _RULES = (
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "CHAR({c}, JIS)", text="CHAR({c}, JIS)"),
     TypeRule(r"timestamp(?:\(\d+\))?", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
+    TypeRule(r"long varchar .*for bit data|blob.*", "VARBINARY", read_as="BINARY", text="HEX({c})", ordered=False),
     TypeRule(r"(?:char\(\d+\)|varchar\(\d+\)|char|varchar|long varchar) .*for bit data", "VARBINARY", read_as="BINARY"),
     TypeRule(r"(?:char|character|graphic)" + _LENGTH, "CHAR({p})"),
     TypeRule(r"(?:varchar|character varying|vargraphic)" + _LENGTH, "VARCHAR({p})"),
-    TypeRule("(?:varchar|vargraphic|long varchar|long vargraphic|clob|dbclob|graphic).*", "TEXT"),
-    TypeRule("(?:binary|varbinary|blob).*", "VARBINARY", read_as="BINARY", text="HEX({c})"),
-    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)"),
+    TypeRule("(?:long varchar|long vargraphic|clob|dbclob).*", "TEXT", ordered=False),
+    TypeRule("(?:varchar|vargraphic|graphic).*", "TEXT"),
+    TypeRule("(?:binary|varbinary).*", "VARBINARY", read_as="BINARY", text="HEX({c})"),
+    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)", ordered=False),
 )
 
 DB2 = Dialect(

@@ -37,10 +37,12 @@ _RULES = (
     TypeRule("interval .*", "INTERVAL", "TO_CHAR({c})"),
     TypeRule("n?char" + _LENGTH, "CHAR({p})", text="{c}"),
     TypeRule("n?varchar2?" + _LENGTH, "VARCHAR({p})", text="{c}"),
-    TypeRule("n?clob|long|rowid|urowid", "TEXT", text="{c}"),
+    TypeRule("rowid|urowid", "TEXT", text="{c}"),
+    TypeRule("n?clob|long", "TEXT", text="{c}", ordered=False),
     TypeRule("xmltype|sys.xmltype", "TEXT", "XMLSERIALIZE(CONTENT {c} AS CLOB)", text="{c}"),
     TypeRule("json", "JSON", "JSON_SERIALIZE({c} RETURNING CLOB)", text="JSON_SERIALIZE({c} RETURNING CLOB)"),
-    TypeRule("raw|long raw|blob", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})"),
+    TypeRule("raw", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})"),
+    TypeRule("long raw|blob", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})", ordered=False),
 )
 
 ORACLE = Dialect(
