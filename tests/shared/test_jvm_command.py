@@ -187,6 +187,9 @@ def test_an_archive_that_does_not_fit_any_more_is_built_anew_and_the_old_one_goe
 
     def rehearsed(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         begun.append(command)
+        # Derby and Spark leave files where they run: never in the user's folder.
+        assert Path(options["cwd"]).parent == archive_path(java).parent
+        assert Path(options["cwd"]).is_absolute()
         Path(options["env"][class_archive.VARIABLE]).write_text("new classes")
         return subprocess.CompletedProcess(command, 0)
 

@@ -14,6 +14,7 @@ import pytest
 from singer_spark.bookmark import KeyType
 from singer_spark.errors import SourceError
 from tap.dying import Pipe
+from tap.in_process import run_tap
 from tap.jdbc_files import making
 from tap.opened import connected, discovered, source_of
 from tap_spark_jdbc.bounds import ColumnBounds
@@ -109,6 +110,14 @@ KEYS = {
         KeyType.DECIMAL: ("numeric(38, 20)", ["-0.00000000000000000001", "0", f"{'9' * 18}.{'9' * 20}"]),
         KeyType.DATE: ("date", ["date '0001-01-01'", "date '2024-02-29'", "date '9999-12-31'"]),
         KeyType.DATETIME: ("timestamp(9)", [f"timestamp {each}" for each in ("'0001-01-01 00:00:00'", *MOMENTS[1:])]),
+        KeyType.TIMESTAMP: (
+            "timestamp(6) with time zone",
+            [
+                "timestamp '2025-03-30 02:30:00.123456+8:00'",
+                "timestamp '2025-03-30 02:30:00.123456+0:00'",
+                "timestamp '2025-03-30 02:30:00-8:00'",
+            ],
+        ),
         KeyType.STRING: ("varchar(40)", TEXTS),
     },
 }
@@ -261,3 +270,27 @@ def test_a_file_that_is_not_there_is_an_error_and_is_not_made(spark: SparkSessio
         with pytest.raises(SourceError, match="none"):
             discovered(spark, {"jdbc_url": f"jdbc:{name}:{tmp_path / 'none'}"})
     assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_database_leaves_young_rows_by_its_clock_and_takes_keys_with_a_zone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    url = f"jdbc:hsqldb:file:{tmp_path / 'source.db'}"
+    rows = [
+        "(1, timestamp '2025-03-30 02:30:00+8:00', timestamp '2025-03-30 02:30:00')",
+        "(2, current_timestamp, cast(current_timestamp at time zone interval '0:00' hour to minute as timestamp))",
+    ]
+    try:
+        with making(spark, url, **HSQLDB) as connection:
+            for name in ("aware", "naive"):
+                connection.execute(f"create table {name} (id int primary key, a timestamp with time zone, n timestamp)")
+                for row in rows:
+                    connection.execute(f"insert into {name} values {row}")
+        specs = ["public.aware:a:timestamp", "public.naive:n:datetime"]
+        config = {"jdbc_url": url, **HSQLDB, "schemas": ["public"], "incremental_tables": specs, "settle_seconds": 3600}
+        sent = run_tap(config).succeeded()
+        for name in ("PUBLIC-AWARE", "PUBLIC-NAIVE"):
+            assert sent.values(name, "ID") == {1: 1}
+    finally:
+        with making(spark, url, **HSQLDB) as connection:
+            connection.execute("shutdown")

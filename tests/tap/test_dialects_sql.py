@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from singer_spark.bookmark import KeyType
+from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects import Dialect, dialect_of, known_dialects
 from tap_spark_jdbc.driver_metadata import native_type
+from tap_spark_jdbc.jdbc_errors import with_hint
+from tap_spark_jdbc.queries import described_queries
+from tap_spark_jdbc.settings import QueryStream
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_plan import StreamPlan
 from tap_spark_jdbc.stream_sql import Point, StreamSql
@@ -257,25 +262,61 @@ def test_a_session_begins_with_one_statement_where_the_driver_takes_no_more() ->
         assert len(dialect_named(name).session_statements) <= 1
 
 
-@pytest.mark.parametrize(
-    ("database", "schemas", "left"),
-    [
-        ("sqlserver", ["dbo", "sys", "INFORMATION_SCHEMA", "db_owner"], ["dbo"]),
-        ("oracle", ["SHOP", "SYS", "XDB", "APEX_230100", "SYSTEM"], ["SHOP"]),
-        ("db2", ["DB2INST1", "SYSCAT", "SYSIBM", "NULLID"], ["DB2INST1"]),
-        ("snowflake", ["PUBLIC", "INFORMATION_SCHEMA"], ["PUBLIC"]),
-    ],
-)
-def test_system_schemas_are_left_out(database: str, schemas: list[str], left: list[str]) -> None:
-    from tap_spark_jdbc.discovery import Bounds
-
-    system = dialect_named(database).system_schemas
-    assert [schema for schema in schemas if Bounds().admit(schema, "t", system)] == left
-
-
 def test_a_key_type_s_text_names_the_exact_form() -> None:
     for name in URLS:
         dialect = dialect_named(name)
         assert set(dialect.literals) == set(KeyType)
         assert dialect.driver_package is not None
         assert dialect.driver
+
+
+@pytest.mark.parametrize(
+    ("database", "native_type"),
+    [
+        *[("sqlserver", each) for each in ("text", "ntext", "xml", "image")],
+        *[("oracle", each) for each in ("CLOB", "NCLOB", "LONG", "BLOB", "LONG RAW")],
+        *[("db2", each) for each in ("CLOB(1048576)", "DBCLOB", "BLOB", "LONG VARCHAR", "XML")],
+        *[("derby", each) for each in ("CLOB", "BLOB", "LONG VARCHAR", "LONG VARCHAR FOR BIT DATA", "XML")],
+    ],
+)
+def test_what_a_database_can_t_compare_is_no_key_and_is_told(database: str, native_type: str) -> None:
+    column = dialect_named(database).column("c", native_type, nullable=True)
+    assert column.reading.problem is None
+    for kind in (None, KeyType.STRING, KeyType.BINARY, KeyType.DATETIME):
+        with pytest.raises(ValueError, match=f"rows can't be ordered by column 'c' of type {re.escape(native_type)}"):
+            Key.of(Table("s", "t", (column,)), column, kind)
+
+
+@pytest.mark.parametrize(
+    ("native_type", "literal"),
+    [
+        ("varchar(9)", "CAST(N'é' AS varchar(8000))"),
+        ("char(9)", "CAST(N'é' AS varchar(8000))"),
+        ("nvarchar(9)", "N'é'"),
+    ],
+)
+def test_a_bound_of_sql_server_is_of_the_column_s_own_kind(native_type: str, literal: str) -> None:
+    """A national string would make one of each value of the column: no index serves that, and the order is another."""
+    dialect = dialect_named("sqlserver")
+    key = Key.of(*[(table := Table("s", "t", (dialect.column("c", native_type, nullable=True),))), table.columns[0]])
+    assert dialect.literal(key, key.parse("é")) == literal
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "(conn=1) RSA public key is not available client side (option serverRsaPublicKeyFile not set)",
+        "Public Key Retrieval is not allowed",
+    ],
+)
+def test_a_login_that_wants_encryption_says_which_parameter_helps(told: str) -> None:
+    assert "allowPublicKeyRetrieval=true" in with_hint(told, "S1009")
+    assert "sslMode=" in with_hint(told, "08000")
+
+
+@pytest.mark.parametrize(
+    "sql", ["WITH a AS (SELECT 1 AS n) SELECT n FROM a", " -- mine\n/* too */ with a as (select 1 n) select * from a;"]
+)
+def test_a_query_that_sql_server_can_t_take_as_a_table_is_told_with_the_way_out(sql: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"queries: 'q': .* begins with WITH.*make a view of it"):
+        described_queries(None, dialect_named("sqlserver"), [QueryStream("q", sql)], [])  # type: ignore[arg-type]

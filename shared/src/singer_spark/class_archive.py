@@ -66,10 +66,12 @@ def build() -> Path:
     if archive.exists():
         return archive
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".draft-") as draft:
+    with tempfile.TemporaryDirectory(dir=archive.parent.absolute(), prefix=".draft-") as draft:
         written = Path(draft) / archive.name
         done = subprocess.run(
             [sys.executable, "-m", "singer_spark.class_archive", "rehearse", draft],
+            # Derby and Spark leave files where they run: not where the user happens to be.
+            cwd=draft,
             env={**os.environ, VARIABLE: str(written)},
             capture_output=True,
             text=True,

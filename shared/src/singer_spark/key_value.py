@@ -13,7 +13,7 @@ from typing import Any
 _MOMENT = re.compile(
     r"(?P<day>\d{4,}-\d{2}-\d{2})"
     r"(?:[T ](?P<clock>\d{2}:\d{2}(?::\d{2})?)(?:[.,](?P<fraction>\d{1,9}))?)?"
-    r"\s*(?P<zone>Z|z|UTC|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?)?$"
+    r"\s*(?P<zone>Z|z|UTC|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?|[+-]\d(?::\d{2}){1,2})?$"
 )
 _ALIASES = {"int": "integer", "bigint": "integer", "smallint": "integer", "timestamptz": "timestamp"}
 
@@ -145,6 +145,12 @@ class KeyValue:
                 return self.text
 
 
+def has_zone(text: str) -> bool:
+    """Whether a moment, as a database prints it, says its time zone."""
+    match = _MOMENT.match(text.strip())
+    return match is not None and bool(match["zone"])
+
+
 def _integer(text: str) -> int:
     try:
         return int(text)
@@ -176,7 +182,7 @@ def _parse_moment(text: str, key_type: KeyType, aware: bool) -> KeyValue:
     day, clock, fraction, zone = match["day"], match["clock"] or "00:00:00", match["fraction"] or "", match["zone"]
     if key_type is KeyType.DATE:
         return KeyValue(key_type, date.fromisoformat(day).isoformat())
-    if zone and not aware and zone not in ("Z", "z", "UTC") and not re.fullmatch(r"[+-]00:?(00)?", zone):
+    if zone and not aware and zone not in ("Z", "z", "UTC") and not re.fullmatch(r"[+-]0?0:?(00)?", zone):
         raise ValueError(f"{text!r} has a time zone, but the key's column has none")
     moment = datetime.fromisoformat(f"{day}T{clock}").replace(microsecond=int(fraction[:6].ljust(6, "0")))
     if aware and zone:
@@ -195,8 +201,8 @@ def _to_utc(moment: datetime, zone: str) -> datetime:
 
 
 def _full_offset(zone: str) -> str:
-    digits = zone[1:].replace(":", "")
-    return zone[0] + digits.ljust(4, "0")
+    hours, _, minutes = zone[1:].partition(":")
+    return zone[0] + (hours.rjust(2, "0") + minutes.replace(":", "")).ljust(4, "0")
 
 
 def _moment_text(moment: datetime, below_microsecond: str, aware: bool) -> str:

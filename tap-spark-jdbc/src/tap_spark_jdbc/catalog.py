@@ -22,14 +22,18 @@ JSON = dict[str, Any]
 _GROWING = (KeyType.INTEGER, KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP)
 
 
-def catalog_of(tables: Sequence[Table], settings: TapSettings, *, text_moments: bool = False) -> JSON:
+def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence[str] = ()) -> JSON:
     """`{"streams": [...]}` with standard metadata, everything selected, methods and keys by the settings.
+
+    Args:
+        tables: What discovery found.
+        settings: The tap's settings.
+        unknown: What is wrong with the names in `schemas` and `tables`.
 
     Raises:
         ConfigurationError: the settings name tables or columns that are not there.
     """
-    del text_moments  # a key's form does not show in a catalog
-    problems: list[str] = []
+    problems = list(unknown)
     specs = specs_by_table(tables, [], settings, problems)
     streams = []
     for table in tables:

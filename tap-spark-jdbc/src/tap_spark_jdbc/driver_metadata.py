@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict
+from glob import escape
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ _SIZED = ("CHAR", "VARCHAR", "CHARACTER", "CHARACTER VARYING", "NCHAR", "NVARCHA
 _SCALED = ("DECIMAL", "NUMERIC", "DEC", "NUMBER")
 _FEW_TABLES = 20
 _UNBOUNDED = 2**30 - 1
+logger = logging.getLogger("tap-spark-jdbc")
 
 
 def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
@@ -33,12 +36,16 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
     if mark != dialect.quote_mark:
         # The wrong mark makes a string of a name, and every value the name of its column.
         raise ConfigurationError(f"this database quotes names with {mark!r}: no dialect of the tap knows it yet")
+    own = [] if dialect.system_schemas_query is None else connection.rows(dialect.system_schemas_query)
+    # Names, as those of the dialect are globs.
+    system = [*dialect.system_schemas, *(escape(name) for (name,) in own if name is not None)]
     found: dict[Name, bool] = {}
     for row in connection.metadata("getTables", None, None, "%", dialect.table_types):
         name = (row["TABLE_SCHEM"] if dialect.has_schemas else None, str(row["TABLE_NAME"]))
-        if bounds.admit(*name, dialect.system_schemas):
+        if bounds.admit(*name, system):
             found[name] = "VIEW" in str(row["TABLE_TYPE"])
     columns = _columns(connection, dialect, list(found))
+    _tell_of_undescribed([name for name in found if not columns[name]], bounds)
     return [
         Table(
             *name,
@@ -52,19 +59,29 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
     ]
 
 
+def _tell_of_undescribed(names: list[Name], bounds: Bounds) -> None:
+    """A table without columns can't be read.
+
+    Raises:
+        SourceError: the user asks for one of them by its name.
+    """
+    shown = {name: name[1] if name[0] is None else f"{name[0]}.{name[1]}" for name in names}
+    why = "the driver describes no column of {}; look at what the user may read there"
+    if named := [shown[name] for name in names if bounds.is_named(*name)]:
+        raise SourceError(why.format(", ".join(named)))
+    if names:
+        logger.warning("left out: %s", why.format(", ".join(shown.values())))
+
+
 def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) -> dict[Name, list[Column]]:
-    """All tables' columns at once, or table by table where only a few are asked for."""
+    """The columns of each schema's tables, at once or table by table where only a few are asked for."""
     rows: list[Described] = []
-    if len(names) > _FEW_TABLES:
+    schemas = {name[0] for name in names}
+    if len(names) > _FEW_TABLES and len(schemas) > _FEW_TABLES and dialect.described_at_most is None:
         rows = connection.metadata("getColumns", None, None, "%", "%")
     else:
-        for schema, table in names:
-            patterns = [None if schema is None else connection.search_pattern(schema), connection.search_pattern(table)]
-            described = connection.metadata("getColumns", None, *patterns, "%")
-            if not described and not re.search("[%_]", f"{schema or ''}{table}"):
-                # HSQLDB takes a name without wildcards as it stands, escapes and all.
-                described = connection.metadata("getColumns", None, schema, table, "%")
-            rows += described
+        for schema in sorted(schemas, key=str):
+            rows += _columns_of(connection, dialect, schema, [table for other, table in names if other == schema])
     found: dict[Name, list[Column]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: int(each["ORDINAL_POSITION"] or 0)):
         schema = row["TABLE_SCHEM"] if dialect.has_schemas else None
@@ -72,6 +89,24 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) ->
         column = dialect.column(str(row["COLUMN_NAME"]), native_type(row), nullable=nullable)
         found[(schema, str(row["TABLE_NAME"]))].append(column)
     return found
+
+
+def _columns_of(connection: JdbcConnection, dialect: Dialect, schema: str | None, tables: list[str]) -> list[Described]:
+    """What the driver tells of the columns of these tables, and maybe of others."""
+    pattern = None if schema is None else connection.search_pattern(schema)
+    if len(tables) > _FEW_TABLES:
+        # Not of all schemas: those of the database itself have thousands.
+        found = connection.metadata("getColumns", None, pattern, "%", "%")
+        if dialect.described_at_most is None or len(found) < dialect.described_at_most:
+            return found
+    rows = []
+    for table in tables:
+        described = connection.metadata("getColumns", None, pattern, connection.search_pattern(table), "%")
+        if not described and not re.search("[%_]", f"{schema or ''}{table}"):
+            # HSQLDB takes a name without wildcards as it stands, escapes and all.
+            described = connection.metadata("getColumns", None, schema, table, "%")
+        rows += described
+    return rows
 
 
 def native_type(row: Described) -> str:

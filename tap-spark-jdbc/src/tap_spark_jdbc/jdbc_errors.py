@@ -22,6 +22,13 @@ _HINTS = {
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
 
+# By what the message says, where it is no matter of the state alone.
+_RSA = (
+    "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, or, where the network "
+    "is trusted, allowPublicKeyRetrieval=true"
+)
+_HINTS_BY_WORDS = {"RSA public key is not available": _RSA, "Public Key Retrieval is not allowed": _RSA}
+
 # What says of a failure only that somebody waited for it.
 _AWAITED = re.compile(r"Exception thrown in awaitResult")
 
@@ -40,7 +47,8 @@ def reason(error: Py4JJavaError) -> str:
 
 def with_hint(told: str, state: str) -> str:
     """A driver's message, with what to do where its SQLSTATE tells."""
-    hint = (
+    by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in told), "")
+    hint = by_words or (
         _HINTS.get(state) or _HINTS.get(state[:2]) or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in told), "")
     )
     return f"{told}; {hint}" if hint else told

@@ -25,6 +25,7 @@ _PARTS = re.compile(
     r"|(?P<end>;)|(?P<blank>\s+)|.",
     re.DOTALL,
 )
+_BEGINS_WITH = re.compile(r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/)*with\b")
 
 
 def described_queries(
@@ -83,6 +84,11 @@ def bare(sql: str) -> str:
 
 def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream) -> Table:
     table = Table(None, query.name, (), query=bare(query.sql))
+    if not dialect.takes_with and _BEGINS_WITH.match(query.sql):
+        raise ConfigurationError(
+            f"queries: {query.name!r}: {dialect.name} takes no statement as a table that begins with WITH; make a view "
+            "of it, and name that in `tables`"
+        )
     try:
         return replace(table, columns=described_columns(connection, dialect, table.query or ""))
     except ConfigurationError as error:

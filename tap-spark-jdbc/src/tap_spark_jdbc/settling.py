@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from singer_spark.bookmark import KeyType, KeyValue
+from singer_spark.errors import SourceError
+from singer_spark.key_value import has_zone
 from tap_spark_jdbc.slices import Range
 
 if TYPE_CHECKING:
@@ -41,7 +43,18 @@ def _now(bounds: ColumnBounds) -> KeyValue:
     dialect = bounds.sql.dialect
     one = f"SELECT COUNT(*) AS n FROM {dialect.table(bounds.sql.plan.table)} WHERE 1=0"
     ((now,),) = bounds.connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
-    return KeyValue.parse(now, KeyType.DATETIME)
+    kind = KeyType.TIMESTAMP if dialect.now_has_zone else KeyType.DATETIME
+    try:
+        # The clock of an unknown database may be in any zone: without one nobody knows what is young.
+        if dialect.now_has_zone and not has_zone(str(now)):
+            raise ValueError("it tells no time zone")
+        moment = KeyValue.parse(now, kind, aware=dialect.now_has_zone)
+    except ValueError as error:
+        raise SourceError(
+            f"settle_seconds: the database's clock says {now!r}, which can't be used ({error}); leave young rows out "
+            "by a condition in stream_options.<stream>.where"
+        ) from error
+    return KeyValue(KeyType.DATETIME, moment.text.removesuffix("Z"))
 
 
 def _in_form(key: Key, moment: KeyValue) -> KeyValue:

@@ -170,10 +170,13 @@ def _of_query(query: QueryStream) -> StreamOptions:
 
 
 def unused_patterns(streams: Sequence[str], settings: TapSettings) -> list[str]:
-    """What to say of `stream_options` that name one stream which is not there."""
-    plain = [each for each in settings.stream_options if not any(sign in each for sign in "*?[")]
-    unknown = [each for each in plain if not any(_fits(stream, each) for stream in streams)]
-    return [f"stream_options: there is no stream {each!r}{nearest(each, list(streams))}" for each in unknown]
+    """What to say of `stream_options` that name one stream which is not there; of other patterns the log is told."""
+    unknown = [each for each in settings.stream_options if not any(_fits(stream, each) for stream in streams)]
+    patterns = [each for each in unknown if any(sign in each for sign in "*?[")]
+    for each in patterns if streams else ():
+        logger.warning("stream_options: %r fits no stream", each)
+    plain = [each for each in unknown if each not in patterns]
+    return [f"stream_options: there is no stream {each!r}{nearest(each, list(streams))}" for each in plain]
 
 
 def specs_by_table(

@@ -98,6 +98,7 @@ def plan_streams(
     *,
     text_moments: bool,
     refused: dict[str, str] | None = None,
+    unknown: Sequence[str] = (),
 ) -> list[StreamPlan]:
     """One plan for each selected stream, in the catalog's order, else the tables'.
 
@@ -107,12 +108,13 @@ def plan_streams(
         catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is selected.
         text_moments: `Dialect.text_moments`.
         refused: Gets what is wrong with single streams, by their names; None: that is an error like all else.
+        unknown: What is wrong with the names in `schemas` and `tables`.
 
     Raises:
         ConfigurationError: all that does not fit, at once: unknown tables and columns (with the nearest names),
             keys that can't be ordered, two streams with one name, two columns that differ by case only.
     """
-    problems: list[str] = []
+    problems = list(unknown)
     deselected = [] if catalog is None else deselected_tables(catalog)
     of_streams: dict[str, str] = {}
     if catalog is not None and refused is not None:
@@ -145,7 +147,18 @@ def plan_streams(
     ]
     if problems:
         raise ConfigurationError("; ".join(problems))
+    if not plans and not refused:
+        raise ConfigurationError(_why_none(settings, catalog))
     return plans
+
+
+def _why_none(settings: TapSettings, catalog: Mapping[str, Any] | None) -> str:
+    """What to say where there is no stream at all."""
+    if catalog is not None:
+        return "there is no stream to send: the catalog selects none; select some, or run without --catalog"
+    if settings.tables or settings.schemas:
+        return "there is no stream to send: no table fits `schemas` and `tables`; --discover shows what there is"
+    return "there is no stream to send: this user can read no table of the database; name one in `schemas`, or grant it"
 
 
 def _selected(

@@ -39,6 +39,7 @@ class Reading:
             or its text.
         problem: Why the column can't be read; None where it can.
         typed: The column's values are all of one type; else only the user can say how they are ordered.
+        ordered: The database can compare the column's values: without that it is no key of any kind.
         key_literal: SQL template of a value that compares with the column as it stands, where the dialect's for the
             key type does not.
     """
@@ -49,6 +50,7 @@ class Reading:
     becomes: str = "{c}"
     problem: str | None = None
     typed: bool = True
+    ordered: bool = True
     key_literal: str | None = None
 
 
@@ -80,7 +82,7 @@ class Column:
     @property
     def key_type(self) -> KeyType | None:
         """The natural key type; None where rows can't be ordered by the column (doubles, arrays, JSON)."""
-        return _KEY_TYPES.get(self.sql_type.name) if self.reading.typed else None
+        return _KEY_TYPES.get(self.sql_type.name) if self.reading.typed and self.reading.ordered else None
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class Key:
         natural = column.key_type
         if natural is not None:
             kind = _agreed(column, natural, key_type or natural)
-        elif key_type is not None and not column.reading.typed:
+        elif key_type is not None and not column.reading.typed and column.reading.ordered:
             kind = key_type
         else:
             shown = column.native_type or "that is not declared"

@@ -73,6 +73,7 @@ class TapSparkJdbc(Tap):
         """
         self._raw_catalog = catalog
         self._tables: Sequence[Table] | None = None
+        self._unknown: Sequence[str] = ()
         self._opening = opening or OpeningState(state or {}, "saved" if state else "full")
         self.run_state = RunState(self._opening)
         self.progress = Progress("sent")
@@ -108,7 +109,10 @@ class TapSparkJdbc(Tap):
 
         moments = self.database.source.dialect.text_moments
         refused: dict[str, str] | None = {} if self.stream_errors.skips else None
-        plans = plan_streams(self.tables(), self.settings, self._raw_catalog, text_moments=moments, refused=refused)
+        tables = self.tables()
+        plans = plan_streams(
+            tables, self.settings, self._raw_catalog, text_moments=moments, refused=refused, unknown=self._unknown
+        )
         for stream, reason in (refused or {}).items():
             self.stream_errors.skip(stream, reason)
             self.run_state.skip(stream, [stream])
@@ -120,6 +124,7 @@ class TapSparkJdbc(Tap):
         from tap_spark_jdbc.computed_key import with_computed_key
         from tap_spark_jdbc.discovery import Bounds, discover_tables
         from tap_spark_jdbc.queries import described_queries
+        from tap_spark_jdbc.unknown_names import unknown_names
 
         if self._tables is None:
             only = None if self._raw_catalog is None else selected_tables(self._raw_catalog)
@@ -129,6 +134,10 @@ class TapSparkJdbc(Tap):
             bounds = Bounds(self.settings.schemas, self.settings.tables, only)
             connection, dialect = self.database.connection, self.database.source.dialect
             tables = discover_tables(connection, dialect, bounds)
+            if only is None:
+                self._unknown = unknown_names(
+                    tables, self.settings, lambda schemas: discover_tables(connection, dialect, Bounds(schemas))
+                )
             tables += described_queries(connection, dialect, queries, [table.stream for table in tables])
             self._tables = [with_computed_key(connection, dialect, each, self.settings) for each in tables]
         return self._tables
@@ -138,7 +147,7 @@ class TapSparkJdbc(Tap):
         """The catalog of all that discovery finds."""
         from tap_spark_jdbc.catalog import catalog_of
 
-        return catalog_of(self.tables(), self.settings, text_moments=self.database.source.dialect.text_moments)
+        return catalog_of(self.tables(), self.settings, self._unknown)
 
     def begin_session(self) -> None:
         """Starts Spark in the background, if rows are sure to be read: without it discovery is all that there is to do.

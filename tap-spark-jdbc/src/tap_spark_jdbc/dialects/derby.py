@@ -19,12 +19,12 @@ _RULES = (
     TypeRule("date", "DATE", "CAST({c} AS CHAR(10))", cast_text=True),
     TypeRule("time", "TIME", "CAST({c} AS CHAR(8))"),
     TypeRule("timestamp", "TIMESTAMP", "CAST({c} AS VARCHAR(29))", cast_text=True),
+    TypeRule(r"long varchar .*for bit data.*|blob.*", "VARBINARY", read_as="BINARY", ordered=False),
     TypeRule(r".*for bit data.*", "VARBINARY", read_as="BINARY"),
-    TypeRule(r"blob.*", "VARBINARY", read_as="BINARY"),
     TypeRule(r"char\((?P<p>\d+)\)", "CHAR({p})"),
     TypeRule(r"varchar\((?P<p>\d+)\)", "VARCHAR({p})"),
-    TypeRule(r"(?:long varchar|clob).*", "TEXT"),
-    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)"),
+    TypeRule(r"(?:long varchar|clob).*", "TEXT", ordered=False),
+    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", ordered=False),
 )
 
 DERBY = Dialect(
@@ -46,7 +46,9 @@ DERBY = Dialect(
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select="CAST({c} AS VARCHAR(32672))",
     now="CURRENT_TIMESTAMP",
-    system_schemas=("SYS*", "NULLID", "SQLJ"),
+    system_schemas=(
+        *("SYS", "SYSCAT", "SYSCS_DIAG", "SYSCS_UTIL", "SYSFUN", "SYSIBM", "SYSPROC", "SYSSTAT", "NULLID", "SQLJ"),
+    ),
     # Derby would write its log where the tap happens to run.
     system_properties={"derby.stream.error.file": os.devnull},
 )

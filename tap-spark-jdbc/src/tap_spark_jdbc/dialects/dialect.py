@@ -55,9 +55,12 @@ class Dialect:
         bytes_select: SQL template that gives the bytes of any column's text, as they are stored; None: there is none.
         key_select: SQL template for each key type whose text must be asked for (else the column as it stands).
         now: SQL expression: the database's clock, in UTC.
+        now_has_zone: That says its zone, instead of being in UTC.
         has_schemas: Whether tables live in schemas.
         system_schemas: Glob patterns of schemas that discovery leaves out.
+        system_schemas_query: SQL that gives the names of further ones, which the driver path leaves out.
         system_properties: Of the JVM, set before the first connection where they are not set yet.
+        described_at_most: The rows after which the driver cuts what it describes; None: it tells all.
         table_types: What `DatabaseMetaData.getTables` is asked for.
         catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is asked.
         quote_mark: Encloses identifiers, doubled inside.
@@ -66,6 +69,7 @@ class Dialect:
         text_moments: Dates and times are stored and compared as text.
         backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes `{hex}`, or over
             its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself in any literal.
+        takes_with: A subselect may begin with WITH.
         national_strings: A string literal with more than ASCII in it begins with N.
         url_form: What the URL must begin with, and the parameter that it must have, for Spark and the driver alike.
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, with which the
@@ -87,8 +91,11 @@ class Dialect:
     text_becomes: str = "{c}"
     bytes_select: str | None = None
     key_select: Mapping[KeyType, str] = field(default_factory=dict)
+    now_has_zone: bool = False
     has_schemas: bool = True
     system_schemas: tuple[str, ...] = ()
+    system_schemas_query: str | None = None
+    described_at_most: int | None = None
     table_types: tuple[str, ...] = ("TABLE", "VIEW")
     catalog: CatalogQueries | None = None
     quote_mark: str = '"'
@@ -98,6 +105,7 @@ class Dialect:
     text_moments: bool = False
     unordered_page: str | None = None
     backslash_string: str | None = None
+    takes_with: bool = True
     national_strings: bool = False
     url_form: tuple[str, str] | None = None
     described_type: str | None = None

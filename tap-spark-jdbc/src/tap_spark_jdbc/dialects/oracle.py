@@ -37,10 +37,12 @@ _RULES = (
     TypeRule("interval .*", "INTERVAL", "TO_CHAR({c})"),
     TypeRule("n?char" + _LENGTH, "CHAR({p})", text="{c}"),
     TypeRule("n?varchar2?" + _LENGTH, "VARCHAR({p})", text="{c}"),
-    TypeRule("n?clob|long|rowid|urowid", "TEXT", text="{c}"),
+    TypeRule("rowid|urowid", "TEXT", text="{c}"),
+    TypeRule("n?clob|long", "TEXT", text="{c}", ordered=False),
     TypeRule("xmltype|sys.xmltype", "TEXT", "XMLSERIALIZE(CONTENT {c} AS CLOB)", text="{c}"),
     TypeRule("json", "JSON", "JSON_SERIALIZE({c} RETURNING CLOB)", text="JSON_SERIALIZE({c} RETURNING CLOB)"),
-    TypeRule("raw|long raw|blob", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})"),
+    TypeRule("raw", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})"),
+    TypeRule("long raw|blob", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})", ordered=False),
 )
 
 ORACLE = Dialect(
@@ -69,13 +71,9 @@ ORACLE = Dialect(
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select="TO_CHAR({c})",
     now="TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6')",
-    system_schemas=(
-        *("SYS", "SYSTEM", "SYSBACKUP", "SYSDG", "SYSKM", "SYSRAC", "SYSMAN", "SYS$UMF", "XS$NULL", "AUDSYS", "OUTLN"),
-        *("ANONYMOUS", "APPQOSSYS", "CTXSYS", "DBSFWUSER", "DBSNMP", "DGPDB_INT", "DIP", "DVF", "DVSYS", "EXFSYS"),
-        *("GGSYS", "GSMADMIN_INTERNAL", "GSMCATUSER", "GSMUSER", "LBACSYS", "MDDATA", "MDSYS", "OJVMSYS", "OLAPSYS"),
-        *("ORACLE_OCM", "ORDDATA", "ORDPLUGINS", "ORDSYS", "REMOTE_SCHEDULER_AGENT", "SI_INFORMTN_SCHEMA", "VECSYS"),
-        *("WMSYS", "XDB", "APEX_*", "FLOWS_FILES"),
-    ),
+    # APEX makes a schema for each of its versions: the digits are that.
+    system_schemas=("APEX_[0-9][0-9][0-9][0-9][0-9][0-9]", "FLOWS_FILES"),
+    system_schemas_query="SELECT username FROM all_users WHERE oracle_maintained = 'Y'",
     # A zone by name would want the server to know the JVM's.
     properties={"oracle.jdbc.timezoneAsRegion": "false", "oracle.net.CONNECT_TIMEOUT": "30000"},
     # The driver takes the machine's language, which orders texts otherwise than it compares them.

@@ -54,6 +54,8 @@ SNOWFLAKE = Dialect(
     text_select=_TEXT,
     now="TO_VARCHAR(SYSDATE(), 'YYYY-MM-DD HH24:MI:SS.FF6')",
     system_schemas=("INFORMATION_SCHEMA",),
+    # Its driver asks by SHOW, which gives no more.
+    described_at_most=10_000,
     # A backslash in a string is an escape.
     backslash_string="HEX_DECODE_STRING('{hex}')",
     # Without it the metadata of every database of the account would be asked for.

@@ -13,6 +13,8 @@ _INSTANT = "CONVERT(varchar(33), CAST(SWITCHOFFSET({c}, '+00:00') AS datetime2(7
 _UUID = "LOWER(CONVERT(char(36), {c}))"
 # Style 3 has the 17 digits that give the same number again.
 _NUMBER_TEXT = "CONVERT(varchar(64), {c}, 3)"
+# A national string would make one of the column too, value by value: no index serves that, and its order is another.
+_CODE_PAGE = "CAST({v} AS varchar(8000))"
 _HEX = "CONVERT(varchar(max), CAST({c} AS varbinary(max)), 1)"
 # No column is finer than 100 nanoseconds, and more than seven digits are refused in a literal.
 _WALL_CLOCK = "CONVERT(datetime2(7), LEFT({w}, 27), 121)"
@@ -49,14 +51,19 @@ _RULES = (
         key_literal="CONVERT(smalldatetime, LEFT({w}, 23), 121)",
     ),
     TypeRule("datetimeoffset", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT),
-    TypeRule(r"n?char\((?P<p>\d+)\)", "CHAR({p})"),
-    TypeRule(r"n?varchar\((?P<p>\d+)\)", "VARCHAR({p})"),
-    TypeRule("n?varchar|n?text|sysname|xml", "TEXT", _TEXT),
+    TypeRule(r"char\((?P<p>\d+)\)", "CHAR({p})", key_literal=_CODE_PAGE),
+    TypeRule(r"varchar\((?P<p>\d+)\)", "VARCHAR({p})", key_literal=_CODE_PAGE),
+    TypeRule(r"nchar\((?P<p>\d+)\)", "CHAR({p})"),
+    TypeRule(r"nvarchar\((?P<p>\d+)\)", "VARCHAR({p})"),
+    TypeRule("varchar", "TEXT", _TEXT, key_literal=_CODE_PAGE),
+    TypeRule("nvarchar|sysname", "TEXT", _TEXT),
+    TypeRule("n?text|xml", "TEXT", _TEXT, ordered=False),
     TypeRule("json", "JSON", _TEXT),
+    TypeRule("image", "VARBINARY", read_as="BINARY", text=_HEX, ordered=False),
     TypeRule("uniqueidentifier", "UUID", _UUID, text=_UUID),
     # `timestamp` is the driver's name of a rowversion: eight bytes that grow with every change in the database.
     TypeRule("timestamp|rowversion", "VARBINARY", "CAST({c} AS binary(8))", "BINARY", text=_HEX),
-    TypeRule("(?:binary|varbinary|image).*", "VARBINARY", read_as="BINARY", text=_HEX),
+    TypeRule("(?:binary|varbinary).*", "VARBINARY", read_as="BINARY", text=_HEX),
     TypeRule("hierarchyid", "TEXT", "{c}.ToString()", text="{c}.ToString()"),
 )
 
@@ -87,9 +94,10 @@ SQLSERVER = Dialect(
     unordered_page="ORDER BY (SELECT NULL) OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="CONVERT(varchar(33), SYSUTCDATETIME(), 121)",
-    system_schemas=("sys", "INFORMATION_SCHEMA", "db_*"),
+    system_schemas=("sys", "INFORMATION_SCHEMA"),
     # A string without N is of the database's code page.
     national_strings=True,
+    takes_with=False,
     properties={"applicationName": "tap-spark-jdbc", "loginTimeout": "30"},
     session_statements=("SET QUOTED_IDENTIFIER ON", "SET ANSI_NULLS ON", "SET DATEFORMAT ymd"),
 )

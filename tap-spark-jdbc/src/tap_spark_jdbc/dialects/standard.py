@@ -44,7 +44,8 @@ STANDARD = Dialect(
         KeyType.DECIMAL: "({n})",
         KeyType.DATE: "DATE {v}",
         KeyType.DATETIME: "TIMESTAMP {v}",
-        KeyType.TIMESTAMP: "TIMESTAMP WITH TIME ZONE {v}",
+        # The zone within makes it one with a zone.
+        KeyType.TIMESTAMP: "TIMESTAMP {v}",
         KeyType.STRING: "{v}",
         KeyType.UUID: "CAST({v} AS UUID)",
         KeyType.BINARY: "X{v}",
@@ -52,6 +53,11 @@ STANDARD = Dialect(
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="CURRENT_TIMESTAMP",
-    system_schemas=("INFORMATION_SCHEMA", "information_schema", "SYS*", "sys*", "pg_*"),
+    now_has_zone=True,
+    system_schemas=(
+        *("INFORMATION_SCHEMA", "information_schema", "SYS", "sys", "SYSTEM_LOBS", "pg_catalog", "pg_internal"),
+        # HANA keeps the prefix for itself.
+        "_SYS_*",
+    ),
     table_types=("TABLE", "BASE TABLE", "VIEW"),
 )

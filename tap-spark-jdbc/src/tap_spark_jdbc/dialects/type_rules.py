@@ -29,6 +29,7 @@ class TypeRule:
         becomes: Spark SQL template over `{c}`.
         cast_text: `select` gives text, or an array of texts, and Spark casts it to `sql_type` under checks.
         typed: See `Reading`.
+        ordered: See `Reading`.
         text: SQL template over `{c}` that gives a value's text; None: as the dialect says.
         key_literal: See `Reading`.
     """
@@ -40,6 +41,7 @@ class TypeRule:
     becomes: str = "{c}"
     cast_text: bool = False
     typed: bool = True
+    ordered: bool = True
     text: str | None = None
     key_literal: str | None = None
 
@@ -101,6 +103,7 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
         _fill(rule.read_as, groups),
         becomes,
         typed=rule.typed,
+        ordered=rule.ordered,
         key_literal=rule.key_literal,
     )
 
