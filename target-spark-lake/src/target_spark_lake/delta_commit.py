@@ -55,6 +55,8 @@ class DeltaCommit:
         data_change: False where rows only lie in other files; journals of before do not say, and mean True.
         partitioned: The table's partition columns after it.
         partitioned_before: Those of the version that it was planned on; of a new table none.
+        joined: Files with the rows of small ones, if these are still there.
+        joined_from: Paths of those small ones, which go, relative to the table.
     """
 
     table: str
@@ -70,6 +72,8 @@ class DeltaCommit:
     data_change: bool = True
     partitioned: tuple[str, ...] = ()
     partitioned_before: tuple[str, ...] = ()
+    joined: tuple[AddedFile, ...] = ()
+    joined_from: tuple[str, ...] = ()
 
     def to_body(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -89,6 +93,9 @@ class DeltaCommit:
             # Journals from before Delta tables had partitions do not say.
             "partitioned": tuple(body.get("partitioned", ())),
             "partitioned_before": tuple(body.get("partitioned_before", ())),
+            # Nor those from before runs joined small files.
+            "joined": tuple(AddedFile(**file) for file in body.get("joined", ())),
+            "joined_from": tuple(body.get("joined_from", ())),
         }
         return DeltaCommit(**{**body, **lists})
 
@@ -114,6 +121,11 @@ def log_entry(
     actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
     added = (*commit.add, *(AddedFile(file.spelling, file.size, partition=file.partition) for file in again))
     actions += [{"add": _add(file, commit.time) | about} for file in added]
+    if current is not None and all(path in current.files for path in commit.joined_from):
+        # Else somebody else changed or joined them meanwhile, so they stay what they became.
+        moved = [current.files[path] for path in commit.joined_from]
+        actions += [{"remove": _remove(file, commit.time) | {"dataChange": False}} for file in moved]
+        actions += [{"add": _add(file, commit.time) | {"dataChange": False}} for file in commit.joined]
     return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
 
 
