@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from singer_spark.errors import StorageError
 from target.loading import Lake, record, schema
+from target_spark_lake.contest import Verdicts
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -157,3 +158,41 @@ def test_a_composite_key_is_looked_for_in_the_ranges_of_all_its_columns(
         "tenant, id",
     ) == sorted((tenant, start + n) for tenant in tenants for start in (0, 1000) for n in range(5))
     assert set(files) - set((lake.folder / "raw/s").iterdir()) == {files[2]}
+
+
+class Looks(dict[int, dict[str, int]]):
+    """Counts each entry that is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: int) -> dict[str, int]:
+        self.looks += 1
+        return super().__getitem__(key)
+
+    def get(self, key: int, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+    def __iter__(self) -> Iterator[int]:
+        self.looks += len(self)
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.looks += len(self)
+        return super().items()
+
+    def values(self) -> Any:
+        self.looks += len(self)
+        return super().values()
+
+
+def test_verdicts_of_a_file_are_looked_up_without_going_through_those_of_others() -> None:
+    found: Any = Looks({number: {"drop": number, "mark": 1} for number in range(1000)})
+    verdicts = Verdicts(rows=None, by_number=found)  # type: ignore[arg-type]
+    for number in range(1000):
+        assert verdicts.of_file(((0, number),)) == {"drop": number, "mark": 1}
+    assert verdicts.of_file(((0, 1000),)) == {}
+    assert found.looks <= 1001
+    # A file that was joined has several.
+    assert verdicts.of_file(((0, 1), (5, 3))) == {"drop": 4, "mark": 2}
+    assert verdicts.count("mark") == 1000

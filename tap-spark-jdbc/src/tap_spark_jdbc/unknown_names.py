@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from singer_spark.setting_problems import nearest
 from tap_spark_jdbc.discovery import fits, is_pattern
-from tap_spark_jdbc.settings import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -115,7 +115,7 @@ def _status(chosen: argparse.Namespace, settings: TargetSettings, storage: Stora
     def store_of(pipeline: str) -> StateStore:
         return open_state_store(settings.state_backend, storage, pipeline)
 
-    found = status(storage, store_of, AgeLimits.of(chosen.max_age), chosen.pipeline)
+    found = status(storage, store_of, AgeLimits.of(chosen.max_age), chosen.pipeline, file_bytes=settings.file_bytes)
     pipelines = found.pipelines
     if chosen.tap_config:
         asked = chosen.pipeline or settings.pipeline

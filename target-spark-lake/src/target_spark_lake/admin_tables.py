@@ -32,6 +32,7 @@ def table_of(rows: Sequence[Sequence[object]], *columns: str) -> RenderableType:
 
 def status_table(pipelines: list[JSON]) -> RenderableType:
     """Of `pipeline_status.status`, a line for each pipeline."""
+    from rich.console import Group
     from rich.text import Text
 
     if not pipelines:
@@ -44,7 +45,15 @@ def status_table(pipelines: list[JSON]) -> RenderableType:
     if any(lags):
         columns.append("behind the source")
         rows = [(*row, lag) for row, lag in zip(rows, lags, strict=True)]
-    return table_of(rows, *columns)
+    many = [_small_files_text(each) for each in pipelines if each["small_files"]]
+    return Group(table_of(rows, *columns), *map(Text, many))
+
+
+def _small_files_text(pipeline: JSON) -> str:
+    """Says of a pipeline's tables that readers open many small files."""
+    told = ", ".join(f"{table} has {count:,} small files" for table, count in pipeline["small_files"].items())
+    way_out = "`spark-lake compact` joins them, and with `auto_compact: true` each run does"
+    return f"pipeline {pipeline['pipeline']}: {told}; {way_out}"
 
 
 def _outcome_cells(pipeline: JSON) -> tuple[object, object]:

@@ -9,33 +9,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, LockedError, SchemaError, StorageError
+from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.run_log import LAKE_FOLDER
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
 from target_spark_lake.changes import Commit, TableChange
-from target_spark_lake.compaction_plan import joined_paths, planned_joins
-from target_spark_lake.delta_files import partition_columns, rearrangement, standing_record
-from target_spark_lake.delta_snapshot import LOG_FOLDER
-from target_spark_lake.file_joiner import FileJoiner
+from target_spark_lake.compaction_plan import COMPACTED, is_small, joined_paths
+from target_spark_lake.delta_files import rearrangement
 from target_spark_lake.lake_type import columns_from_text
-from target_spark_lake.partitioning import folders_of
-from target_spark_lake.row_order import read_parts
 from target_spark_lake.settings import DELTA
+from target_spark_lake.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.table_record import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from singer_spark.files import FileInfo
     from singer_spark.storage import Storage
     from target_spark_lake.compaction_plan import Join
-    from target_spark_lake.lake_type import Struct
     from target_spark_lake.layout import Layout
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
     from target_spark_lake.table_record import TableRecord
 
-MEGABYTE = 1 << 20
 logger = logging.getLogger("spark-lake")
 
 
@@ -62,11 +58,12 @@ class CompactedTable:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The joins of one table."""
+    """The joins of one table, and all of its files."""
 
     table: str
     record: TableRecord
     joins: tuple[Join, ...]
+    files: tuple[FileInfo, ...]
 
 
 def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = None) -> tuple[CompactedTable, ...]:
@@ -131,15 +128,14 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
             f"stream {stream}: pipeline {run.layout.pipeline} has no table of it in {run.storage.url}"
         )
     for table, record in found:
-        reason = _not_for_us(run, table, record) if record.format == DELTA else ""
-        if reason:
+        if reason := reason_against(run, table, record):
             _leave_to_delta(f"stream {record.stream}: Delta table {table} {reason}", stream)
             continue
         files = run.data_files(table)
-        parts = read_parts(run.storage, run.layout, table, [file.path for file in files])
-        joins = planned_joins(table, files, settings.target_file_mb * MEGABYTE, parts)
+        joins = joins_of(run, settings, table, files, COMPACTED)
         if joins:
-            yield _Plan(table, run.standing_record(record.stream, table) or record, tuple(joins))
+            standing = run.standing_record(record.stream, table) or record
+            yield _Plan(table, standing, tuple(joins), tuple(files))
 
 
 def _tables(storage: Storage, layout: Layout) -> Iterator[tuple[str, TableRecord]]:
@@ -151,28 +147,6 @@ def _tables(storage: Storage, layout: Layout) -> Iterator[tuple[str, TableRecord
             yield file.path[len(root) + 1 :].removesuffix(".json"), record
 
 
-def _not_for_us(run: PipelineRun, table: str, record: TableRecord) -> str:
-    """Why a Delta table can't be compacted here; empty where it can."""
-    snapshot = run.snapshots.of(table)
-    if snapshot is None:
-        raise StorageError(f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}")
-    if snapshot.partitioned != partition_columns(record):
-        return "was partitioned by someone else in another way than its last run did"
-    if any(_lies_elsewhere(path) for path in snapshot.files):
-        return "has files in other folders than those of its partitions"
-    try:
-        standing_record(record, snapshot)
-    except SchemaError:
-        return "got a column by someone else that this program can't keep"
-    return ""
-
-
-def _lies_elsewhere(path: str) -> bool:
-    """Whether some of a file's folders look like partitions and are not read as such."""
-    folders = path.rpartition("/")[0]
-    return "=" in folders and folders != folders_of(path)
-
-
 def _leave_to_delta(told: str, stream: str | None) -> None:
     told += ", so compact does not touch it; use Delta's OPTIMIZE"
     if stream is not None:
@@ -181,24 +155,27 @@ def _leave_to_delta(told: str, stream: str | None) -> None:
 
 
 def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Path) -> TableChange:
-    stream, table, codec = plan.record.stream, plan.table, settings.compression
-    folder = f"{run.staging_path(stream)}/compacted/{table}"
-    columns = columns_from_text(plan.record.columns)
-    logged = plan.record.format == DELTA  # its log alone says what readers find, whatever else files hold
-    joiner = FileJoiner(run.storage, columns, folder, scratch, codec, settings.target_file_mb * MEGABYTE, logged)
-    retire = joined_paths(plan.joins)
-    logger.info("stream %s: %d file(s) of %s are joined", stream, len(retire), table)
-    staged = [file for number, join in enumerate(plan.joins) for file in joiner.joined(join, f"{number:05d}")]
-    change = TableChange(stream, table, tuple(staged), retire, extension=f"{codec}.parquet", records=0)
-    return _logged(run, change, columns) if logged else change
-
-
-def _logged(run: PipelineRun, change: TableChange, columns: Struct) -> TableChange:
-    # An empty table has its columns in the log, and needs no file for them.
-    staged = tuple(file for file in change.staged if file.rows)
-    before = run.snapshots.of(change.table)
+    table, record, retire = plan.table, plan.record, joined_paths(plan.joins)
+    logger.info("stream %s: %d file(s) of %s are joined", record.stream, len(retire), table)
+    staged = joined_files(run, settings, table, record, plan.joins, scratch)
+    gone = set(retire)
+    sizes = [*(file.size for file in plan.files if file.path not in gone), *(file.bytes for file in staged)]
+    small = sum(is_small(size, settings.file_bytes) for size in sizes)
+    change = TableChange(
+        record.stream,
+        table,
+        staged,
+        retire,
+        replace(record, small_files=small, small_files_left=small),
+        f"{settings.compression}.parquet",
+        records=0,
+    )
+    if record.format != DELTA:
+        return change
+    before = run.snapshots.of(table)
     assert before is not None
-    return replace(change, staged=staged, delta=rearrangement(run.storage, before, staged, columns))
+    columns = columns_from_text(record.columns)
+    return replace(change, delta=rearrangement(run.storage, before, staged, columns))
 
 
 def _told(plan: _Plan, change: TableChange) -> CompactedTable:

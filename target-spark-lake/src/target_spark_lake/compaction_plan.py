@@ -25,6 +25,8 @@ LONGEST_PLACE = 180
 MOST_PARTS = 256
 # A file of less than this part of the size aimed at is joined by `compact`, and by the runs themselves.
 COMPACTED, SMALL = 2, 4
+# A table with more small files has many.
+MANY = 64
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,16 @@ class Join:
 def is_small(size: int, file_bytes: int, share: int = SMALL) -> bool:
     """Whether a file is less than a share of the size aimed at."""
     return share * size < file_bytes
+
+
+def has_many(small_files: int | None, left: int = 0) -> bool:
+    """Whether a table has so many small files that they are joined.
+
+    Args:
+        small_files: How many it has; None where nobody counted them.
+        left: How many were left when they were joined last.
+    """
+    return small_files is None or (small_files > MANY and small_files - left >= min(left, MANY))
 
 
 def planned_joins(

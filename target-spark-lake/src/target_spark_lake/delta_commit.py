@@ -37,6 +37,9 @@ class AddedFile:
     partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
+OF_SOME = ("takes_back", "joined", "joined_from")
+
+
 @dataclass(frozen=True)
 class DeltaCommit:
     """What a run makes of a Delta table.
@@ -56,6 +59,8 @@ class DeltaCommit:
         partitioned: The table's partition columns after it.
         partitioned_before: Those of the version that it was planned on; of a new table none.
         takes_back: Number of the transaction whose entry this one undoes, where that was made; None for any other.
+        joined: Files with the rows of small ones, if these are still there.
+        joined_from: Paths of those small ones, which go, relative to the table.
     """
 
     table: str
@@ -72,13 +77,13 @@ class DeltaCommit:
     partitioned: tuple[str, ...] = ()
     partitioned_before: tuple[str, ...] = ()
     takes_back: int | None = None
+    joined: tuple[AddedFile, ...] = ()
+    joined_from: tuple[str, ...] = ()
 
     def to_body(self) -> dict[str, Any]:
-        """As a JSON object; only what takes something back says so, for older programs know nothing of it."""
+        """As a JSON object; what only some commits do is left out of others: older programs know nothing of it."""
         body = asdict(self)
-        if self.takes_back is None:
-            del body["takes_back"]
-        return body
+        return {name: value for name, value in body.items() if value or name not in OF_SOME}
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> DeltaCommit:
@@ -94,6 +99,9 @@ class DeltaCommit:
             # Journals from before Delta tables had partitions do not say.
             "partitioned": tuple(body.get("partitioned", ())),
             "partitioned_before": tuple(body.get("partitioned_before", ())),
+            # Nor those from before runs joined small files.
+            "joined": tuple(AddedFile(**file) for file in body.get("joined", ())),
+            "joined_from": tuple(body.get("joined_from", ())),
         }
         return DeltaCommit(**{**body, **lists})
 
@@ -124,6 +132,11 @@ def log_entry(
     actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
     added = (*commit.add, *(AddedFile(file.spelling, file.size, partition=file.partition) for file in again))
     actions += [{"add": _add(file, commit.time) | about} for file in added]
+    if current is not None and all(path in current.files for path in commit.joined_from):
+        # Else somebody else changed or joined them meanwhile, so they stay what they became.
+        moved = [current.files[path] for path in commit.joined_from]
+        actions += [{"remove": _remove(file, commit.time) | {"dataChange": False}} for file in moved]
+        actions += [{"add": _add(file, commit.time) | {"dataChange": False}} for file in commit.joined]
     return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
 
 

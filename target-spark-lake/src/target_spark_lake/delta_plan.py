@@ -13,7 +13,7 @@ from target_spark_lake.partitioning import folders_of, said_by
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from target_spark_lake.changes import DeltaChange, PublishedFile, TableChange
+    from target_spark_lake.changes import DeltaChange, PublishedFile, StagedFile, TableChange
 
 
 def plan_delta(
@@ -30,8 +30,16 @@ def plan_delta(
     files, time = {file.staged: file for file in published}, int(datetime.now(UTC).timestamp() * 1000)
 
     def plan(change: TableChange, delta: DeltaChange) -> DeltaCommit:
-        moved = [files[file.path] for file in change.published]
-        added = {file.final: (file.bytes, delta.statistics[file.staged]) for file in moved}
+        def told(file: StagedFile) -> tuple[str, tuple[int, str]]:
+            return files[file.path].final, (file.bytes, delta.statistics[file.path])
+
+        def logged(about: Mapping[str, tuple[int, str]]) -> tuple[AddedFile, ...]:
+            return tuple(
+                AddedFile(log_spelling(change.table, path), *each, _partition(change.table, path))
+                for path, each in about.items()
+            )
+
+        added = dict(map(told, (*change.rewritten, *change.staged)))
         added |= {path: (size, delta.statistics[path]) for path, size in delta.adopted.items()}
         return DeltaCommit(
             change.table,
@@ -42,14 +50,13 @@ def plan_delta(
             delta.seen,
             delta.schema,
             delta.features,
-            tuple(
-                AddedFile(log_spelling(change.table, path), *about, _partition(change.table, path))
-                for path, about in added.items()
-            ),
+            logged(added),
             tuple(path[len(change.table) + 1 :] for path in change.retire),
             data_change=delta.data_change,
             partitioned=delta.partitioned,
             partitioned_before=delta.partitioned_before,
+            joined=logged(dict(map(told, change.joined))),
+            joined_from=tuple(path[len(change.table) + 1 :] for path in change.joined_from),
         )
 
     return tuple(plan(change, change.delta) for change in changes if change.delta is not None)

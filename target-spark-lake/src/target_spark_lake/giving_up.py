@@ -19,6 +19,7 @@ from target_spark_lake.at_once import each
 from target_spark_lake.delta_plan import transaction_number
 from target_spark_lake.delta_take_back import can_take_back
 from target_spark_lake.journal import GIVEN_UP_BY, GIVES_UP, Plan, RunFacts
+from target_spark_lake.layout import JOINED, ORDERS, is_order
 from target_spark_lake.publish import lost_files, publish
 from target_spark_lake.saving import cleared
 from target_spark_lake.settings import APPEND_ONLY
@@ -37,6 +38,7 @@ JSON = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 CONVERT = "convert"
+STAGED = f"{LAKE_FOLDER}/staging/runs/"
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,9 @@ class _Undoing:
         record = self._records.get(table)
         method = record[1].load_method if record else None
         is_history = method == APPEND_ONLY or table.endswith("__history")
-        return is_history and "rewritten" not in file.staged.removesuffix(".parquet").split("/")[-2:]
+        _, _, _, *folders = file.staged.removeprefix(STAGED).split("/")
+        written_anew = folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
+        return is_history and not written_anew
 
     def _entry_against(self, commit: DeltaCommit) -> DeltaCommit:
         return replace(
@@ -216,6 +220,8 @@ def _state_before(entry: RunEntry, store: StateStore) -> JSON | None:
 def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> dict[str, StreamLoss]:
     losses = {stream: StreamLoss() for stream in entry.body["streams"]}
     for file in plan.publish:
+        if is_order(file.final):
+            continue
         stream = _stream_of(file, plan)
         losses[stream] = losses.get(stream, StreamLoss()).plus(file, lost=file in lost)
     return losses
@@ -226,12 +232,12 @@ def _stream_of(file: PublishedFile, plan: Plan) -> str:
     for path, record in plan.tables.items():
         if _table_of(file.final) == _table_of_record(path):
             return record.stream
-    return unquote(file.staged.removeprefix(f"{LAKE_FOLDER}/staging/runs/").split("/")[2])
+    return unquote(file.staged.removeprefix(STAGED).split("/")[2])
 
 
 def _table_of(path: str) -> str:
-    """The folder of a file's table: above the hive folders, if there are some."""
-    folders = path.split("/")[:-1]
+    """The folder of a file's table: above the hive folders, if there are some; also of what tells its rows' order."""
+    folders = path.removeprefix(f"{ORDERS}/").split("/")[:-1]
     while "=" in folders[-1]:
         folders.pop()
     return "/".join(folders)

@@ -15,6 +15,8 @@ __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 # Ends the place in the name of a file that has a `row_order`.
 IN_PARTS = "-parts"
 ORDERS = f"{LAKE_FOLDER}/orders"
+# In the staging of a stream: files that are joined from others.
+JOINED = "compacted"
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,11 @@ def file_place(path: str) -> str:
 def is_in_parts(path: str) -> bool:
     """Whether a `row_order` tells when the rows of a file were received, and not its name."""
     return file_place(path).endswith(IN_PARTS)
+
+
+def is_order(path: str) -> bool:
+    """Whether it is a `row_order`."""
+    return path.startswith(f"{ORDERS}/")
 
 
 def written_by(path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,13 @@ from singer_spark.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, last_committ
 from singer_spark.state_choice import chosen_state
 from target_spark_lake.age import age_seconds, age_text
 from target_spark_lake.at_once import each
+from target_spark_lake.compaction_plan import has_many, is_small
 from target_spark_lake.journal import FAILED, SUCCEEDED
-from target_spark_lake.layout import Layout
+from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.lock_entry import newest_entry
 from target_spark_lake.run_reports import RUNNING, bookmarks, entries, error_of, outcome_of
+from target_spark_lake.settings import PARQUET
+from target_spark_lake.table_record import tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from singer_spark.state_store import StateStore
     from singer_spark.storage import Storage
     from target_spark_lake.lock_entry import LockEntry
+    from target_spark_lake.table_record import TableRecord
 
 JSON = dict[str, Any]
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
@@ -43,6 +47,7 @@ class PipelineStatus:
             published yet; `running` where the first sync is at work; None where none ever began.
         running: Whether a living process holds it.
         streams: Rows of the last good sync, the bookmark and its age, stream by stream.
+        small_files: How many small files each table has that has many of them, by its folder.
     """
 
     pipeline: str
@@ -51,6 +56,7 @@ class PipelineStatus:
     outcome: str | None
     running: bool
     streams: Mapping[str, JSON]
+    small_files: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,12 @@ class AgeLimits:
 
 
 def status(
-    storage: Storage, store_of: Callable[[str], StateStore], limits: AgeLimits, only: str | None = None
+    storage: Storage,
+    store_of: Callable[[str], StateStore],
+    limits: AgeLimits,
+    only: str | None = None,
+    *,
+    file_bytes: int = 128 << 20,
 ) -> Status:
     """Looks at all pipelines of a bucket.
 
@@ -109,6 +120,7 @@ def status(
         store_of: The published state of a pipeline, by its name.
         limits: How old they may be.
         only: One pipeline alone.
+        file_bytes: The size that files are aimed at.
 
     Raises:
         ConfigurationError: the one that is asked for never ran there.
@@ -121,7 +133,13 @@ def status(
             raise ConfigurationError(f"pipeline {only} never ran in {storage.url}; there are: {known}")
         names = [only]
     now = datetime.now(UTC)
-    looks = each(storage, lambda name: _look(storage, name, store_of, limits.of_pipeline(name), now), names)
+    tables = tables_of(storage)
+
+    def look(name: str) -> tuple[PipelineStatus | None, list[str]]:
+        small_files = _small_files(storage, tables.get(name, {}), file_bytes)
+        return _look(storage, name, store_of, limits.of_pipeline(name), now, small_files)
+
+    looks = each(storage, look, names)
     found = tuple(one for one, _ in looks if one is not None)
     return Status(found, tuple(problem for _, problems in looks for problem in problems))
 
@@ -134,7 +152,12 @@ def pipelines(storage: Storage) -> list[str]:
 
 
 def _look(
-    storage: Storage, pipeline: str, store_of: Callable[[str], StateStore], limit: float | None, now: datetime
+    storage: Storage,
+    pipeline: str,
+    store_of: Callable[[str], StateStore],
+    limit: float | None,
+    now: datetime,
+    small_files: Mapping[str, int],
 ) -> tuple[PipelineStatus | None, list[str]]:
     """One pipeline, and what is wrong with it; one that can't be read hides no other."""
     layout, problems = Layout(pipeline), []
@@ -157,6 +180,7 @@ def _look(
         COMMITTED if waits else _outcome(last, lock),
         lock is not None and lock.is_held(),
         _streams(success, bookmarks(saved.value) if saved else {}, now),
+        {table: count for table, count in small_files.items() if has_many(count)},
     )
     if committed is not None and waits:
         problems.append(f"pipeline {pipeline}: run {committed.run_id}: {error_of(committed, COMMITTED)}")
@@ -165,6 +189,18 @@ def _look(
     first_since = lock.since if lock is not None and one.outcome == RUNNING else None
     problems += _too_old(one, limit, None if first_since is None else int((now - first_since).total_seconds()))
     return one, problems
+
+
+def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[str, int]:
+    """How many each table has; those that no run has counted yet are counted here."""
+    found = {}
+    for table, record in tables.items():
+        if record.small_files is not None:
+            found[table] = record.small_files
+        elif record.format == PARQUET:
+            files = (file for file in storage.list(table) if is_data_file(table, file.path))
+            found[table] = sum(is_small(file.size, file_bytes) for file in files)
+    return found
 
 
 def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tuple[RunEntry | None, RunEntry | None]:

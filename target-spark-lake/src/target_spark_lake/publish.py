@@ -11,7 +11,7 @@ from target_spark_lake.at_once import each
 from target_spark_lake.delta_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.delta_take_back import take_back
 from target_spark_lake.journal import GIVES_UP, Plan, mark_given_up, mark_published, note_unpublished
-from target_spark_lake.layout import ORDERS, written_by
+from target_spark_lake.layout import is_order, written_by
 from target_spark_lake.table_record import release_claims, write_record
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _published(
     plan = Plan.of(entry)
     try:
         # A file is never there without what tells when its rows were received.
-        for files in _in_turn(plan.publish, lambda file: not _is_order(file.final)):
+        for files in _in_turn(plan.publish, lambda file: not is_order(file.final)):
             each(storage, lambda file: storage.move(file.staged, file.final), files)
     except StorageError as failure:
         if lost := lost_files(storage, plan):
@@ -87,7 +87,7 @@ def _published(
     if goes_back and entry.state is not None and not store.write(entry.state, state, entry.run_id):
         raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
     versions = dict(each(storage, lambda delta: (delta.table, _logged(storage, delta)), plan.delta))
-    for paths in _in_turn(plan.retire, _is_order):
+    for paths in _in_turn(plan.retire, is_order):
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
     written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
@@ -113,10 +113,6 @@ def _in_turn(items: Iterable[Item], is_later: Callable[[Item], bool]) -> tuple[l
     for item in items:
         found[is_later(item)].append(item)
     return found
-
-
-def _is_order(path: str) -> bool:
-    return path.startswith(f"{ORDERS}/")
 
 
 def _logged(storage: Storage, commit: DeltaCommit) -> int | None:

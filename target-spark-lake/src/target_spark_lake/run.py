@@ -259,6 +259,7 @@ class LoadRun:
         if not any(load.columns for load in loads):
             # A run without news loads neither Arrow nor Spark.
             return tuple(TableChange(load.schema.stream, load.table) for load in loads)
+        from target_spark_lake.auto_compaction import AutoCompaction
         from target_spark_lake.table_formats.delta import DeltaTables
         from target_spark_lake.table_formats.parquet import ParquetTables
 
@@ -268,7 +269,10 @@ class LoadRun:
         plain = [load for load in loads if not load.schema.merges]
         changes = each(self._run.storage, tables.changes, plain)
         found = {load.schema.stream: change for load, change in zip(plain, changes, strict=True)}
-        return tuple(change for load in loads for change in found.get(load.schema.stream) or tables.changes(load))
+        compaction = AutoCompaction(self._run, self._settings, self._spool)
+        return tuple(
+            compaction.of(change) for load in loads for change in found.get(load.schema.stream) or tables.changes(load)
+        )
 
     def _rejected(self) -> dict[str, StagedFile]:
         """The quarantined records of each stream that has some, in one file; they are no loaded ones."""

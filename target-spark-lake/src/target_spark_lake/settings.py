@@ -30,6 +30,8 @@ LOAD_METHODS = (APPEND_ONLY, UPSERT, APPEND_DEDUP, OVERWRITE, OVERWRITE_DELETE_S
 # They hold one row for each key.
 MERGING_LOAD_METHODS = (UPSERT, APPEND_DEDUP, OVERWRITE_DELETE_STALE)
 PARQUET, DELTA = "parquet", "delta"
+# Formats whose readers never notice that files are joined.
+AUTO_COMPACTED = (DELTA,)
 # What an invalid record does.
 FAIL, QUARANTINE = "fail", "quarantine"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
@@ -93,6 +95,12 @@ PROPERTIES: dict[str, JSON] = {
         "File size aimed at, in megabytes, by batches of records, merges and `spark-lake compact`.",
         128,
         minimum=1,
+    ),
+    "auto_compact": _setting(
+        "boolean",
+        "A run that finds over 64 small files in a table (below a quarter of target_file_mb) joins the oldest of them, "
+        "at most 256 MB, in its own commit. Where not given: true for delta; false for parquet, where a reader may "
+        "meet a row twice in the moment of the change.",
     ),
     "add_record_metadata": _setting("boolean", "Adds the SDK's `_sdc_*` columns.", True),
     "validate_records": _setting(
@@ -219,6 +227,7 @@ class TargetSettings:
     stream_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compression: str = "zstd"
     target_file_mb: int = 128
+    auto_compact: bool | None = None
     add_record_metadata: bool = True
     validate_records: bool = True
     on_invalid_record: str = FAIL
@@ -258,6 +267,16 @@ class TargetSettings:
         given["spark"] = SparkSettings.of(given.get("spark", {}))
         given["state_backend"] = StateBackend.of(given.get("state_backend"), given.get("storage_options"))
         return cls(**given)
+
+    @property
+    def joins_small_files(self) -> bool:
+        """Whether runs join the small files of a table that has many."""
+        return self.format in AUTO_COMPACTED if self.auto_compact is None else self.auto_compact
+
+    @property
+    def file_bytes(self) -> int:
+        """The size that files are aimed at."""
+        return self.target_file_mb << 20
 
     def options_of(self, stream: str) -> StreamOptions:
         """The options of a stream: every pattern that matches counts, a later one wins over an earlier one."""

@@ -38,6 +38,8 @@ class TableRecord:
         format: `parquet` or `delta`.
         partition_by: The hive folders that its files lie in, as the setting says them.
         foreign: Those of the columns that someone else gave a Delta table, and that are none of the stream.
+        small_files: How many of its files are small (`compaction_plan.is_small`); None where nobody counted them.
+        small_files_left: How many of those were left when they were joined last.
     """
 
     pipeline: str
@@ -50,6 +52,8 @@ class TableRecord:
     format: str = PARQUET
     partition_by: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    small_files: int | None = None
+    small_files_left: int = 0
 
     @property
     def own_columns(self) -> dict[str, str]:
@@ -84,6 +88,8 @@ class TableRecord:
                 format=body.get("format", PARQUET),
                 partition_by=tuple(body.get("partition_by", ())),
                 foreign=tuple(body.get("foreign", ())),
+                small_files=body.get("small_files"),
+                small_files_left=body.get("small_files_left", 0),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
@@ -97,14 +103,18 @@ def read_record(storage: Storage, path: str) -> TableRecord | None:
 
 def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
     """The records of all tables that a pipeline wrote, by their folders; a stream's history has one, too."""
+    return tables_of(storage).get(pipeline, {})
+
+
+def tables_of(storage: Storage) -> dict[str, dict[str, TableRecord]]:
+    """`records_of` all pipelines, by their names."""
     root = f"{LAKE_FOLDER}/tables"
     paths = [file.path for file in storage.list(root)]
-    found = zip(paths, each(storage, lambda path: read_record(storage, path), paths), strict=True)
-    return {
-        path[len(root) + 1 :].removesuffix(".json"): record
-        for path, record in found
-        if record is not None and not record.is_claim() and record.pipeline == pipeline
-    }
+    found: dict[str, dict[str, TableRecord]] = {}
+    for path, record in zip(paths, each(storage, lambda path: read_record(storage, path), paths), strict=True):
+        if record is not None and not record.is_claim():
+            found.setdefault(record.pipeline, {})[path[len(root) + 1 :].removesuffix(".json")] = record
+    return found
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:

@@ -70,8 +70,8 @@ class ParquetTables:
             return self._merged(load)
         if schema.load_method == OVERWRITE:
             staged = load.staged or (self._writer.nothing(schema, load.columns),)
-            return (self._writer.change(load, table, staged, self._run.table_files(table), load.columns),)
-        return (self._writer.change(load, table, load.staged, (), load.columns),)
+            return (self._writer.change(load, table, staged, self._run.table_files(table), load.columns, load.record),)
+        return (self._writer.change(load, table, load.staged, (), load.columns, load.record),)
 
     def _merged(self, load: StreamLoad) -> tuple[TableChange, ...]:
         from target_spark_lake.table_formats.parquet_merge import merge_changes

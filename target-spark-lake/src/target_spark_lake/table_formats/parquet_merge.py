@@ -80,7 +80,7 @@ def _change(
     made = [file for file in staged if file.path not in found.run]
     learned = {**found.run, **staged_statistics(run.storage, made, [*found.rules.keys, *CONTROL_COLUMNS])}
     index = TableIndex({**known, **{file.path: learned[file.path] for file in staged}})
-    change = writer.change(load, load.table, staged, retire, columns)
+    change = writer.change(load, load.table, staged, retire, columns, load.record)
     return replace(change, records=load.rows, index=index)
 
 
@@ -199,7 +199,7 @@ class _Merge:
             written = self._write(self._rows.read(own, self._types), "history", own)
         brought = {name: kind for name, kind in self._columns.items() if name not in self._foreign}
         columns = {**(before.columns if before else {}), **brought}
-        change = self._writer.change(self._load, table, [*self._others(own), *written], (), columns)
+        change = self._writer.change(self._load, table, [*self._others(own), *written], (), columns, before)
         return replace(change, records=0)
 
     def _write(self, rows: DataFrame, name: str, read: Iterable[PlacedFile]) -> list[StagedFile]:

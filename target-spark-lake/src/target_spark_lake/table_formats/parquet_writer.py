@@ -85,6 +85,7 @@ class ParquetWriter:
         staged: Sequence[StagedFile],
         retire: Sequence[str],
         columns: Mapping[str, str],
+        before: TableRecord | None,
     ) -> TableChange:
         """The change that staged files make.
 
@@ -94,8 +95,10 @@ class ParquetWriter:
             staged: New files.
             retire: Files that they replace.
             columns: The table's columns after the change.
+            before: The table's record as it stands; None for a new table.
         """
         schema = load.schema
+        known = TableRecord("", "", small_files=0) if before is None or before.is_claim() else before
         record = TableRecord(
             self._run.layout.pipeline,
             schema.stream,
@@ -104,5 +107,7 @@ class ParquetWriter:
             key_properties=schema.key_properties,
             cursor=schema.cursor,
             partition_by=schema.partition_by,
+            small_files=known.small_files,
+            small_files_left=known.small_files_left,
         )
         return TableChange(schema.stream, table, tuple(staged), tuple(retire), record, f"{self.codec}.parquet")
