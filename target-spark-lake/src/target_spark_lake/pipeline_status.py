@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -45,8 +45,8 @@ class PipelineStatus:
         age_seconds: How long ago that was.
         outcome: Of the last sync that ended; `running` where the first one is at work; None where none ever began.
         running: Whether a living process holds it.
-        streams: Rows of the last good sync, the bookmark and its age, stream by stream.
-        small_files: How many small files each table has that has many of them, by its folder.
+        streams: Rows of the last good sync, the bookmark and its age, stream by stream; of tables that have many small
+            files, by their folders, how many.
     """
 
     pipeline: str
@@ -55,7 +55,6 @@ class PipelineStatus:
     outcome: str | None
     running: bool
     streams: Mapping[str, JSON]
-    small_files: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def _look(
     store_of: Callable[[str], StateStore],
     limit: float | None,
     now: datetime,
-    small_files: Mapping[str, int],
+    small_files: Mapping[tuple[str, str], int],
 ) -> tuple[PipelineStatus | None, list[str]]:
     """One pipeline, and what is wrong with it; one that can't be read hides no other."""
     layout, problems = Layout(pipeline), []
@@ -177,8 +176,7 @@ def _look(
         None if ended is None else _seconds_between(ended, now),
         _outcome(last, lock),
         lock is not None and lock.is_held(),
-        _streams(success, bookmarks(saved.value) if saved else {}, now),
-        {table: count for table, count in small_files.items() if has_many(count)},
+        _with_small_files(_streams(success, bookmarks(saved.value) if saved else {}, now), small_files),
     )
     if one.outcome not in (None, RUNNING, SUCCEEDED):
         problems.append(f"pipeline {pipeline}: its last run {str(one.outcome).replace('_', ' ')}")
@@ -187,16 +185,23 @@ def _look(
     return one, problems
 
 
-def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[str, int]:
-    """How many each table has; those that no run has counted yet are counted here."""
+def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[tuple[str, str], int]:
+    """How many each table has, by stream and folder; those that no run has counted yet are counted here."""
     found = {}
     for table, record in tables.items():
         if record.small_files is not None:
-            found[table] = record.small_files
+            found[record.stream, table] = record.small_files
         elif record.format == PARQUET:
             files = (file for file in storage.list(table) if is_data_file(table, file.path))
-            found[table] = sum(is_small(file.size, file_bytes) for file in files)
+            found[record.stream, table] = sum(is_small(file.size, file_bytes) for file in files)
     return found
+
+
+def _with_small_files(streams: dict[str, JSON], small_files: Mapping[tuple[str, str], int]) -> dict[str, JSON]:
+    for (stream, table), count in small_files.items():
+        if has_many(count):
+            streams.setdefault(stream, {}).setdefault("small_files", {})[table] = count
+    return streams
 
 
 def _last_sync(storage: Storage, layout: Layout) -> tuple[RunEntry | None, RunEntry | None]:
