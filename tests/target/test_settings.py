@@ -15,7 +15,7 @@ from target_spark_lake.settings import OF_THE_SDK, PROPERTIES, TargetSettings
 LEAST = {"bucket": "lake", "pipeline": "p"}
 CONTRACT = {
     *("bucket", "path", "pipeline", "format", "load_method", "hard_delete", "max_deletes_percent", "stream_options"),
-    *("compression", "target_file_mb", "add_record_metadata", "validate_records", "on_invalid_record"),
+    *("compression", "target_file_mb", "auto_compact", "add_record_metadata", "validate_records", "on_invalid_record"),
     *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
     *("accept_unconditional_storage", "batch_roots", "metrics_file", "storage_options", "spark"),
 }

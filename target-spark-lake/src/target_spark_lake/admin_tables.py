@@ -45,15 +45,15 @@ def status_table(pipelines: list[JSON]) -> RenderableType:
     if any(lags):
         columns.append("behind the source")
         rows = [(*row, lag) for row, lag in zip(rows, lags, strict=True)]
-    many = [_small_files_text(each) for each in pipelines if each["small_files"]]
-    return Group(table_of(rows, *columns), *map(Text, many))
+    return Group(table_of(rows, *columns), *map(Text, filter(None, map(_small_files_text, pipelines))))
 
 
 def _small_files_text(pipeline: JSON) -> str:
-    """Says of a pipeline's tables that readers open many small files."""
-    told = ", ".join(f"{table} has {count:,} small files" for table, count in pipeline["small_files"].items())
+    """Names a pipeline's tables that have many small files; empty where there are none."""
+    tables = [each for stream in pipeline["streams"].values() for each in stream.get("small_files", {}).items()]
+    told = ", ".join(f"{table} has {count:,} small files" for table, count in tables)
     way_out = "`spark-lake compact` joins them, and with `auto_compact: true` each run does"
-    return f"pipeline {pipeline['pipeline']}: {told}; {way_out}"
+    return told and f"pipeline {pipeline['pipeline']}: {told}; {way_out}"
 
 
 def _outcome_cells(pipeline: JSON) -> tuple[object, object]:

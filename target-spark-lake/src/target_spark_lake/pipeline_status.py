@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -46,8 +46,8 @@ class PipelineStatus:
         outcome: Of the last sync that ended; `committed` where the last commit, a sync's or a command's, is not
             published yet; `running` where the first sync is at work; None where none ever began.
         running: Whether a living process holds it.
-        streams: Rows of the last good sync, the bookmark and its age, stream by stream.
-        small_files: How many small files each table has that has many of them, by its folder.
+        streams: Rows of the last good sync, the bookmark and its age, stream by stream; of tables that have many small
+            files, by their folders, how many.
     """
 
     pipeline: str
@@ -56,7 +56,6 @@ class PipelineStatus:
     outcome: str | None
     running: bool
     streams: Mapping[str, JSON]
-    small_files: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def _look(
     store_of: Callable[[str], StateStore],
     limit: float | None,
     now: datetime,
-    small_files: Mapping[str, int],
+    small_files: Mapping[tuple[str, str], int],
 ) -> tuple[PipelineStatus | None, list[str]]:
     """One pipeline, and what is wrong with it; one that can't be read hides no other."""
     layout, problems = Layout(pipeline), []
@@ -179,8 +178,7 @@ def _look(
         None if ended is None else _seconds_between(ended, now),
         COMMITTED if waits else _outcome(last, lock),
         lock is not None and lock.is_held(),
-        _streams(success, bookmarks(saved.value) if saved else {}, now),
-        {table: count for table, count in small_files.items() if has_many(count)},
+        _with_small_files(_streams(success, bookmarks(saved.value) if saved else {}, now), small_files),
     )
     if committed is not None and waits:
         problems.append(f"pipeline {pipeline}: run {committed.run_id}: {error_of(committed, COMMITTED)}")
@@ -191,16 +189,23 @@ def _look(
     return one, problems
 
 
-def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[str, int]:
-    """How many each table has; those that no run has counted yet are counted here."""
+def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[tuple[str, str], int]:
+    """How many each table has, by stream and folder; those that no run has counted yet are counted here."""
     found = {}
     for table, record in tables.items():
         if record.small_files is not None:
-            found[table] = record.small_files
+            found[record.stream, table] = record.small_files
         elif record.format == PARQUET:
             files = (file for file in storage.list(table) if is_data_file(table, file.path))
-            found[table] = sum(is_small(file.size, file_bytes) for file in files)
+            found[record.stream, table] = sum(is_small(file.size, file_bytes) for file in files)
     return found
+
+
+def _with_small_files(streams: dict[str, JSON], small_files: Mapping[tuple[str, str], int]) -> dict[str, JSON]:
+    for (stream, table), count in small_files.items():
+        if has_many(count):
+            streams.setdefault(stream, {}).setdefault("small_files", {})[table] = count
+    return streams
 
 
 def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tuple[RunEntry | None, RunEntry | None]:
