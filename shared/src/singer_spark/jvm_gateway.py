@@ -5,8 +5,10 @@ Only Py4J is imported here: PySpark, which takes as long as the JVM's own start,
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,9 @@ from singer_spark.spark_jvm import Gateway, end_jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+_importing = threading.Lock()
 
 
 class _Opened:
@@ -57,6 +62,16 @@ def is_begun() -> bool:
 def lacking(jars: tuple[str, ...]) -> tuple[str, ...]:
     """Those jars that do not lie on the JVM's class path."""
     return tuple(jar for jar in jars if jar not in _opened.jars)
+
+
+def import_py4j() -> None:
+    """Imports Py4J whole, in one thread; to be called before anything else imports it, PySpark too.
+
+    Two of its modules import each other. Of two threads that import them at once, one gets a half of it, which knows no
+    arrays yet.
+    """
+    with _importing:
+        importlib.import_module("py4j.clientserver")
 
 
 def gateway() -> Any:
@@ -124,6 +139,7 @@ def _of_pyspark() -> Any:
 
 def _connect(address: Gateway) -> Any:
     """As PySpark does it, which the JVM's side goes by, too."""
+    import_py4j()
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
     from py4j.java_gateway import GatewayParameters, JavaGateway
 

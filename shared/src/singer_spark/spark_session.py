@@ -65,6 +65,8 @@ def get_session(options: SparkOptions) -> SparkSession:
         ConfigurationError: no Java is there, or Spark can't start with these settings.
     """
     begin_jvm(options)
+    if not options.remote:
+        jvm_gateway.import_py4j()
     # Imported while the JVM starts: both take a second.
     from pyspark.sql import SparkSession
 

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from meltano.core.setting_definition import SettingDefinition
+import sys
+from typing import Any
+
+from meltano.core.setting_definition import EnvVar, SettingDefinition
 
 PREFIX = "state_backend.lake"
+
+
+class _Secret(SettingDefinition):
+    """A setting that Meltano keeps to itself: all others it hands to every plugin, as variables of the environment."""
+
+    def env_vars(self, *args: Any, **kwargs: Any) -> list[EnvVar]:
+        """None for `SettingsService.as_env`, which makes the plugins' environment; it gives no other sign of itself."""
+        caller = sys._getframe(2).f_code.co_name
+        return [] if caller == "as_env" else super().env_vars(*args, **kwargs)
+
 
 pipelines = SettingDefinition(
     name=f"{PREFIX}.pipelines",
@@ -13,7 +26,7 @@ pipelines = SettingDefinition(
     kind="object",
     env_specific=True,
 )
-storage_options = SettingDefinition(
+storage_options = _Secret(
     name=f"{PREFIX}.storage_options",
     label="Storage options",
     description="fsspec's options for the bucket (endpoint_url, key, secret, ...), as in the target's config",
@@ -22,7 +35,7 @@ storage_options = SettingDefinition(
     sensitive=True,
     env_specific=True,
 )
-state_backend = SettingDefinition(
+state_backend = _Secret(
     name=f"{PREFIX}.state_backend",
     label="State backend of the target",
     description="Where the target keeps the state instead of the bucket, as in its config: uri and table_name",
