@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from singer_spark.bookmark import HASH_CHARACTERS
-from singer_spark.errors import ConnectionLostError, SourceError, StorageError
+from singer_spark.errors import ConnectionLostError, ResourceError, SourceError, StorageError
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
@@ -34,14 +34,31 @@ JSON_OPTIONS = {
 }
 
 
+class TooWideError(Exception):
+    """A round trip brought more bytes than it may; nothing was read."""
+
+
 class SliceReader:
     """Reads the slices of one stream."""
 
-    def __init__(self, spark: SparkSession, source: JdbcSource, sql: StreamSql, frame: Frame) -> None:
+    def __init__(
+        self, spark: SparkSession, source: JdbcSource, sql: StreamSql, frame: Frame, *, fetch_bytes: int | None = None
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            spark: The session.
+            source: The database.
+            sql: What is read.
+            frame: What a record stands in.
+            fetch_bytes: A round trip of several rows that brings more raises `TooWideError`, where the driver can tell;
+                None for no bound.
+        """
         self._spark = spark
         self._source = source
         self._sql = sql
         self._frame = frame
+        self._fetch_bytes = fetch_bytes
 
     def render(
         self,
@@ -95,6 +112,8 @@ class SliceReader:
         """The rows of several slices, each read by a task of its own."""
         options = self._source.reader_options()
         url = options.pop("url")
+        if self._fetch_bytes is not None and fetch_size > 1:
+            url = self._source.dialect.bounded_url(url, self._fetch_bytes)
         reader = self._spark.read.options(**options).option("fetchsize", fetch_size)
         reader = reader.option("customSchema", self._read_schema())
         conditions = [self._sql.condition(each, aliased=True) for each in slices]
@@ -111,7 +130,11 @@ class SliceReader:
         try:
             yield
         except Exception as error:
+            if self._too_wide(error):
+                raise TooWideError from error
             if lacking := jvm_failure() or shortage(error, place):
+                if "out of memory" in str(lacking):
+                    lacking = ResourceError(f"{stream}: {lacking}; or lower `fetch_size` and `slice_rows`, or `n_jobs`")
                 raise lacking from error
             reason = job_reason(str(error))
             if place and is_of_storage(error):
@@ -125,6 +148,10 @@ class SliceReader:
                 told = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
                 told += "run again: that goes on where this run stopped"
             raise kind(f"{stream}: reading failed: {told}") from error
+
+    def _too_wide(self, error: Exception) -> bool:
+        bound = self._source.dialect.fetch_bound
+        return self._fetch_bytes is not None and bound is not None and f"exceeded {bound} limit" in str(error)
 
     def read_types(self) -> list[tuple[str, str]]:
         """The alias of each column, and the Spark type that it is read as."""

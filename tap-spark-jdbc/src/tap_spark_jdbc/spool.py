@@ -35,23 +35,26 @@ class SpoolFile:
 class Spool:
     """The files of one stream, in a folder of its own."""
 
-    def __init__(self, render: Callable[[Slice[Point], Path], Path], size: SliceSize) -> None:
+    def __init__(self, size: SliceSize) -> None:
         """Makes the folder.
 
         Args:
-            render: Renders a slice into a new folder and gives the file.
             size: Learns from what was rendered.
         """
-        self._render = render
         self._size = size
         self._numbers = count()
         self._folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
 
-    def file(self, each: Slice[Point]) -> SpoolFile:
-        """Renders a slice; an attempt that fails leaves nothing."""
+    def file(self, each: Slice[Point], render: Callable[[Path], Path]) -> SpoolFile:
+        """Renders a slice; an attempt that fails leaves nothing.
+
+        Args:
+            each: Which.
+            render: Renders it into a new folder and gives the file.
+        """
         folder = self._folder / f"slice-{next(self._numbers):06d}"
         try:
-            path = self._render(each, folder)
+            path = render(folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

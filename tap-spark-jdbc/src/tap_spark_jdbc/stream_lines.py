@@ -11,7 +11,6 @@ from tap_spark_jdbc.stream_reading import StreamReading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tap_spark_jdbc.stream_sql import Point
 
@@ -37,22 +36,28 @@ class LineReading(StreamReading[SpoolFile]):
             self._spool.remove()
 
     def _new_size(self) -> SliceSize:
-        settings, database = self._settings, self.lane.database
-        size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not database.shares_disk)
+        database = self.lane.database
+        size = SliceSize(*self._said, in_memory=not database.shares_disk, look=self._first_width)
         size.share(2 * database.n_jobs)
-        self._spool = Spool(self._render, size)
+        self._spool = Spool(size)
         return size
 
     def _make(self, each: Slice[Point]) -> SpoolFile:
-        assert self._spool is not None
-        return self._spool.file(each)
+        spool, reader, limit = self._spool, self._reader, self._limit
+        assert spool is not None
+
+        def read(fetch_size: int) -> SpoolFile:
+            return spool.file(
+                each,
+                lambda folder: reader.render(
+                    each, folder, fetch_size=fetch_size, limit=limit, changed_buckets=self._changed
+                ),
+            )
+
+        return self._fetching(read)
 
     def _slices(self) -> Iterator[Slice[Point]]:
         if self._limit is None:
             yield from super()._slices()
         else:
             yield Slice()
-
-    def _render(self, each: Slice[Point], folder: Path) -> Path:
-        fetch = self.size.fetch_size()
-        return self._reader.render(each, folder, fetch_size=fetch, limit=self._limit, changed_buckets=self._changed)
