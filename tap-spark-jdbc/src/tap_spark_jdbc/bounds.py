@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from singer_spark.bookmark import Bookmark, KeyValue
     from singer_spark.sql_type import SqlType
     from tap_spark_jdbc.jdbc_connection import JdbcConnection
-    from tap_spark_jdbc.tables import Key
+    from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.tables import Column, Key
 
 # A row is looked at before the first slice is cut where a column may be as long as this, or longer.
 LONG_BYTES = 1_000
@@ -110,7 +111,7 @@ class ColumnBounds:
 def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
     """About how many bytes a row has, by the first ones of the table; None where no column is long by its type."""
     table, template = sql.plan.table, sql.dialect.width
-    long = [column for column in sql.plan.columns if _may_be_long(column.sql_type)]
+    long = long_columns(sql.plan)
     if not long:
         return None
     if template is None or table.is_view or table.query is not None:
@@ -124,6 +125,11 @@ def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
     few = f"SELECT {' + '.join(widths) or '0'} AS w FROM {sql.dialect.table(table)} {page}"
     ((width,),) = connection.rows(f"SELECT AVG(w) AS w FROM ({few}) few")
     return float(width or 0)
+
+
+def long_columns(plan: StreamPlan) -> list[Column]:
+    """The columns that may hold long values, by their types."""
+    return [column for column in plan.columns if _may_be_long(column.sql_type)]
 
 
 def _may_be_long(kind: SqlType) -> bool:

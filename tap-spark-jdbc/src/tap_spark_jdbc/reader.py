@@ -14,7 +14,7 @@ from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
 from tap_spark_jdbc.jdbc_errors import job_reason, with_hint
 from tap_spark_jdbc.lost_connection import first_sql_state, is_lost, is_of_storage
-from tap_spark_jdbc.rendered_lines import LINE, write_lines
+from tap_spark_jdbc.rendered_lines import LINE, pipe_lines, write_lines
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
@@ -86,14 +86,34 @@ class SliceReader:
             SourceError: the database refused, or holds a value that its column's type can't.
         """
         with self.told():
-            rows = self.rows(each, fetch_size).withColumn("record", self.record())
-            if changed_buckets is not None:
-                at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
-                rows = rows.where(~at_bookmark | bucket(fingerprint(F.col("record"))).isin(*changed_buckets))
-            if limit is not None:
-                rows = rows.limit(limit)
-            line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
-            return write_lines(rows.select(line.alias(LINE)), folder)
+            lines = self._rendered(each, fetch_size, changed_buckets)
+            return write_lines(lines if limit is None else lines.limit(limit), folder)
+
+    def stream(
+        self, each: Slice[Point], pipe: Path, *, fetch_size: int, changed_buckets: Collection[int] | None = None
+    ) -> None:
+        """Renders a slice of any size, in one Spark job, as fast as it is read.
+
+        Args:
+            each: What to read.
+            pipe: The named pipe where the lines go.
+            fetch_size: JDBC rows a round trip.
+            changed_buckets: See `render`.
+
+        Raises:
+            ConnectionLostError: the connection broke.
+            SourceError: the database refused, or holds a value that its column's type can't.
+        """
+        with self.told():
+            pipe_lines(self._rendered(each, fetch_size, changed_buckets), pipe)
+
+    def _rendered(self, each: Slice[Point], fetch_size: int, changed_buckets: Collection[int] | None) -> DataFrame:
+        rows = self.rows(each, fetch_size).withColumn("record", self.record())
+        if changed_buckets is not None:
+            at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
+            rows = rows.where(~at_bookmark | bucket(fingerprint(F.col("record"))).isin(*changed_buckets))
+        line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
+        return rows.select(line.alias(LINE))
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
         """(rows, sum of fingerprints) of all rows at one key, by bucket; nothing of them leaves Spark."""

@@ -86,7 +86,8 @@ class SliceSize:
         if self._fixed_fetch is not None:
             return self._fixed_fetch
         if self._read_bytes is None:
-            return _fitting(FETCH_BYTES, self._guess, min(FIRST_FETCH_SIZE, self._most_fetched), FIRST_FETCH_SIZE)
+            most = min(FIRST_FETCH_SIZE, self._most_fetched)
+            return _fitting(FETCH_BYTES, self._guess, most, most)
         return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
 
     def fetch_fewer(self, rows: int) -> None:

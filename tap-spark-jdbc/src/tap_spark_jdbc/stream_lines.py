@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tap_spark_jdbc.slice_size import SliceSize
+from tap_spark_jdbc.bounds import long_columns
+from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, SliceSize
 from tap_spark_jdbc.slices import Slice
-from tap_spark_jdbc.spool import Spool, SpoolFile, one_by_one
+from tap_spark_jdbc.spool import Spool, SpoolFile, SpoolStream, one_by_one
 from tap_spark_jdbc.stream_reading import StreamReading
 
 if TYPE_CHECKING:
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.stream_sql import Point
 
+# Rows a round trip of a scan, where some may be wide.
+SCAN_FETCHED = 50
 
-class LineReading(StreamReading[SpoolFile]):
+
+class LineReading(StreamReading[SpoolFile | SpoolStream]):
     """A stream whose records are sent as lines."""
 
     _limit: int | None = None
@@ -42,9 +47,16 @@ class LineReading(StreamReading[SpoolFile]):
         self._spool = Spool(size)
         return size
 
-    def _make(self, each: Slice[Point]) -> SpoolFile:
+    def _make(self, each: Slice[Point]) -> SpoolFile | SpoolStream:
         spool, reader, limit = self._spool, self._reader, self._limit
         assert spool is not None
+        if self._is_scan(each):
+            # What was sent of it can't be fetched anew: rows of any width come few at a time.
+            rows = min(self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE)
+            if self._settings.fetch_size is not None:
+                rows = self._settings.fetch_size
+            scan = self._new_reader(fetch_bytes=None).stream
+            return spool.stream(each, partial(scan, each, fetch_size=rows, changed_buckets=self._changed))
 
         def read(fetch_size: int) -> SpoolFile:
             return spool.file(
@@ -55,6 +67,12 @@ class LineReading(StreamReading[SpoolFile]):
             )
 
         return self._fetching(read)
+
+    def _is_scan(self, each: Slice[Point]) -> bool:
+        """Whether a slice may be a whole table, and there is no way to cut it."""
+        key, whole = self.plan.replication_key, self._limit is None and self.lane.database.shares_disk
+        unbounded = key is None or (each.key is not None and not key.indexed)
+        return whole and unbounded and self.extraction.sql.split is None and not each.late
 
     def _slices(self) -> Iterator[Slice[Point]]:
         if self._limit is None:

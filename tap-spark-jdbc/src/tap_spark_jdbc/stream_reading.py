@@ -137,11 +137,13 @@ class StreamReading(ABC, Generic[R]):
     @cached_property
     def _reader(self) -> SliceReader:
         """Made when there is something to read: nobody starts Spark where there is not."""
+        return self._new_reader(None if self._settings.fetch_size is not None else FETCH_BOUND)
+
+    def _new_reader(self, fetch_bytes: int | None) -> SliceReader:
         from tap_spark_jdbc.reader import SliceReader
 
         spark, source = self.lane.database.spark, self.lane.snapshots.source
-        bound = None if self._settings.fetch_size is not None else FETCH_BOUND
-        return SliceReader(spark, source, self.extraction.sql, self.frame, fetch_bytes=bound)
+        return SliceReader(spark, source, self.extraction.sql, self.frame, fetch_bytes=fetch_bytes)
 
     def _fetching(self, read: Callable[[int], T]) -> T:
         """Reads by so many rows a round trip as are thought right, and by fewer where they turn out too wide."""

@@ -76,6 +76,7 @@ class Dialect:
             the column; None: there is none that is known to cost little.
         fetch_bound: The URL's parameter that says how many bytes a round trip may bring before it is broken off; None:
             the driver has none.
+        key_ranges: A range of a primary key costs less than a scan of the table; else tables are not cut along it.
         fetch_size: Rows at a time where the driver hands them on as they come, and more of them only take memory.
     """
 
@@ -111,6 +112,7 @@ class Dialect:
     width: str | None = None
     fetch_bound: str | None = None
     fetch_size: int | None = None
+    key_ranges: bool = True
 
     def driver_url(self, jdbc_url: str) -> str:
         """The user's URL as Spark and the dialect's driver both take it."""
