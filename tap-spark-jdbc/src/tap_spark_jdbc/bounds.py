@@ -12,8 +12,16 @@ from tap_spark_jdbc.stream_sql import Point, StreamSql, range_condition
 
 if TYPE_CHECKING:
     from singer_spark.bookmark import Bookmark, KeyValue
+    from singer_spark.sql_type import SqlType
     from tap_spark_jdbc.jdbc_connection import JdbcConnection
-    from tap_spark_jdbc.tables import Key
+    from tap_spark_jdbc.stream_plan import StreamPlan
+    from tap_spark_jdbc.tables import Column, Key
+
+# A row is looked at before the first slice is cut where a column may be as long as this, or longer.
+LONG_BYTES = 1_000
+LOOKED_AT = 50
+# Taken for the width of a row where there may be long ones, and nothing tells.
+CAREFUL_BYTES = 32_000
 
 
 @dataclass(frozen=True)
@@ -98,3 +106,33 @@ class ColumnBounds:
         one = f"SELECT {self._name} {condition} {self.sql.dialect.limited(1, offset)}"
         found = self.connection.rows(f"SELECT {self.sql.dialect.key_text(self.key)} FROM ({one}) one")
         return found[0][0] if found else None
+
+
+def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
+    """About how many bytes a row has, by the first ones of the table; None where no column is long by its type."""
+    table, template = sql.plan.table, sql.dialect.width
+    long = long_columns(sql.plan)
+    if not long:
+        return None
+    if template is None or table.is_view or table.query is not None:
+        return CAREFUL_BYTES
+    widths = []
+    for column in long:
+        if column.reading.read_as in ("STRING", "BINARY"):
+            read, name = sql.dialect.select(column), sql.dialect.quote(column.name)
+            widths.append(f"COALESCE({template.replace('{s}', read).replace('{c}', name)}, 0)")
+    page = sql.dialect.limited(LOOKED_AT, ordered=False)
+    few = f"SELECT {' + '.join(widths) or '0'} AS w FROM {sql.dialect.table(table)} {page}"
+    ((width,),) = connection.rows(f"SELECT AVG(w) AS w FROM ({few}) few")
+    return float(width or 0)
+
+
+def long_columns(plan: StreamPlan) -> list[Column]:
+    """The columns that may hold long values, by their types."""
+    return [column for column in plan.columns if _may_be_long(column.sql_type)]
+
+
+def _may_be_long(kind: SqlType) -> bool:
+    if kind.name in ("CHAR", "VARCHAR"):
+        return kind.precision is None or kind.precision > LONG_BYTES
+    return kind.name in ("TEXT", "JSON", "VARBINARY", "GEOMETRY", "ARRAY", "LIST", "STRUCT", "MAP", "UNION")

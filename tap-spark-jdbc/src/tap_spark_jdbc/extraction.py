@@ -182,11 +182,11 @@ class Extraction:
 
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
-    """The column that cuts a full table: the user's, else the first one of the primary key."""
+    """The column that cuts a full table: the user's, else the first one of the primary key where that has ranges."""
     if plan.partition_column is not None:
         return plan.partition_column
     column = plan.table.column(plan.table.primary_key[0]) if plan.table.primary_key else None
-    if column is None or column.key_type is None:
+    if column is None or column.key_type is None or not dialect.key_ranges:
         return None
     return Key.of(plan.table, column, text_moments=dialect.text_moments)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from singer_spark import messages, stdout
@@ -20,8 +20,6 @@ from tap_spark_jdbc.spool import Spool, SpoolFile, one_by_one
 from tap_spark_jdbc.stream_choice import FULL_TABLE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tap_spark_jdbc.lane import Lane
     from tap_spark_jdbc.reader import SliceReader
     from tap_spark_jdbc.settings import TapSettings
@@ -97,12 +95,14 @@ class PresentKeys:
             size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not database.shares_disk)
             size.share(2 * database.n_jobs)
 
-            def render(each: Slice[Point], folder: Path) -> Path:
-                return self._reader.render(each, folder, fetch_size=size.fetch_size())
+            self._spool = spool = Spool(size)
 
-            self._spool = Spool(render, size)
+            def make(each: Slice[Point]) -> SpoolFile:
+                read = partial(self._reader.render, each, fetch_size=size.fetch_size())
+                return spool.file(each, read)
+
             slices = self._extraction.slices(size.rows)
-            self._ahead = Ahead(slices, self._spool.file, database.n_jobs, self._lane.threads)
+            self._ahead = Ahead(slices, make, database.n_jobs, self._lane.threads)
         return self._ahead
 
     @cached_property

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from singer_spark.bookmark import HASH_CHARACTERS
-from singer_spark.errors import ConnectionLostError, SourceError, StorageError
+from singer_spark.errors import ConnectionLostError, ResourceError, SourceError, StorageError
 from singer_spark.shortage import shortage
 from singer_spark.spark_jvm import jvm_failure
 from tap_spark_jdbc.boundary import MARKS, Frame
 from tap_spark_jdbc.jdbc_errors import job_reason, with_hint
 from tap_spark_jdbc.lost_connection import first_sql_state, is_lost, is_of_storage
-from tap_spark_jdbc.rendered_lines import LINE, write_lines
+from tap_spark_jdbc.rendered_lines import LINE, pipe_lines, write_lines
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_sql import Edge, Point, StreamSql
 
@@ -35,14 +35,31 @@ JSON_OPTIONS = {
 }
 
 
+class TooWideError(Exception):
+    """A round trip brought more bytes than it may; nothing was read."""
+
+
 class SliceReader:
     """Reads the slices of one stream."""
 
-    def __init__(self, spark: SparkSession, source: JdbcSource, sql: StreamSql, frame: Frame) -> None:
+    def __init__(
+        self, spark: SparkSession, source: JdbcSource, sql: StreamSql, frame: Frame, *, fetch_bytes: int | None = None
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            spark: The session.
+            source: The database.
+            sql: What is read.
+            frame: What a record stands in.
+            fetch_bytes: A round trip of several rows that brings more raises `TooWideError`, where the driver can tell;
+                None for no bound.
+        """
         self._spark = spark
         self._source = source
         self._sql = sql
         self._frame = frame
+        self._fetch_bytes = fetch_bytes
 
     def render(
         self,
@@ -70,14 +87,34 @@ class SliceReader:
             SourceError: the database refused, or holds a value that its column's type can't.
         """
         with self.told():
-            rows = self.rows(each, fetch_size).withColumn("record", self.record())
-            if changed_buckets is not None:
-                at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
-                rows = rows.where(~at_bookmark | bucket(fingerprint(F.col("record"))).isin(*changed_buckets))
-            if limit is not None:
-                rows = rows.limit(limit)
-            line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
-            return write_lines(rows.select(line.alias(LINE)), folder)
+            lines = self._rendered(each, fetch_size, changed_buckets)
+            return write_lines(lines if limit is None else lines.limit(limit), folder)
+
+    def stream(
+        self, each: Slice[Point], pipe: Path, *, fetch_size: int, changed_buckets: Collection[int] | None = None
+    ) -> None:
+        """Renders a slice of any size, in one Spark job, as fast as it is read.
+
+        Args:
+            each: What to read.
+            pipe: The named pipe where the lines go.
+            fetch_size: JDBC rows a round trip.
+            changed_buckets: See `render`.
+
+        Raises:
+            ConnectionLostError: the connection broke.
+            SourceError: the database refused, or holds a value that its column's type can't.
+        """
+        with self.told():
+            pipe_lines(self._rendered(each, fetch_size, changed_buckets), pipe)
+
+    def _rendered(self, each: Slice[Point], fetch_size: int, changed_buckets: Collection[int] | None) -> DataFrame:
+        rows = self.rows(each, fetch_size).withColumn("record", self.record())
+        if changed_buckets is not None:
+            at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
+            rows = rows.where(~at_bookmark | bucket(fingerprint(F.col("record"))).isin(*changed_buckets))
+        line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
+        return rows.select(line.alias(LINE))
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
         """(rows, sum of fingerprints) of all rows at one key, by bucket; nothing of them leaves Spark."""
@@ -93,6 +130,8 @@ class SliceReader:
         # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
         # drivers know most of them only in their own spelling.
         options = {**self._source.reader_options(), "customSchema": self._read_schema()}
+        if self._fetch_bytes is not None and fetch_size > 1:
+            options["url"] = self._source.dialect.bounded_url(options["url"], self._fetch_bytes)
         reader = self._spark.read.format("jdbc").options(**options).option("fetchsize", fetch_size)
         return reader.option("dbtable", self._sql.relation(each)).load()
 
@@ -111,7 +150,11 @@ class SliceReader:
         try:
             yield
         except Exception as error:
+            if self._too_wide(error):
+                raise TooWideError from error
             if lacking := jvm_failure() or shortage(error, place):
+                if "out of memory" in str(lacking):
+                    lacking = ResourceError(f"{stream}: {lacking}; or lower `fetch_size` and `slice_rows`, or `n_jobs`")
                 raise lacking from error
             reason = job_reason(str(error))
             if place and is_of_storage(error):
@@ -125,6 +168,10 @@ class SliceReader:
                 told = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
                 told += "run again: that goes on where this run stopped"
             raise kind(f"{stream}: reading failed: {told}") from error
+
+    def _too_wide(self, error: Exception) -> bool:
+        bound = self._source.dialect.fetch_bound
+        return self._fetch_bytes is not None and bound is not None and f"exceeded {bound} limit" in str(error)
 
     def read_types(self) -> list[tuple[str, str]]:
         """The alias of each column, and the Spark type that it is read as."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+
 SLICE_BYTES = 32_000_000
 # Of all files that may be on the disk at a time, as long as slices need not be smaller for it than they are at first.
 SPOOL_BYTES = 512_000_000
 # A slice is this part of what was rendered before it: the first ones are soon on their way, later ones cost fewer jobs.
 GROWTH = 4
 FETCH_BYTES = 4_000_000
+# A round trip that brings more is broken off, where the driver can do that, and asked for anew with fewer rows.
+FETCH_BOUND = 4 * FETCH_BYTES
+FEWER = 16
 FIRST_SLICE_ROWS = 20_000
 # Of a slice that comes through memory, as on a cluster.
 FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
+MOST_FETCHED = 10_000
+# Spark holds a row about ten times while it renders it.
+WIDE_BYTES = 8_000_000
 
 
 class SliceSize:
@@ -24,12 +33,25 @@ class SliceSize:
         *,
         slice_bytes: int = SLICE_BYTES,
         in_memory: bool = False,
+        look: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            slice_rows: The setting.
+            fetch_size: The setting, or what the driver does best with.
+            slice_bytes: Of a slice, about.
+            in_memory: Whether slices come through memory.
+            look: About how many bytes a row has, where that may be many; asked once, by who cuts the first slice.
+        """
         self._fixed_rows = slice_rows
         self._in_memory = in_memory
         self._first_rows = FIRST_ROWS_IN_MEMORY if in_memory else FIRST_SLICE_ROWS
         self._fixed_fetch = fetch_size
+        self._most_fetched = MOST_FETCHED
         self._slice_bytes = slice_bytes
+        self._look = look
+        self._guess: float | None = None
         self._row_bytes: float | None = None
         self._read_bytes: float | None = None
         self._largest = slice_bytes
@@ -40,6 +62,11 @@ class SliceSize:
         """Whether the rows of the next slice are no guess."""
         return self._fixed_rows is not None or self._row_bytes is not None
 
+    @property
+    def wide(self) -> bool:
+        """Whether rows are so wide that not even two should be rendered at the same time."""
+        return self._most_fetched == 1 or max(self._guess or 0, self._read_bytes or 0) > WIDE_BYTES
+
     def share(self, files: int) -> None:
         """Takes how many files may be on the disk at a time."""
         if not self._in_memory:
@@ -47,12 +74,25 @@ class SliceSize:
 
     def rows(self) -> int:
         """Rows a slice."""
+        if self._fixed_rows is not None:
+            return self._fixed_rows
+        if self._row_bytes is None:
+            return _fitting(self._slice_bytes, self._guessed, self._first_rows, self._first_rows)
         size = min(self._largest, max(self._slice_bytes, self._rendered // GROWTH))
-        return self._fixed_rows or _fitting(size, self._row_bytes, self._first_rows, 100, 1_000_000)
+        return _fitting(size, self._row_bytes, self._first_rows, 1_000_000)
 
     def fetch_size(self) -> int:
         """JDBC rows a round trip."""
-        return self._fixed_fetch or _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, 10, 10_000)
+        if self._fixed_fetch is not None:
+            return self._fixed_fetch
+        if self._read_bytes is None:
+            most = min(FIRST_FETCH_SIZE, self._most_fetched)
+            return _fitting(FETCH_BYTES, self._guess, most, most)
+        return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
+
+    def fetch_fewer(self, rows: int) -> None:
+        """So many rows were too wide for one round trip: from now on there are fewer; called by any thread."""
+        self._most_fetched = min(self._most_fetched, max(1, rows // FEWER))
 
     def learn(self, rows: int, size: int, width: float | None = None) -> None:
         """Takes the width of rows just rendered, by any thread.
@@ -67,6 +107,11 @@ class SliceSize:
             self._row_bytes = size / rows
             self._read_bytes = self._row_bytes if width is None else width
 
+    @cached_property
+    def _guessed(self) -> float | None:
+        self._guess = self._look()
+        return self._guess
 
-def _fitting(size: int, row_bytes: float | None, first: int, least: int, most: int) -> int:
-    return first if row_bytes is None else min(most, max(least, int(size / max(row_bytes, 1e-3))))
+
+def _fitting(size: int, row_bytes: float | None, first: int, most: int) -> int:
+    return first if row_bytes is None else min(most, max(1, int(size / max(row_bytes, 1e-3))))

@@ -13,8 +13,11 @@ from singer_spark.scratch import scratch_folder
 from tap_spark_jdbc.slice_size import SliceSize
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.stream_sql import Point
+from tap_spark_jdbc.streamed_lines import StreamedLines
 
 CHUNK_BYTES = 1 << 22
+# Of a scan that can't be cut.
+PIECE_BYTES = 32_000_000
 
 
 @dataclass(frozen=True)
@@ -32,26 +35,55 @@ class SpoolFile:
     rows: int
 
 
+class SpoolStream:
+    """The rendered lines of one long scan, piece by piece."""
+
+    def __init__(self, each: Slice[Point], lines: StreamedLines) -> None:
+        """Waits for the first piece: what fails before may be tried anew, for nothing is sent.
+
+        Raises:
+            Exception: the job's.
+        """
+        self._slice = each
+        self._lines = lines
+        self._next = lines.next()
+
+    def files(self) -> Iterator[SpoolFile]:
+        """The pieces; each is deleted, and the next one made, once that is asked for."""
+        try:
+            while self._next is not None:
+                path = self._next
+                yield SpoolFile(self._slice, path, count_lines(path))
+                path.unlink()
+                self._next = self._lines.next()
+        finally:
+            self._lines.close()
+
+
 class Spool:
     """The files of one stream, in a folder of its own."""
 
-    def __init__(self, render: Callable[[Slice[Point], Path], Path], size: SliceSize) -> None:
+    def __init__(self, size: SliceSize) -> None:
         """Makes the folder.
 
         Args:
-            render: Renders a slice into a new folder and gives the file.
             size: Learns from what was rendered.
         """
-        self._render = render
         self._size = size
+        self._streams: list[StreamedLines] = []
         self._numbers = count()
         self._folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
 
-    def file(self, each: Slice[Point]) -> SpoolFile:
-        """Renders a slice; an attempt that fails leaves nothing."""
-        folder = self._folder / f"slice-{next(self._numbers):06d}"
+    def file(self, each: Slice[Point], render: Callable[[Path], Path]) -> SpoolFile:
+        """Renders a slice; an attempt that fails leaves nothing.
+
+        Args:
+            each: Which.
+            render: Renders it into a new folder and gives the file.
+        """
+        folder = self._new_folder()
         try:
-            path = self._render(each, folder)
+            path = render(folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -59,16 +91,39 @@ class Spool:
         self._size.learn(file.rows, path.stat().st_size)
         return file
 
+    def stream(self, each: Slice[Point], job: Callable[[Path], None]) -> SpoolStream:
+        """Renders a slice of any size piece by piece.
+
+        Args:
+            each: Which.
+            job: Renders it into a named pipe.
+        """
+        lines = StreamedLines(job, self._new_folder(), PIECE_BYTES)
+        self._streams.append(lines)
+        try:
+            return SpoolStream(each, lines)
+        except BaseException:
+            lines.close()
+            raise
+
+    def _new_folder(self) -> Path:
+        return self._folder / f"slice-{next(self._numbers):06d}"
+
     def remove(self) -> None:
         """Gives the disk space back."""
+        for each in self._streams:
+            each.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def one_by_one(files: Iterator[SpoolFile]) -> Iterator[SpoolFile]:
+def one_by_one(made: Iterator[SpoolFile | SpoolStream]) -> Iterator[SpoolFile]:
     """The files; each is deleted once the next one is asked for."""
-    for file in files:
-        yield file
-        shutil.rmtree(file.path.parent, ignore_errors=True)
+    for each in made:
+        if isinstance(each, SpoolStream):
+            yield from each.files()
+        else:
+            yield each
+            shutil.rmtree(each.path.parent, ignore_errors=True)
 
 
 def count_lines(path: Path) -> int:

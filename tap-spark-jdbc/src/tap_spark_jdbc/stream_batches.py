@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tap_spark_jdbc.batch_place import BatchFile, BatchPlace
-    from tap_spark_jdbc.batch_writer import BatchWriter
+    from tap_spark_jdbc.batch_writer import BatchWriter, Written
     from tap_spark_jdbc.edges import Found
     from tap_spark_jdbc.lane import Lane
     from tap_spark_jdbc.run_state import RunState
@@ -99,7 +99,7 @@ class BatchReading(StreamReading[SliceBatch]):
             yield replace(batch, files=(*batch.files, *twins)), rows
 
     def _new_size(self) -> SliceSize:
-        return SliceSize(self._settings.slice_rows, self._settings.fetch_size, slice_bytes=FILE_BYTES)
+        return SliceSize(*self._said, slice_bytes=FILE_BYTES, look=self._first_width)
 
     def _rows(self) -> int:
         # Nothing is known of the rows' width before the first slice is written.
@@ -114,10 +114,14 @@ class BatchReading(StreamReading[SliceBatch]):
         return BatchWriter(self.plan, self._reader, self._place, self.extracted)
 
     def _make(self, each: Slice[Point]) -> SliceBatch:
-        folder, look = self._place.new_folder(self.plan.stream), self.edges.look(each)
-        written = self._writer.write(
-            each, folder, fetch_size=self.size.fetch_size(), look=look, changed_buckets=self._changed
-        )
+        look = self.edges.look(each)
+
+        def write(fetch_size: int) -> tuple[str, Written]:
+            folder = self._place.new_folder(self.plan.stream)
+            changed = self._changed
+            return folder, self._writer.write(each, folder, fetch_size=fetch_size, look=look, changed_buckets=changed)
+
+        folder, written = self._fetching(write)
         found = written.found
         rows = found.rows - found.left_out(look.sent).total()
         files = self._files(folder, rows)
@@ -131,14 +135,13 @@ class BatchReading(StreamReading[SliceBatch]):
     def _send_twins(self, each: Slice[Point], files: list[BatchFile], twins: Counter[str]) -> tuple[bytes, ...]:
         """Writes twins of rows that were sent before into a file of their own."""
 
-        def write() -> tuple[bytes, ...]:
-            folder = self._place.new_folder(self.plan.stream)
-            look, fetch_size = self.edges.look(each), self.size.fetch_size()
+        def write(fetch_size: int) -> tuple[bytes, ...]:
+            folder, look = self._place.new_folder(self.plan.stream), self.edges.look(each)
             sent = self._writer.write_twins(each, folder, fetch_size=fetch_size, look=look, twins=twins)
             files.extend(self._files(folder, len(sent)))
             return sent
 
-        return again(write)
+        return again(lambda: self._fetching(write))
 
     def _files(self, folder: str, rows: int) -> tuple[BatchFile, ...]:
         if rows:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tap_spark_jdbc.slice_size import SliceSize
+from tap_spark_jdbc.bounds import long_columns
+from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, SliceSize
 from tap_spark_jdbc.slices import Slice
-from tap_spark_jdbc.spool import Spool, SpoolFile, one_by_one
+from tap_spark_jdbc.spool import Spool, SpoolFile, SpoolStream, one_by_one
 from tap_spark_jdbc.stream_reading import StreamReading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tap_spark_jdbc.stream_sql import Point
 
+# Rows a round trip of a scan, where some may be wide.
+SCAN_FETCHED = 50
 
-class LineReading(StreamReading[SpoolFile]):
+
+class LineReading(StreamReading[SpoolFile | SpoolStream]):
     """A stream whose records are sent as lines."""
 
     _limit: int | None = None
@@ -37,22 +41,41 @@ class LineReading(StreamReading[SpoolFile]):
             self._spool.remove()
 
     def _new_size(self) -> SliceSize:
-        settings, database = self._settings, self.lane.database
-        size = SliceSize(settings.slice_rows, settings.fetch_size, in_memory=not database.shares_disk)
+        database = self.lane.database
+        size = SliceSize(*self._said, in_memory=not database.shares_disk, look=self._first_width)
         size.share(2 * database.n_jobs)
-        self._spool = Spool(self._render, size)
+        self._spool = Spool(size)
         return size
 
-    def _make(self, each: Slice[Point]) -> SpoolFile:
-        assert self._spool is not None
-        return self._spool.file(each)
+    def _make(self, each: Slice[Point]) -> SpoolFile | SpoolStream:
+        spool, reader, limit = self._spool, self._reader, self._limit
+        assert spool is not None
+        if self._is_scan(each):
+            # What was sent of it can't be fetched anew: rows of any width come few at a time.
+            rows = min(self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE)
+            if self._settings.fetch_size is not None:
+                rows = self._settings.fetch_size
+            scan = self._new_reader(fetch_bytes=None).stream
+            return spool.stream(each, partial(scan, each, fetch_size=rows, changed_buckets=self._changed))
+
+        def read(fetch_size: int) -> SpoolFile:
+            return spool.file(
+                each,
+                lambda folder: reader.render(
+                    each, folder, fetch_size=fetch_size, limit=limit, changed_buckets=self._changed
+                ),
+            )
+
+        return self._fetching(read)
+
+    def _is_scan(self, each: Slice[Point]) -> bool:
+        """Whether a slice may be a whole table, and there is no way to cut it."""
+        key, whole = self.plan.replication_key, self._limit is None and self.lane.database.shares_disk
+        unbounded = key is None or (each.key is not None and not key.indexed)
+        return whole and unbounded and self.extraction.sql.split is None and not each.late
 
     def _slices(self) -> Iterator[Slice[Point]]:
         if self._limit is None:
             yield from super()._slices()
         else:
             yield Slice()
-
-    def _render(self, each: Slice[Point], folder: Path) -> Path:
-        fetch = self.size.fetch_size()
-        return self._reader.render(each, folder, fetch_size=fetch, limit=self._limit, changed_buckets=self._changed)

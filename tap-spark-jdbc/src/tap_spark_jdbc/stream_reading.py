@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from singer_spark import messages
 from tap_spark_jdbc.ahead import Ahead
 from tap_spark_jdbc.boundary import Frame
 from tap_spark_jdbc.boundary_checksum import without_unchanged
+from tap_spark_jdbc.bounds import first_width
 from tap_spark_jdbc.edges import Edges
 from tap_spark_jdbc.extraction import Extraction
 from tap_spark_jdbc.lost_connection import again
 from tap_spark_jdbc.present_keys import PresentKeys
+from tap_spark_jdbc.slice_size import FETCH_BOUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.stream_sql import Point
 
 R = TypeVar("R")
+T = TypeVar("T")
 # Slices of keys that are rendered before the last record is sent.
 KEYS_AHEAD = 2
 
@@ -70,6 +75,7 @@ class StreamReading(ABC, Generic[R]):
         self._all_cut = all_cut
         self._troubled = troubled
         self._ahead: Ahead[R] | None = None
+        self._alone = Lock()
 
     def begin(self) -> None:
         """Fixes the bounds and takes the snapshot.
@@ -131,9 +137,33 @@ class StreamReading(ABC, Generic[R]):
     @cached_property
     def _reader(self) -> SliceReader:
         """Made when there is something to read: nobody starts Spark where there is not."""
+        return self._new_reader(None if self._settings.fetch_size is not None else FETCH_BOUND)
+
+    def _new_reader(self, fetch_bytes: int | None) -> SliceReader:
         from tap_spark_jdbc.reader import SliceReader
 
-        return SliceReader(self.lane.database.spark, self.lane.snapshots.source, self.extraction.sql, self.frame)
+        spark, source = self.lane.database.spark, self.lane.snapshots.source
+        return SliceReader(spark, source, self.extraction.sql, self.frame, fetch_bytes=fetch_bytes)
+
+    def _fetching(self, read: Callable[[int], T]) -> T:
+        """Reads by so many rows a round trip as are thought right, and by fewer where they turn out too wide."""
+        from tap_spark_jdbc.reader import TooWideError
+
+        while True:
+            rows = self.size.fetch_size()
+            try:
+                with self._alone if self.size.wide else nullcontext():
+                    return read(rows)
+            except TooWideError:
+                self.size.fetch_fewer(rows)
+
+    @property
+    def _said(self) -> tuple[int | None, int | None]:
+        """Rows a slice and rows a round trip, where these are no matter of the rows' width."""
+        return self._settings.slice_rows, self._settings.fetch_size or self.lane.database.source.dialect.fetch_size
+
+    def _first_width(self) -> float | None:
+        return first_width(self.extraction.connection, self.extraction.sql)
 
     def _rows(self) -> int:
         """How many rows the next slice should have."""
@@ -142,7 +172,8 @@ class StreamReading(ABC, Generic[R]):
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
         if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
-            sums = again(partial(self._reader.bucket_sums, extraction.sql.bookmark, self.size.fetch_size()))
+            read = partial(self._reader.bucket_sums, extraction.sql.bookmark)
+            sums = again(lambda: self._fetching(read))
             self._changed = self.edges.changed_buckets(sums)
             extraction = extraction if self._changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows)

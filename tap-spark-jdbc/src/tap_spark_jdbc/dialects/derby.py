@@ -43,6 +43,7 @@ DERBY = Dialect(
         KeyType.UUID: "{v}",
         KeyType.BINARY: "X{v}",
     },
+    width="LENGTH({s})",
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select="CAST({c} AS VARCHAR(32672))",
     now="CURRENT_TIMESTAMP",

@@ -76,6 +76,12 @@ class Dialect:
             driver describes a query's column: its type as `catalog` names it; None: the driver's words will do.
         undeclared_type: What the driver calls the type of a query's column that has none.
         shares_snapshots: Several connections can read in one snapshot, and rows say which transaction wrote them.
+        width: SQL template over `{c}` that gives the bytes of a text or of bytes, over `{s}` those of what is read of
+            the column; None: there is none that is known to cost little.
+        fetch_bound: The URL's parameter that says how many bytes a round trip may bring before it is broken off; None:
+            the driver has none.
+        key_ranges: A range of a primary key costs less than a scan of the table; else tables are not cut along it.
+        fetch_size: Rows at a time where the driver hands them on as they come, and more of them only take memory.
     """
 
     name: str
@@ -111,6 +117,10 @@ class Dialect:
     described_type: str | None = None
     undeclared_type: str | None = None
     shares_snapshots: bool = False
+    width: str | None = None
+    fetch_bound: str | None = None
+    fetch_size: int | None = None
+    key_ranges: bool = True
 
     def driver_url(self, jdbc_url: str) -> str:
         """The user's URL as Spark and the dialect's driver both take it."""
@@ -121,6 +131,12 @@ class Dialect:
         address, _, parameters = jdbc_url.partition("?")
         given = [each for each in parameters.split("&") if each and each.partition("=")[0] != parameter]
         return f"{prefix}{address.removeprefix(known)}?{'&'.join([*given, parameter])}"
+
+    def bounded_url(self, url: str, fetch_bytes: int) -> str:
+        """The driver's URL of connections whose round trips bring so many bytes at most; the user's own bound stays."""
+        if self.fetch_bound is None or self.fetch_bound in url:
+            return url
+        return f"{url}{'&' if '?' in url else '?'}{self.fetch_bound}={fetch_bytes}"
 
     def quote(self, name: str) -> str:
         """An identifier, quoted."""

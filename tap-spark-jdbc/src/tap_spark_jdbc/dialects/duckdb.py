@@ -105,6 +105,8 @@ DUCKDB = Dialect(
     system_schemas=("information_schema", "pg_catalog"),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     # The file is not locked against other readers, and one that is not there is an error, not a new database.
-    properties={"duckdb.read_only": "true"},
+    # A result is handed on while it is made; else all of it would be made in memory first.
+    properties={"duckdb.read_only": "true", "jdbc_stream_results": "true"},
+    key_ranges=False,
     session_statements=("SET TimeZone = 'UTC'",),
 )

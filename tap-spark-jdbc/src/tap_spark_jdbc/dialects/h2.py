@@ -107,6 +107,7 @@ H2 = Dialect(
         KeyType.TIMESTAMP: _INSTANT,
         KeyType.BINARY: "RAWTOHEX({c})",
     },
+    width="OCTET_LENGTH({s})",
     page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="CAST(CURRENT_TIMESTAMP(6) AT TIME ZONE 'UTC' AS CHARACTER VARYING)",

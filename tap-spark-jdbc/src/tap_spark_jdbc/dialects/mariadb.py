@@ -126,6 +126,9 @@ MARIADB = Dialect(
     system_schemas=("information_schema", "mysql", "performance_schema", "sys"),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     described_type=_DESCRIBED_TYPE,
+    width="OCTET_LENGTH({s})",
+    # The server sends without being asked for more.
+    fetch_size=1,
     quote_mark="`",
     # The driver reads a backslash in a string as an escape, whatever the session says.
     backslash_string="_utf8mb4 X'{hex}'",

@@ -213,6 +213,9 @@ POSTGRESQL = Dialect(
     system_schemas=("pg_*", "information_schema"),
     described_type=_DESCRIBED_TYPE,
     shares_snapshots=True,
+    # Of texts and bytes that lie beside their rows it is known without reading them.
+    width="octet_length({s})",
+    fetch_bound="maxResultBuffer",
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     properties={
         "ApplicationName": "tap-spark-jdbc",

@@ -60,5 +60,7 @@ SNOWFLAKE = Dialect(
     backslash_string="HEX_DECODE_STRING('{hex}')",
     # Without it the metadata of every database of the account would be asked for.
     properties={"CLIENT_METADATA_USE_SESSION_DATABASE": "true", "loginTimeout": "30"},
+    # It has no indexes.
+    key_ranges=False,
     session_statements=("ALTER SESSION SET TIMEZONE = 'UTC'",),
 )

@@ -154,6 +154,7 @@ SQLITE = Dialect(
     text_read_as="BINARY",
     text_becomes=_TEXT_OF_BYTES,
     bytes_select="CAST({c} AS BLOB)",
+    width="octet_length({c})",
     now="strftime('%Y-%m-%d %H:%M:%f', 'now')",
     has_schemas=False,
     # In double quotes the name of a column that is gone would be a string, and every value that.
