@@ -101,8 +101,14 @@ class PresentKeys:
                 return self._reader.render(each, folder, fetch_size=size.fetch_size())
 
             self._spool = Spool(render, size)
+            spool, reading = self._spool, self._lane.snapshots.reading
+
+            def made(each: Slice[Point]) -> SpoolFile:
+                with reading():
+                    return spool.file(each)
+
             slices = self._extraction.slices(size.rows)
-            self._ahead = Ahead(slices, self._spool.file, database.n_jobs, self._lane.threads)
+            self._ahead = Ahead(slices, made, database.n_jobs, self._lane.threads)
         return self._ahead
 
     @cached_property

@@ -134,7 +134,8 @@ class BatchReading(StreamReading[SliceBatch]):
         def write() -> tuple[bytes, ...]:
             folder = self._place.new_folder(self.plan.stream)
             look, fetch_size = self.edges.look(each), self.size.fetch_size()
-            sent = self._writer.write_twins(each, folder, fetch_size=fetch_size, look=look, twins=twins)
+            with self.reading():
+                sent = self._writer.write_twins(each, folder, fetch_size=fetch_size, look=look, twins=twins)
             files.extend(self._files(folder, len(sent)))
             return sent
 
