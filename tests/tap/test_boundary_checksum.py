@@ -106,8 +106,9 @@ def test_a_connection_that_left_the_snapshot_vouches_for_nothing(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sealed_anew(bookmark: Any, extraction: Any, snapshots: Any) -> Any:
-        ((pid,),) = extraction.connection.rows("SELECT pg_backend_pid()")
-        source.database.execute("select pg_terminate_backend(%s::int, 5000)", [pid])
+        source.database.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'tap-spark-jdbc'"
+        )
         source.database.execute("update t set v = 'meanwhile' where id = 2")
         return sealed(bookmark, extraction, snapshots)
 

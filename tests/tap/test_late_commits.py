@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tap.dying import Pipe
-from tap_spark_jdbc import open_transactions
+from tap_spark_jdbc import open_transactions, stream_snapshot
 
 TABLE = "create table t (id integer primary key, k integer not null, v text not null); create index t_k on t (k);"
 PREPARED = "select gid from pg_prepared_xacts where database = current_database()"
@@ -122,10 +122,71 @@ def test_a_row_that_commits_late_is_never_skipped_however_its_transaction_wrote_
     assert prepared.closed is False
 
     assert it.ids() == []
+    before = it.bookmark
+    assert it.ids() == []
+    assert it.bookmark == before
+
+
+SEQUENCE = "create sequence s cache 10; create table t (id bigint primary key default nextval('s'), v text);"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        SEQUENCE,
+        SEQUENCE.replace(" primary key", " not null unique"),
+        SEQUENCE.replace("v text)", "v text) partition by range (id)")
+        + "create table t1 partition of t for values from (1) to (12); create table t2 partition of t default;",
+    ],
+    ids=["primary key", "no key", "partitions"],
+)
+def test_a_row_below_the_bookmark_is_never_skipped_whenever_its_transaction_began(source, table):
+    it = source(table, incremental_tables=["public.t:id:integer"])
+    # Each session takes ten numbers at once.
+    one, two = it.transaction(), it.transaction()
+    insert = "insert into t (v) values ('row') returning id"
+
+    def ids(session: psycopg.Connection, rows: int = 1) -> list[int]:
+        found = [number for _ in range(rows) for (number,) in session.execute(insert)]
+        session.commit()
+        return found
+
+    assert ids(one) + ids(two) == [1, 11]
+    assert it.ids() == [1, 11]
+    assert ids(one, 2) == [2, 3]
+    assert it.ids() == [2, 3]
+    with two.transaction(), two.transaction():
+        two.execute(insert)
+    assert ids(one) + ids(two) == [4, 13]
+    two.execute("update t set v = 'changed' where id = 2")
+    two.commit()
+    assert it.ids() == [2, 4, 12, 13]
+    it.database.execute("insert into t values (-5, 'by hand')")
+    it.database.execute("vacuum freeze t")
+    assert it.ids() == [-5]
+    assert it.ids() == []
+
+
+def test_a_stream_whose_keys_only_ascend_is_spared_the_look(source):
+    it = source(stream_options={"public-t": {"late_rows": "open"}})
+    it.database.execute("insert into t values (1, 10, 'row')")
+    long = it.transaction("insert into t values (2, 5, 'late')")
+    assert it.ids() == [1]
+    long.commit()
+    assert it.ids() == [2]
     assert set(it.bookmark) == {"replication_key", "replication_key_value", "boundary"}
-    # Nobody had a transaction open: what comes below the bookmark now was written with an old key, and not late.
+    # Nobody had a transaction open.
     it.database.execute("insert into t values (70, 7, 'an old key')")
     assert it.ids() == []
+
+
+def test_where_nothing_was_written_no_table_is_scanned(source, monkeypatch):
+    it = source(TABLE + "insert into t values (1, 10, 'row');")
+    assert it.ids() == [1]
+    looks = []
+    monkeypatch.setattr(stream_snapshot, "written_query", lambda *looked: looks.append(looked))
+    assert it.ids() == []
+    assert looks == []
 
 
 class Between(io.BytesIO):
@@ -256,10 +317,6 @@ def test_a_run_of_many_slices_has_the_rows_of_one_moment(source, settings):
             f"insert into t values ({100 + n}, {n}, ''), ({-n}, {100 + n}, ''); delete from t where id = {40 - n};"
             f"update t set id = {500 + n} where id = {20 - n}; update t set k = 500, v = '' where id = {n % 9 + 25}"
         )
-        # What is being read is not emptied under the reader, who would not see that it was.
-        it.database.execute("set lock_timeout = '10ms'")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
-            it.database.execute("truncate t")
 
     it.pipe.output = lambda: Between(happens)
     sent = it.pipe.run()
@@ -337,3 +394,17 @@ def test_a_view_says_that_it_is_not_guarded(source, caplog):
     assert it.ids() == [1]
     assert "its rows don't say who wrote them" in caplog.text
     assert "snapshot" not in it.bookmark
+
+
+def test_a_server_older_than_13_is_read_and_the_log_says_what_it_lacks(source, caplog, monkeypatch):
+    it = source(TABLE + "insert into t values (1, 10, 'row');")
+    monkeypatch.setattr(stream_snapshot, "_VERSION", "SELECT '120007' AS n, '12.7' AS v")
+    it.transaction("insert into t values (2, 5, 'late')")
+
+    assert it.ids() == [1]
+    (told,) = [each.message for each in caplog.records if "PostgreSQL 12.7" in each.message]
+    assert "older than 13" in told
+    assert "safety_lag_seconds" in told
+    assert "snapshot" not in it.bookmark
+    it.database.execute("insert into t values (3, 11, 'new')")
+    assert it.ids() == [3]

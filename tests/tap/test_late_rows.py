@@ -11,7 +11,7 @@ import pytest
 from singer_spark.bookmark import Bookmark, KeyType
 from singer_spark.errors import StateError
 from singer_spark.transaction_snapshot import TransactionSnapshot
-from tap_spark_jdbc.late_rows import LateRows, seen_of
+from tap_spark_jdbc.late_rows import LateRows, Written, written_of
 from tap_spark_jdbc.slices import Slice
 
 CYCLE = 2**32
@@ -41,8 +41,8 @@ def test_a_snapshot_is_kept_small_and_read_back():
 
     assert TransactionSnapshot.from_json(json.loads(packed)) == snapshot
     assert len(packed) < 80_000
-    assert seen_of(None, 5) == ()
-    assert seen_of("0,7", 5) == (5, 12)
+    assert written_of((None, None, "0"), 5) == Written((), late=False, new=False)
+    assert written_of(("0,7", "1", "1"), 5) == Written((5, 12), late=True, new=True)
 
 
 @pytest.mark.parametrize(

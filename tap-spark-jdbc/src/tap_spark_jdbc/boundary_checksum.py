@@ -18,7 +18,6 @@ from tap_spark_jdbc.stream_sql import range_condition
 if TYPE_CHECKING:
     from singer_spark.bookmark import Bookmark
     from tap_spark_jdbc.extraction import Extraction
-    from tap_spark_jdbc.jdbc_connection import JdbcConnection, Row
     from tap_spark_jdbc.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.stream_sql import Point
 
@@ -82,7 +81,7 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
     selected = [f"{sql.dialect.select(each)} AS {name}" for each, name in zip(columns, sql.aliases(), strict=True)]
     query = _SUMS.replace("{rows}", f"SELECT {', '.join(selected)} {sql.source} AND {condition}")
     try:
-        ((snapshot, *sums),) = _without_harm(connection, query)
+        ((snapshot, *sums),) = connection.rows(query)
     except SourceError as error:
         logger.debug("stream %s: no checksum of the rows at the bookmark: %s", sql.plan.stream, error)
         return None
@@ -90,15 +89,3 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
     rendering = [(each.name, sql.dialect.select(each), each.reading.read_as, each.reading.becomes) for each in columns]
     text = repr((FORMAT, rendering, sums))
     return str(snapshot), hashlib.sha256(text.encode()).hexdigest()[:CHARACTERS]
-
-
-def _without_harm(connection: JdbcConnection, query: str) -> list[Row]:
-    """Asks inside of the snapshot's transaction, which a refusal would end."""
-    connection.execute("SAVEPOINT boundary_checksum")
-    try:
-        found = connection.rows(query)
-    except SourceError:
-        connection.execute("ROLLBACK TO SAVEPOINT boundary_checksum")
-        raise
-    connection.execute("RELEASE SAVEPOINT boundary_checksum")
-    return found

@@ -54,6 +54,11 @@ STREAM_OPTIONS = _object(
         "detect_deletes": _setting(
             {"type": "boolean"}, "Sends the keys of all rows too, so that the target deletes rows that are gone"
         ),
+        "late_rows": _setting(
+            {"type": "string", "enum": ["all", "open"]},
+            "PostgreSQL: whose rows below the bookmark are looked for: everybody's (`all`), or only those of "
+            "transactions that were open at the last run (`open`): no scan of a large table whose keys only ascend",
+        ),
         "type_overrides": _setting(
             {"type": "object", "additionalProperties": TEXT}, "Column to SQL type, or to `text`: its exact text"
         ),
@@ -128,7 +133,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
             "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, `end_value`, "
             "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, `detect_deletes`, "
-            "`type_overrides`",
+            "`late_rows`, `type_overrides`",
             default={},
         ),
         "queries": _setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +11,7 @@ from xml.etree import ElementTree
 
 from py4j.protocol import Py4JJavaError
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.jdbc_errors import kind_of, reason, refused, shown
 from tap_spark_jdbc.jdbc_source import JdbcSource, plain_url
 from tap_spark_jdbc.jvm_driver import loaded_driver
@@ -43,6 +44,7 @@ class JdbcConnection:
         self._gateway = gateway
         self._reopen = reopen
         self._asking = Lock()
+        self._begin: str | None = None
 
     @classmethod
     def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
@@ -77,6 +79,15 @@ class JdbcConnection:
             connection.execute(statement)
         return connection
 
+    def within(self, *begin: str) -> None:
+        """From here on each of `rows` is a short transaction of its own, which keeps no lock behind it.
+
+        Args:
+            begin: The statements that it begins with; none: questions stand alone again.
+        """
+        with self._asking:
+            self._begin = "; ".join(begin) or None
+
     def execute(self, sql: str) -> None:
         """Runs a statement that gives no rows.
 
@@ -101,6 +112,19 @@ class JdbcConnection:
         return self._answer(partial(self._rows, sql))
 
     def _rows(self, sql: str) -> list[Row]:
+        if self._begin is None:
+            return self._selected(sql)
+        try:
+            self.execute(self._begin)
+            found = self._selected(sql)
+        except SourceError:
+            with suppress(SourceError):
+                self.execute("ROLLBACK")
+            raise
+        self.execute("COMMIT")
+        return found
+
+    def _selected(self, sql: str) -> list[Row]:
         try:
             statement = self._connection.createStatement()
             try:
@@ -160,7 +184,8 @@ class JdbcConnection:
         """What a question gives; where the connection breaks, over a new one."""
         reopen = self._reopen
         if reopen is None:
-            return ask()
+            with self._asking:
+                return ask()
         broken = False
 
         def attempt() -> T:

@@ -17,6 +17,8 @@ _HINTS = {
     "28": "check user and password",
     "3D": "check the database's name in jdbc_url",
     "42": "check names, and what the user may read",
+    "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, …); run again: that "
+    "goes on where this run stopped",
     "57014": "give the statement more time, or make slices smaller by slice_rows",
     "XJ004": "check the path in jdbc_url",
     "SQLITE_CANTOPEN": "check the path in jdbc_url",

@@ -52,31 +52,55 @@ class LateRows(Generic[K]):
         return f"{condition} AND {_distance(writer, first)} <> ALL (CAST('{{{distances}}}' AS bigint[]))"
 
 
-def seen_query(source: str, xmin: int, xmax: int, snapshot: str) -> str:
-    """SQL that gives, as one text, the distances from `xmin` of the writers below `xmax` whose rows are there now.
+@dataclass(frozen=True)
+class Written:
+    """What a look at the writers of all rows found.
 
-    A writer that the server calls unfinished is not among them: its number is that of a row a whole cycle older.
+    Attributes:
+        seen: Those between `xmin` and `xmax` of this run's snapshot whose rows it shows, ascending; at most `MAX_SEEN`.
+        late: Whether it shows a row that the last run could not see, where that run has sent everything.
+        new: Whether it shows any row that the last run could not see.
+    """
+
+    seen: tuple[int, ...]
+    late: bool
+    new: bool
+
+
+def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRows[K] | None, places: str) -> str:
+    """SQL that looks at the writers of all rows once, in one row of three texts (`written_of`).
+
+    A writer that the server calls unfinished is not *seen*: its number is that of a row a whole cycle older.
 
     Args:
         source: `FROM` and `WHERE` of the stream.
-        xmin: Of the snapshot.
-        xmax: Of the snapshot.
+        xmin: Of the snapshot that it is asked in.
+        xmax: Of it.
         snapshot: The server's own text of it, a literal.
+        late: What the last run could see; None where there is none.
+        places: The condition of where that run has sent everything.
     """
-    distance = _distance(WRITER, xmin)
+    first = xmin if late is None else min(xmin, late.snapshot.xmin)
+    distance = _distance("w", xmin)
     number = f"CAST(CAST({xmin} + d AS text) AS xid8)"
+    unseen = "FALSE" if late is None else late.unseen("w")
+    rows = f"SELECT {WRITER} AS w, ({places}) AS placed {source} AND {_within(WRITER, first, xmax - first)}"
     return (
-        f"SELECT string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
-        f"(SELECT DISTINCT {distance} AS d {source} AND {_within(WRITER, xmin, xmax - xmin)}) written "
+        f"WITH written AS MATERIALIZED (SELECT w, bool_or(placed) AS placed FROM ({rows}) r GROUP BY w) "
+        f"SELECT (SELECT string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
+        f"(SELECT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) between_both "
         f"WHERE pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
-        f"AND pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen"
+        f"AND pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen), "
+        f"(SELECT CASE WHEN bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}), "
+        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen})"
     )
 
 
-def seen_of(distances: str | None, xmin: int) -> tuple[int, ...]:
-    """What `seen_query` gave, as numbers."""
+def written_of(row: Sequence[str | None], xmin: int) -> Written:
+    """What `written_query` gave."""
+    distances, late, new = row
     listed: Sequence[str] = distances.split(",") if distances else ()
-    return tuple(xmin + int(distance) for distance in listed)
+    return Written(tuple(xmin + int(distance) for distance in listed), late == "1", new == "1")
 
 
 def _distance(writer: str, first: int) -> str:

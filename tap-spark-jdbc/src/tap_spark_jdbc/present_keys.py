@@ -96,10 +96,12 @@ class PresentKeys:
             size.share(2 * database.n_jobs)
 
             self._spool = spool = Spool(size)
+            reading = self._lane.snapshots.reading
 
             def make(each: Slice[Point]) -> SpoolFile:
                 read = partial(self._reader.render, each, fetch_size=size.fetch_size())
-                return spool.file(each, read)
+                with reading():
+                    return spool.file(each, read)
 
             slices = self._extraction.slices(size.rows)
             self._ahead = Ahead(slices, make, database.n_jobs, self._lane.threads)

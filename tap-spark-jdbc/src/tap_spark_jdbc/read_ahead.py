@@ -125,6 +125,8 @@ class ReadAhead:
                 turn.reading.give_up()
         for executor in (*(each.threads.planner for each in self._lanes), self._makers):
             executor.shutdown(wait=kind is None, cancel_futures=kind is not None)
+        for lane in self._lanes:
+            lane.snapshots.unwatch()
 
     def _front(self, plan: StreamPlan) -> _Turn:
         with self._lock:

@@ -35,6 +35,7 @@ class StreamOptions:
     where: str | None = None
     partition_column: str | None = None
     detect_deletes: bool | None = None
+    late_rows: Literal["all", "open"] | None = None
     type_overrides: Mapping[str, str] = field(default_factory=dict)
 
 

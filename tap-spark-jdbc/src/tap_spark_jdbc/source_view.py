@@ -90,21 +90,22 @@ class SourceView:
         extraction = standing(tap.database, plan, bookmark, tap.settings.safety_lag_seconds)
         extraction = tap.snapshots.begin(extraction, follows=False)
         try:
-            reader = SliceReader(session, tap.snapshots.source, extraction.sql, Frame(b"", b""))
-            with reader.told():
-                fetch = tap.settings.fetch_size or FETCH_SIZE
-                rows = source_rows(extraction, reader, self._slices(extraction), fetch)
-                if tap.settings.n_jobs:
-                    rows = rows.coalesce(tap.settings.n_jobs)
-            key = plan.replication_key
-            yield SourceRows(
-                stream,
-                rows,
-                plan.key_properties,
-                None if key is None else key.column.name,
-                None if extraction.bookmark is None else extraction.bookmark.value.text,
-                reader.told,
-            )
+            with tap.snapshots.reading():
+                reader = SliceReader(session, tap.snapshots.source, extraction.sql, Frame(b"", b""))
+                with reader.told():
+                    fetch = tap.settings.fetch_size or FETCH_SIZE
+                    rows = source_rows(extraction, reader, self._slices(extraction), fetch)
+                    if tap.settings.n_jobs:
+                        rows = rows.coalesce(tap.settings.n_jobs)
+                key = plan.replication_key
+                yield SourceRows(
+                    stream,
+                    rows,
+                    plan.key_properties,
+                    None if key is None else key.column.name,
+                    None if extraction.bookmark is None else extraction.bookmark.value.text,
+                    reader.told,
+                )
         finally:
             tap.snapshots.end()
 

@@ -137,7 +137,8 @@ class BatchReading(StreamReading[SliceBatch]):
 
         def write(fetch_size: int) -> tuple[bytes, ...]:
             folder, look = self._place.new_folder(self.plan.stream), self.edges.look(each)
-            sent = self._writer.write_twins(each, folder, fetch_size=fetch_size, look=look, twins=twins)
+            with self.reading():
+                sent = self._writer.write_twins(each, folder, fetch_size=fetch_size, look=look, twins=twins)
             files.extend(self._files(folder, len(sent)))
             return sent
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tap_spark_jdbc.bounds import long_columns
@@ -13,6 +12,7 @@ from tap_spark_jdbc.stream_reading import StreamReading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tap_spark_jdbc.stream_sql import Point
 
@@ -56,7 +56,13 @@ class LineReading(StreamReading[SpoolFile | SpoolStream]):
             if self._settings.fetch_size is not None:
                 rows = self._settings.fetch_size
             scan = self._new_reader(fetch_bytes=None).stream
-            return spool.stream(each, partial(scan, each, fetch_size=rows, changed_buckets=self._changed))
+
+            def stream(pipe: Path) -> None:
+                # It goes on long after this slice counts as made.
+                with self.reading():
+                    scan(each, pipe, fetch_size=rows, changed_buckets=self._changed)
+
+            return spool.stream(each, stream)
 
         def read(fetch_size: int) -> SpoolFile:
             return spool.file(

@@ -63,6 +63,7 @@ class StreamPlan:
         where: SQL condition of the user's own, to be put in parentheses.
         partition_column: Key to split by, where the user names one.
         detect_deletes: Whether the keys of all rows are sent behind the records.
+        late_rows: Whose rows below a bookmark are looked for: everybody's, or those of transactions that were open.
         settle_seconds: Rows whose key is younger than this are left for the next run.
         null_policy: What becomes of rows whose replication key is NULL.
     """
@@ -79,6 +80,7 @@ class StreamPlan:
     where: str | None = None
     partition_column: Key | None = None
     detect_deletes: bool = False
+    late_rows: Literal["all", "open"] = "all"
     settle_seconds: float = 0
     null_policy: Literal["include", "exclude", "error"] = "include"
 
@@ -212,6 +214,7 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
         where=options.where,
         partition_column=split,
         detect_deletes=detects_deletes(table.stream, choice),
+        late_rows=options.late_rows or "all",
         settle_seconds=0 if key is None else _settles(key, options.settle_seconds, settings.settle_seconds),
         null_policy=settings.null_replication_key,
     )

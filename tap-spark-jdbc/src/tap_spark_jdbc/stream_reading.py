@@ -90,14 +90,15 @@ class StreamReading(ABC, Generic[R]):
         dialect, lag = database.source.dialect, self._settings.safety_lag_seconds
         began = Extraction.begin(database.connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan))
         self.extraction = snapshots.begin(began)
+        self.reading = snapshots.reading
         self.extracted = datetime.now(UTC)
         self.frame = Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted))
         self.edges = Edges(self.extraction, self.frame)
         self.size = self._new_size()
         self._changed: set[int] | None = None
         self._ahead = Ahead(
-            self._slices(),
-            self._make,
+            self._undisturbed_slices(),
+            self._made,
             database.n_jobs,
             self.lane.threads,
             all_cut=self._go_on,
@@ -168,6 +169,19 @@ class StreamReading(ABC, Generic[R]):
     def _rows(self) -> int:
         """How many rows the next slice should have."""
         return self.size.rows()
+
+    def _made(self, each: Slice[Point]) -> R:
+        with self.reading():
+            return self._make(each)
+
+    def _undisturbed_slices(self) -> Iterator[Slice[Point]]:
+        slices = self._slices()
+        while True:
+            with self.reading():
+                each = next(slices, None)
+            if each is None:
+                return
+            yield each
 
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)

@@ -7,6 +7,7 @@ transaction that began before the bound was fixed is either met by the look, or 
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,19 +15,28 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.bounds import ColumnBounds
-from tap_spark_jdbc.late_rows import LateRows, seen_of, seen_query
+from tap_spark_jdbc.late_rows import LateRows, Written, written_of, written_query
 from tap_spark_jdbc.open_transactions import OpenTransactions
 from tap_spark_jdbc.shared_snapshot import SharedSnapshot
 from tap_spark_jdbc.slices import Range, Slice
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from tap_spark_jdbc.database import Database
     from tap_spark_jdbc.extraction import Extraction
     from tap_spark_jdbc.jdbc_source import JdbcSource
+    from tap_spark_jdbc.shared_snapshot import Undisturbed
     from tap_spark_jdbc.stream_sql import Point
 
 logger = logging.getLogger("tap-spark-jdbc")
 
+# After so many numbers a snapshot is taken anew even where nothing was written: they come round after twice as many.
+_FAR = 2**31
+# The first that tells snapshots, and which transactions they show, by numbers that don't come round.
+_OLDEST = 13
+_VERSION = "SELECT current_setting('server_version_num'), current_setting('server_version')"
 _SERVER = """
 SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
   CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN '1' ELSE '0' END AS may_ask,
@@ -55,6 +65,7 @@ class StreamSnapshots:
         self._shared = SharedSnapshot(database)
         self._shares = True
         self._text: str | None = None
+        self._undisturbed: Undisturbed | None = None
         self._long: set[str] = set()
 
     def beside(self, database: Database) -> StreamSnapshots:
@@ -98,26 +109,57 @@ class StreamSnapshots:
             return extraction
         if extraction.progress.complete or not self._known:
             return extraction
-        last = _last_snapshot(extraction)
-        guarded = follows and extraction.plan.replication_key is not None and extraction.plan.end_value is None
+        last, plan = _last_snapshot(extraction), extraction.plan
+        guarded = follows and plan.replication_key is not None and plan.end_value is None
         followed = self._open.lasting() if guarded else frozenset()
         is_open = guarded and (self._standby or bool(followed))
         self._text = self._shared_snapshot(extraction)
-        if not (is_open or last is not None) or not self._of_heaps(extraction):
+        self._undisturbed = self._shared.undisturbed(plan.stream, extraction.sql.source)
+        remembers = is_open or (guarded and plan.late_rows == "all")
+        if not (remembers or last is not None):
+            return extraction
+        if not self._of_heaps(extraction, matters=is_open or last is not None):
             return extraction
         text = self._text or self._own_snapshot()
-        xmin, xmax = (int(number) for number in text.split(":")[:2])
-        snapshot = self._visible(extraction, text, xmin, xmax, followed) if is_open else None
-        return self._with_late_rows(extraction, last, snapshot, xmax)
+        if is_open:
+            logger.info(
+                "stream %s: transactions %s open that began before this run's upper bound was fixed; the next run "
+                "looks for what they commit",
+                plan.stream,
+                "may be" if self._standby else "are",
+            )
+        last = self._usable(extraction, last, _numbers(text)[1])
+        if not follows:
+            return _with_late_ones_of_the_last_run(extraction, last)
+        with self.reading():
+            return self._with_late_rows(extraction, last, text, followed if remembers else None)
+
+    @property
+    def reading(self) -> Callable[[], AbstractContextManager[None]]:
+        """Makes what stands around all reading of this stream's rows: see `Undisturbed.reading`."""
+        return nullcontext if self._undisturbed is None else self._undisturbed.reading
 
     def end(self) -> None:
         """The stream is read, or was given up: nothing is held any longer; never raises."""
+        self._undisturbed = None
         self._shared.end()
+
+    def unwatch(self) -> None:
+        """The run is over: see `SharedSnapshot.unwatch`."""
+        self._shared.unwatch()
 
     @cached_property
     def _known(self) -> bool:
         """Whether the server is asked for snapshots: what speaks like PostgreSQL need not have any."""
         try:
+            ((number, version),) = self._database.connection.rows(_VERSION)
+            if int(number or 0) < _OLDEST * 10_000:
+                logger.warning(
+                    "PostgreSQL %s is older than %d: slices are not read in one snapshot, and rows that are committed "
+                    "late are found by safety_lag_seconds alone",
+                    version, _OLDEST,
+                )  # fmt: skip
+                return False
             _ = self._server
             if self._database.connection.holds:
                 # Within a transaction, which a refusal would end, it is too late to ask.
@@ -163,15 +205,14 @@ class StreamSnapshots:
             self._shares = False
             self._tell("no snapshot can be shared here (Spark Connect gives no connection of its own)")
         if self._shares:
-            touch = f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}"
+            # What the stream itself lacks is its own error. A lock that somebody has is waited for while none is held.
+            self._database.connection.rows(f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}")
             try:
-                return self._shared.begin(touch)
+                return self._shared.begin()
             except ConnectionLostError:
                 raise
             except SourceError as error:
                 self._shared.end()
-                # What the stream itself lacks is its own error.
-                self._database.connection.execute(touch)
                 self._shares = False
                 self._tell(f"no snapshot can be shared here ({error})")
         return None
@@ -180,61 +221,96 @@ class StreamSnapshots:
         """The server's text of a snapshot before all slices."""
         return str(self._database.connection.rows("SELECT CAST(pg_current_snapshot() AS text)")[0][0])
 
-    def _of_heaps(self, extraction: Extraction) -> bool:
+    def _of_heaps(self, extraction: Extraction, *, matters: bool) -> bool:
         dialect, table = self._database.source.dialect, extraction.plan.table
         name = dialect.string(dialect.table(replace(table, query=None)))
         is_table = table.query is None or table.computed_key is not None
         if is_table and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1":
             return True
-        logger.warning(
-            "stream %s: transactions are open, and its rows don't say who wrote them (a view, query or foreign table, "
-            "or not all of it may be read): rows that are committed late are found by safety_lag_seconds alone",
-            extraction.plan.stream,
-        )
+        if matters:
+            logger.warning(
+                "stream %s: transactions are open, and its rows don't say who wrote them (a view, query or foreign "
+                "table, or not all of it may be read): rows that are committed late are found by safety_lag_seconds "
+                "alone",
+                extraction.plan.stream,
+            )
         return False
 
-    def _visible(
-        self, extraction: Extraction, text: str, xmin: int, xmax: int, followed: frozenset[str]
-    ) -> TransactionSnapshot:
-        """What this run can see, for the next to know; costs a scan of the table where one that writes is open."""
-        plan, connection = extraction.plan, self._database.connection
-        logger.info(
-            "stream %s: transactions %s open that began before this run's upper bound was fixed; the next run looks "
-            "for what they commit, and reads the table once for it",
-            plan.stream,
-            "may be" if self._standby else "are",
+    def _usable(
+        self, extraction: Extraction, last: TransactionSnapshot | None, xmax: int
+    ) -> TransactionSnapshot | None:
+        """What the last run could see, if it was here and before."""
+        if last is None or (last.system == self._system and last.xmax <= xmax):
+            return last
+        logger.warning(
+            "stream %s: the last run saw a database that was further on, or another one: what was open there is "
+            "not looked for in this run",
+            extraction.plan.stream,
         )
-        seen: tuple[int, ...] = ()
-        if xmin < xmax:
-            query = seen_query(extraction.sql.source, xmin, xmax, self._database.source.dialect.string(text))
-            seen = seen_of(connection.rows(query)[0][0], xmin)
-            # Numbers come round: one of a transaction that has just ended could be that of a row a whole cycle older.
-            if xmax >= 2**32 and followed - self._open.now():
-                seen = ()
-        if len(seen) == MAX_SEEN:
+        return None
+
+    def _with_late_rows(
+        self, extraction: Extraction, last: TransactionSnapshot | None, text: str, followed: frozenset[str] | None
+    ) -> Extraction:
+        """The rows that the last run could not see, and what this run can see; costs at most one scan of the table.
+
+        Args:
+            extraction: The stream.
+            last: What the last run could see.
+            text: The server's own text of this run's snapshot.
+            followed: The transactions that are open; None: the bookmarks of this run need not know what it can see.
+        """
+        xmin, xmax = _numbers(text)
+        if last is not None and last.xmin == last.xmax == xmax:
+            # Nothing was written in all databases of the server.
+            return replace(extraction, snapshot=None if followed is None else last)
+        late = None if last is None else LateRows(last, xmax, _sent_before(extraction))
+        written = self._written(extraction, late, text)
+        if late is not None and written.late:
+            logger.info(
+                "stream %s: rows below the bookmark were written or committed since the last run; they are sent too",
+                extraction.plan.stream,
+            )
+            extraction = replace(extraction, sql=replace(extraction.sql, late=late))
+        if followed is None:
+            return extraction
+        if last is not None and not written.new and xmax - last.xmin < _FAR:
+            return replace(extraction, snapshot=last)
+        seen = written.seen
+        # Numbers come round: one of a transaction that has just ended could be that of a row a whole cycle older.
+        if xmax >= 2**32 and followed - self._open.now():
+            seen = ()
+        return replace(extraction, snapshot=TransactionSnapshot(self._system, xmin, xmax, seen))
+
+    def _written(self, extraction: Extraction, late: LateRows[Point] | None, text: str) -> Written:
+        (xmin, xmax), sql = _numbers(text), extraction.sql
+        if late is None and xmin == xmax:
+            return Written((), late=False, new=True)
+        places = " OR ".join(f"({sql.condition(place)})" for place in late.sent) if late is not None else ""
+        snapshot = self._database.source.dialect.string(text)
+        query = written_query(sql.source, xmin, xmax, snapshot, late, places or "FALSE")
+        written = written_of(self._database.connection.rows(query)[0], xmin)
+        if len(written.seen) == MAX_SEEN:
             logger.warning(
                 "stream %s: a transaction is open for so long that more than %d others wrote to the table since: rows "
                 "of the later ones may come once more",
-                plan.stream, MAX_SEEN,
+                extraction.plan.stream, MAX_SEEN,
             )  # fmt: skip
-        return TransactionSnapshot(self._system, xmin, xmax, seen)
+        return written
 
-    def _with_late_rows(
-        self, extraction: Extraction, last: TransactionSnapshot | None, snapshot: TransactionSnapshot | None, xmax: int
-    ) -> Extraction:
-        if last is None:
-            return replace(extraction, snapshot=snapshot)
-        if last.system != self._system or last.xmax > xmax:
-            logger.warning(
-                "stream %s: the last run saw a database that was further on, or another one: what was open there is "
-                "not looked for in this run",
-                extraction.plan.stream,
-            )
-            kept = last if last.system == self._system else None
-            return replace(extraction, snapshot=snapshot or kept)
-        late = LateRows(last, xmax, _sent_before(extraction))
-        logger.info("stream %s: looking for rows that were committed late", extraction.plan.stream)
-        return replace(extraction, snapshot=snapshot, sql=replace(extraction.sql, late=late))
+
+def _numbers(text: str) -> tuple[int, int]:
+    """`xmin` and `xmax` of a snapshot."""
+    xmin, xmax = (int(number) for number in text.split(":")[:2])
+    return xmin, xmax
+
+
+def _with_late_ones_of_the_last_run(extraction: Extraction, last: TransactionSnapshot | None) -> Extraction:
+    """Only with the rows of transactions that were open then: what was written since, a comparison must show."""
+    if last is None or last.xmin == last.xmax:
+        return extraction
+    late = LateRows(last, last.xmax, _sent_before(extraction))
+    return replace(extraction, sql=replace(extraction.sql, late=late))
 
 
 def _last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
