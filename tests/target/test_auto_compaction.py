@@ -116,17 +116,17 @@ class Fed:
 
 
 @pytest.mark.parametrize(("table_format", "folders"), [(PARQUET, 3), (DELTA, 0)])
-def test_200_runs_of_a_row_leave_few_files_and_every_row_in_its_order(
+def test_140_runs_of_a_row_leave_few_files_and_every_row_in_its_order(
     tmp_path: Path, table_format: str, folders: int
 ) -> None:
     lake = Fed(f"{tmp_path}/lake", tmp_path, table_format, folders=folders)
     most = 0
-    for _ in range(200):
+    for _ in range(140):
         lake.sync()
         most = max(most, lake.record().small_files or 0)
     assert most == MANY + 1
     assert len(lake.paths()) == lake.record().small_files <= MANY + 1
-    assert lake.ids() == list(range(1, 201))
+    assert lake.ids() == list(range(1, 141))
 
 
 @pytest.fixture
@@ -165,7 +165,12 @@ def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats
         ids = broken.ids()
         assert ids == list(range(1, len(ids) + 1))
         assert len(ids) in (few + 2, few + 3)
+        for _ in range(few):
+            # A storage that fails while files are joined fails no run: a later one joins them.
+            if len(broken.paths()) > few:
+                broken.sync()
         assert len(broken.paths()) <= few
+        assert broken.ids() == list(range(1, len(broken.ids()) + 1))
         assert broken.storage().list(".dataspoc/staging") == []
 
 
