@@ -102,7 +102,9 @@ def test_a_table_that_can_not_be_cut_is_never_whole_on_the_disk(
     spark: SparkSession, sqlite: Any, most_spooled: list[int], key: str
 ) -> None:
     tap, connection = sqlite("create table t (k integer, body text)")
+    connection.execute("begin")
     connection.executemany("insert into t values (?, ?)", [(n, "ü" * 100) for n in range(ROWS)])
+    connection.execute("commit")
     config = tap.config | ({"incremental_tables": [f"t:{key}:integer"]} if key else {})
 
     sent = run_tap(config).succeeded()
@@ -120,7 +122,9 @@ def test_a_scan_that_fails_behind_its_first_piece_ends_the_run(
     spark: SparkSession, sqlite: Any, most_spooled: list[int]
 ) -> None:
     tap, connection = sqlite("create table t (k integer, body text)")
+    connection.execute("begin")
     connection.executemany("insert into t values (?, ?)", [(n, "x" * 100) for n in range(ROWS)])
+    connection.execute("commit")
     connection.execute("insert into t values ('no number', '')")
     sent = send(tap_of(tap.config, OpeningState({}, "first")))
     assert "no number" in sent.failed()

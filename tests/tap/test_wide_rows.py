@@ -142,7 +142,9 @@ def test_the_first_slices_of_wide_rows_of_sqlite_are_small(
 ) -> None:
     tap, connection = sqlite(f"create table t (id integer primary key, body {body})")
     value = "x" * 100_000 if body == "text" else b"x" * 100_000
+    connection.execute("begin")
     connection.executemany("insert into t values (?, ?)", [(n, value) for n in range(60)])
+    connection.execute("commit")
     sizes = sizes_asked(monkeypatch)
     assert len(run_tap(tap.config).succeeded().values("t", "id")) == 60
     assert max(sizes) <= 320
@@ -166,15 +168,15 @@ def test_a_small_heap_takes_wide_rows_behind_narrow_ones(postgres: Any) -> None:
         "create table t (id int primary key, body text); insert into t select n, 'x' from generate_series(1, 20000) n;"
         "insert into t select n, repeat('y', 1000000) from generate_series(20001, 20400) n"
     )
-    tap.config["spark"]["conf"] = {"spark.driver.memory": "384m"}
+    tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
     assert counted(tap) == 20_400
 
 
 def test_memory_that_runs_out_names_the_settings_that_take_less(postgres: Any) -> None:
-    tap, _ = postgres("create table t (id int, body text); insert into t values (1, repeat('y', 100000000))")
-    tap.config["spark"]["conf"] = {"spark.driver.memory": "256m"}
+    tap, _ = postgres("create table t (id int, body text); insert into t values (1, repeat('y', 200000000))")
+    tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
     told = tap.run().failed()
-    assert all(name in told for name in ("public-t", "spark.driver.memory", "fetch_size", "slice_rows"))
+    assert all(name in told for name in ("public-t", "spark.driver.memory", "fetch_size", "slice_rows")), told
 
 
 def counted(tap: Tap) -> int:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # With the class in front: a database server may say the same of its own disk.
 _FULL_IN_JAVA = re.compile(r"(?:IOException|FSError): (?:No space left on device|Disk quota exceeded|File too large)")
-_MEMORY_IN_JAVA = re.compile(r"java\.lang\.OutOfMemoryError|SparkOutOfMemoryError")
+# PostgreSQL's driver says it in words of its own.
+_MEMORY_IN_JAVA = re.compile(r"java\.lang\.OutOfMemoryError|SparkOutOfMemoryError|Ran out of memory retrieving")
 
 
 def shortage(error: BaseException, place: str = "") -> ResourceError | None:
