@@ -56,7 +56,9 @@ class LineReading(StreamReading[SpoolFile | SpoolStream]):
             if self._settings.fetch_size is not None:
                 rows = self._settings.fetch_size
             scan = self._new_reader(fetch_bytes=None).stream
-            return spool.stream(each, partial(scan, each, fetch_size=rows, changed_buckets=self._changed))
+            return spool.stream(
+                each, partial(scan, each, fetch_size=rows, changed_buckets=self._changed), self._troubled
+            )
 
         def read(fetch_size: int) -> SpoolFile:
             return spool.file(
