@@ -57,7 +57,7 @@ def test_every_key_type_has_a_literal(dialect: Dialect) -> None:
     ("native_type", "raw", "literal"),
     [
         ("bigint", "-5", "(-5)"),
-        ("numeric", "1.50", "(1.50)"),
+        ("numeric", "1.50", "(1.5)"),
         ("date", "2025-01-20", "DATE '2025-01-20'"),
         ("timestamp without time zone", "2025-01-20 15:30:00.5", "TIMESTAMP '2025-01-20 15:30:00.500000'"),
         (

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from singer_spark.scratch import scratch_folder
+from tap_spark_jdbc.lost_connection import again
 from tap_spark_jdbc.slice_size import SliceSize
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.stream_sql import Point
@@ -36,28 +38,42 @@ class SpoolFile:
 
 
 class SpoolStream:
-    """The rendered lines of one long scan, piece by piece."""
+    """The rendered lines of one long scan, piece by piece.
 
-    def __init__(self, each: Slice[Point], lines: StreamedLines) -> None:
-        """Waits for the first piece: what fails before may be tried anew, for nothing is sent.
+    It begins when its turn has come: one that waited for its reader would keep a task from those before it.
+    """
 
-        Raises:
-            Exception: the job's.
+    def __init__(
+        self,
+        each: Slice[Point],
+        begin: Callable[[], tuple[StreamedLines, Path | None]],
+        troubled: Callable[[], None],
+    ) -> None:
+        """Begins nothing yet.
+
+        Args:
+            each: The slice.
+            begin: Gives the lines and their first piece; what fails before that is tried anew, for nothing is sent.
+            troubled: Called before it is.
         """
         self._slice = each
-        self._lines = lines
-        self._next = lines.next()
+        self._begin = begin
+        self._troubled = troubled
 
     def files(self) -> Iterator[SpoolFile]:
         """The pieces; each is deleted, and the next one made, once that is asked for."""
+        lines, path = again(self._begin, self._pause)
         try:
-            while self._next is not None:
-                path = self._next
+            while path is not None:
                 yield SpoolFile(self._slice, path, count_lines(path))
                 path.unlink()
-                self._next = self._lines.next()
+                path = lines.next()
         finally:
-            self._lines.close()
+            lines.close()
+
+    def _pause(self, seconds: float) -> None:
+        self._troubled()
+        time.sleep(seconds)
 
 
 class Spool:
@@ -91,20 +107,25 @@ class Spool:
         self._size.learn(file.rows, path.stat().st_size)
         return file
 
-    def stream(self, each: Slice[Point], job: Callable[[Path], None]) -> SpoolStream:
+    def stream(self, each: Slice[Point], job: Callable[[Path], None], troubled: Callable[[], None]) -> SpoolStream:
         """Renders a slice of any size piece by piece.
 
         Args:
             each: Which.
             job: Renders it into a named pipe.
+            troubled: See `Ahead`.
         """
-        lines = StreamedLines(job, self._new_folder(), PIECE_BYTES)
-        self._streams.append(lines)
-        try:
-            return SpoolStream(each, lines)
-        except BaseException:
-            lines.close()
-            raise
+
+        def begin() -> tuple[StreamedLines, Path | None]:
+            lines = StreamedLines(job, self._new_folder(), PIECE_BYTES)
+            self._streams.append(lines)
+            try:
+                return lines, lines.next()
+            except BaseException:
+                lines.close()
+                raise
+
+        return SpoolStream(each, begin, troubled)
 
     def _new_folder(self) -> Path:
         return self._folder / f"slice-{next(self._numbers):06d}"

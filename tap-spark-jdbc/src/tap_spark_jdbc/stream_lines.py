@@ -62,7 +62,7 @@ class LineReading(StreamReading[SpoolFile | SpoolStream]):
                 with self.reading():
                     scan(each, pipe, fetch_size=rows, changed_buckets=self._changed)
 
-            return spool.stream(each, stream)
+            return spool.stream(each, stream, self._troubled)
 
         def read(fetch_size: int) -> SpoolFile:
             return spool.file(
