@@ -25,12 +25,14 @@ class TransactionSnapshot:
         xmin: Every transaction below had ended.
         xmax: None from here on had ended.
         seen: Those in between whose rows the run could see, ascending; at most `MAX_SEEN`.
+        quiet: No transaction was open for long.
     """
 
     system: str
     xmin: int
     xmax: int
     seen: tuple[int, ...] = ()
+    quiet: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """`{"format_version", "system", "xmin", "xmax"}`, and `seen`: the distances between its numbers, packed."""
@@ -39,7 +41,7 @@ class TransactionSnapshot:
         if self.seen:
             distances = [later - earlier for earlier, later in pairwise((self.xmin, *self.seen))]
             packed["seen"] = base64.b64encode(zlib.compress(struct.pack(f">{len(distances)}Q", *distances))).decode()
-        return packed
+        return {**packed, "quiet": True} if self.quiet else packed
 
     @classmethod
     def from_json(cls, packed: Any) -> TransactionSnapshot:
@@ -54,7 +56,7 @@ class TransactionSnapshot:
         system, xmin, xmax, seen = (packed.get(name) for name in ("system", "xmin", "xmax", "seen"))
         if not isinstance(system, str) or not isinstance(xmin, int) or not isinstance(xmax, int) or xmin > xmax:
             raise ValueError(f"its snapshot reaches from {xmin!r} to {xmax!r}")
-        return cls(system, xmin, xmax, () if seen is None else _unpacked(seen, xmin))
+        return cls(system, xmin, xmax, () if seen is None else _unpacked(seen, xmin), packed.get("quiet") is True)
 
 
 def _unpacked(seen: Any, xmin: int) -> tuple[int, ...]:

@@ -130,7 +130,7 @@ class StreamSnapshots:
             )
         last = self._usable(extraction, last, _numbers(text)[1])
         if not follows:
-            return _with_late_ones_of_the_last_run(extraction, last)
+            return _with_late_ones_of_the_last_run(extraction, last, _numbers(text)[1])
         with self.reading():
             return self._with_late_rows(extraction, last, text, followed if remembers else None)
 
@@ -280,7 +280,9 @@ class StreamSnapshots:
         # Numbers come round: one of a transaction that has just ended could be that of a row a whole cycle older.
         if xmax >= 2**32 and followed - self._open.now():
             seen = ()
-        return replace(extraction, snapshot=TransactionSnapshot(self._system, xmin, xmax, seen))
+        return replace(
+            extraction, snapshot=TransactionSnapshot(self._system, xmin, xmax, seen, not (followed or self._standby))
+        )
 
     def _written(self, extraction: Extraction, late: LateRows[Point] | None, text: str) -> Written:
         (xmin, xmax), sql = _numbers(text), extraction.sql
@@ -305,11 +307,11 @@ def _numbers(text: str) -> tuple[int, int]:
     return xmin, xmax
 
 
-def _with_late_ones_of_the_last_run(extraction: Extraction, last: TransactionSnapshot | None) -> Extraction:
-    """Only with the rows of transactions that were open then: what was written since, a comparison must show."""
-    if last is None or last.xmin == last.xmax:
+def _with_late_ones_of_the_last_run(extraction: Extraction, last: TransactionSnapshot | None, xmax: int) -> Extraction:
+    """Only where transactions were open then: what others have written since, a comparison must show."""
+    if last is None or last.quiet:
         return extraction
-    late = LateRows(last, last.xmax, _sent_before(extraction))
+    late = LateRows(last, xmax, _sent_before(extraction))
     return replace(extraction, sql=replace(extraction.sql, late=late))
 
 
