@@ -25,6 +25,8 @@ create index on orders (changed_at);
 create table places (code text primary key, at timestamptz);
 insert into places select 'p' || n, timestamptz '2025-01-01 00:00:00+00' + n * interval '1 hour'
   from generate_series(1, 500) n;
+create table notes (line text);
+insert into notes select repeat('n' || n, 100) from generate_series(1, 700) n;
 """
 CHANGE = """
 insert into events select n, array['later'], null, 'later' from generate_series(3001, 3010) n;
@@ -36,6 +38,7 @@ TABLES = {
     "events": ["id", "tags", "level", "note"],
     "orders": ["id", "total", "changed_at"],
     "places": ["code", "at"],
+    "notes": ["line"],
 }
 # The little time that these JVMs live is not worth what a second compiler makes of their code.
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -44,7 +47,7 @@ SMALL = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512
 
 @contextmanager
 def new_source(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
-    """A database with the three tables."""
+    """A database with the tables; nothing cuts the last one."""
     with psycopg.connect(postgresql.new_database().dsn, autocommit=True) as connection:
         connection.execute(CREATE)
         yield connection

@@ -65,7 +65,7 @@ def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
         # What the user says of the size counts; and each executor costs this test five seconds of CPU.
         conf["spark.dynamicAllocation.maxExecutors"] = "1"
         pipe.run().succeeded()
-    assert "Done! 5500 records in 3 stream(s)" in first.target_errors
+    assert "Done! 6200 records in 4 stream(s)" in first.target_errors
     assert_equal_to_source(pipe, connection)
     assert pipe.staged() == []
     assert most.keys() == {"tap-spark-jdbc", "target-spark-lake"}

@@ -38,11 +38,11 @@ def test_the_same_pipe_runs_on_a_spark_connect_server(
     """No program has a JVM of its own."""
     pipe = pipe_on(tmp_path, connection, s3, {"remote": server})
     first = pipe.run().succeeded()
-    assert "Done! 5500 records in 3 stream(s)" in first.target_errors
+    assert "Done! 6200 records in 4 stream(s)" in first.target_errors
     assert_equal_to_source(pipe, connection)
     connection.execute(CHANGE)
     second = pipe.run().succeeded()
-    assert "Done! 420 records in 3 stream(s)" in second.target_errors
+    assert "Done! 1120 records in 4 stream(s)" in second.target_errors
     assert_equal_to_source(pipe, connection)
     assert pipe.staged() == []
 

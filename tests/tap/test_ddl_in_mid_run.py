@@ -200,7 +200,7 @@ create materialized view m as select * from b;
 """
 NAMED = {"tables": ["t"], "stream_options": {"public-t": {"partition_column": "id"}}}
 QUERY = {
-    "tables": ["none"],
+    "tables": ["none*"],
     "queries": [{"name": "public-t", "sql": "select b.id, m.v from b join m using (id)"}],
     "stream_options": {"public-t": {"partition_column": "id"}},
 }

@@ -287,7 +287,7 @@ def test_an_overwrite_of_a_foreign_delta_is_refused_in_batches_too(lake: Lake, t
         "manifest": [file.as_uri()],
     }
     with pytest.raises(ConfigurationError, match="the saved state has its_own_name, which may be its bookmark"):
-        lake.load(*before, batch, *behind)
+        lake.load(*before, batch, *behind, batch_roots=[str(tmp_path)])
     assert len(lake.rows("s")) == 5
 
 

@@ -47,7 +47,8 @@ class LockWatch:
         """
         number = secrets.randbits(62)
         halves = {"high": str(number >> 32), "low": str(number & 0xFFFFFFFF)}
-        self.mark = f"SELECT pg_advisory_xact_lock_shared({number})"
+        # No query: a transaction's snapshot must be set before the first one is parsed, and some drivers parse ahead.
+        self.mark = f"DO 'BEGIN PERFORM pg_advisory_xact_lock_shared({number}); END'"
         self.waiter: str | None = None
         self._waiting, self._end = (_filled(each, halves) for each in (_WAITING, _END))
         self._holder = holder

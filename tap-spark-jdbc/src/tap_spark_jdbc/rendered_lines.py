@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 
 LINE = "value"
-# A slice whose lines are too many for one answer comes in this many.
-PIECES = 32
+# What is too much for one answer comes in as many pieces as its size asks for, up to this number.
+PIECES = 1024
+# Of a piece as executors keep it, which is compressed; its lines must fit into one answer.
+PIECE_BYTES = "8MB"
 PIPE_BYTES = 1 << 18
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
@@ -40,13 +42,13 @@ def write_lines(rows: DataFrame, folder: Path) -> Path:
         return _file_of(folder)
     folder.mkdir()
     path = folder / "lines.txt"
-    ended = rows.select(F.concat(LINE, F.lit("\n")).alias(LINE))
+    ended = _ended(rows)
     try:
         _write_at_once(ended, path)
     except Exception as error:
         if not _TOO_LARGE.search(str(error)):
             raise
-        logger.info("a slice is too large to come at once, and comes in %d pieces; slice_rows makes it smaller", PIECES)
+        logger.info("a slice is too large to come at once, and comes in pieces; slice_rows makes it smaller")
         _write_in_pieces(ended, path)
     return path
 
@@ -58,12 +60,19 @@ def pipe_lines(rows: DataFrame, path: Path) -> None:
         rows: Their one column, `LINE`, in one part.
         path: The pipe; where nobody reads it any more, the job fails.
     """
+    if not shares_disk(rows.sparkSession):
+        _write_in_pieces(_ended(rows), path)
+        return
     jvm: Any = rows.sparkSession.sparkContext._jvm
     texts = getattr(rows._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING()).toJavaRDD()
     command = jvm.java.util.ArrayList()
     for word in ("sh", "-c", 'exec cat > "$0"', str(path)):
         command.add(word)
     texts.pipe(command, jvm.java.util.HashMap(), False, PIPE_BYTES, "UTF-8").count()
+
+
+def _ended(rows: DataFrame) -> DataFrame:
+    return rows.select(F.concat(LINE, F.lit("\n")).alias(LINE))
 
 
 def _file_of(folder: Path) -> Path:
@@ -94,7 +103,8 @@ def _text_of(chunk: pa.Array) -> memoryview:
 
 
 def _write_in_pieces(lines: DataFrame, path: Path) -> None:
-    """Read once more and dealt out on the executors' disks, of which one piece after the other is brought."""
+    """Read and dealt out on the executors' disks, from which one piece after the other is brought."""
+    lines.sparkSession.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", PIECE_BYTES)
     with path.open("wb") as file:
-        for row in lines.repartition(PIECES).toLocalIterator():
+        for row in lines.hint("rebalance", PIECES).toLocalIterator():
             file.write(row[0].encode())

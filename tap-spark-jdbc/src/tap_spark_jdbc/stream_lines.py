@@ -76,9 +76,9 @@ class LineReading(StreamReading[SpoolFile | SpoolStream]):
 
     def _is_scan(self, each: Slice[Point]) -> bool:
         """Whether a slice may be a whole table, and there is no way to cut it."""
-        key, whole = self.plan.replication_key, self._limit is None and self.lane.database.shares_disk
+        key = self.plan.replication_key
         unbounded = key is None or (each.key is not None and not key.indexed)
-        return whole and unbounded and self.extraction.sql.split is None and not each.late
+        return self._limit is None and unbounded and self.extraction.sql.split is None and not each.late
 
     def _slices(self) -> Iterator[Slice[Point]]:
         if self._limit is None:
