@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from target_spark_lake.process import Process
 
 from faults.backed_lake import BackedLake
 from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted, Watched
@@ -19,6 +18,7 @@ from faults.test_delta_faults import CHANGES, GROWS, TwoTables, is_log_entry, ro
 from faults.test_delta_faults import LAYOUT as LAYOUT_OF_DELTA
 from servers.s3 import S3
 from singer_spark.errors import LockedError, SingerSparkError, StateError, StorageError, UnpublishableError
+from singer_spark.process import Process
 from singer_spark.run_log import last_committed
 from singer_spark.state_backend import StateBackend
 from singer_spark.state_store import BucketState

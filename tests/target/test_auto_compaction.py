@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from target_spark_lake.process import Process
 
 from faults.faulty import DIE_BEFORE, FAIL_AFTER, Counting, Died, Faulty, Interrupted, Watched
 from faults.small_lake import NO_BEATS, dead_process
 from servers.s3 import S3
 from singer_spark.errors import SingerSparkError
 from singer_spark.files import FileInfo
+from singer_spark.process import Process
 from singer_spark.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake import compaction_plan

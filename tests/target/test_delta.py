@@ -238,7 +238,7 @@ def test_a_table_of_parquet_is_converted_in_place_by_one_command(spark: object, 
         items("append-dedup", nested), *(record("s", id=id, name="a", more={"n": id}) for id in range(3)), state(x=1)
     )
     plain.load(items("append-dedup", {**nested, "new": INT}), record("s", id=1, name="b", new=7), state(x=2))
-    plain.load(items("overwrite", stream="other"))
+    plain.load(schema("other", ITEM, ("id",), **{"x-load-method": "overwrite", "x-extent": "full"}))
     rows, history = plain.rows("s", "id, name, more.n, new"), plain.rows("s__history", "id, name, new")
     files = {path: path.stat().st_ino for path in (lake.folder / "raw").rglob("*.parquet")}
     convert(lake, "--stream", "s")

@@ -82,7 +82,7 @@ def test_a_text_that_came_as_text_is_there_as_it_came_by_arrow_and_in_batches(la
     file.write_bytes(gzip.compress(b"".join(b'{"id":%d,"v":%s}\n' % (n, t.encode()) for n, t in enumerate(texts))))
     encoding = {"format": "jsonl", "compression": "gzip"}
     batch = {"type": "BATCH", "stream": "b", "encoding": encoding, "manifest": [file.as_uri()]}
-    lake.load(schema("b", {"id": ID, "v": NUMBER_OR_TEXT}), batch)
+    lake.load(schema("b", {"id": ID, "v": NUMBER_OR_TEXT}), batch, batch_roots=[str(tmp_path)])
     assert lake.rows("b", "id, v") == list(enumerate(texts))
 
 
