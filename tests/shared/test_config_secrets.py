@@ -130,7 +130,7 @@ def test_what_is_no_secret_stays_readable() -> None:
             "t": {"replication_key": "changed", "type_overrides": {"token": "text", "password": "text"}}
         },
         "spark": {"conf": {"spark.network.crypto.enabled": "true", "spark.hadoop.fs.s3a.credentials.enabled": "true"}},
-        "ssh_tunnel": {"private_key_path": "/home/me/.ssh/id"},
+        "ssh_tunnel": {"private_key_path": "/etc/keys/.ssh/id"},
     }
     with known_alone():
         register_secrets(config)

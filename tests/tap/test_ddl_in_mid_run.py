@@ -182,8 +182,9 @@ def test_while_a_table_is_read_nothing_of_it_stays_locked_between_slices(shop):
             found.append(client.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()[0])
 
     assert it.run(look) == ""
-    # The snapshot was held all the while.
-    assert found == [1]
+    # The snapshot was held all the while; a reader may have begun that has not come to the table yet.
+    assert len(found) == 1
+    assert found[0] >= 1
 
 
 PARTITIONS = """

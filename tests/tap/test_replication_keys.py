@@ -100,12 +100,13 @@ def life_of_every_key(pipe: Pipe, keys: dict[str, Any], prefix: str, execute: Ca
     assert idle.final == first.final
 
     for name, (_, _, (low, bookmark, above, greatest), _) in keys.items():
-        # The greatest arrives first; a tie; an older row that is below the bookmark; the row without a key gets one.
+        # The greatest arrives first; a tie; an older row that is below the bookmark (PostgreSQL says who wrote it); the
+        # row without a key gets one.
         execute(f"insert into {name} values (4, {greatest}), (5, {above}), (6, {bookmark}), (7, {low})")
         execute(f"update {name} set k = {above} where id = 3")
     news = pipe.run()
     for name in keys:
-        assert news.ids(prefix + name) == Counter([3, 4, 5, 6]), name
+        assert news.ids(prefix + name) == Counter([3, 4, 5, 6, *([7] if prefix else [])]), name
     pipe.save(news.final)
     assert pipe.run().rows == Counter()
 
@@ -273,7 +274,8 @@ def test_a_computed_key_is_a_column_of_the_stream_and_advances(source: Source) -
     assert [each["replication_key"] for each in tap.catalog_dict["streams"]] == [name]
     tap.database.close()
     second = pipe.run()
-    assert second.ids(f"{prefix}t") == Counter([1, 3])
+    # Of a row below the bookmark PostgreSQL alone says that it was written since.
+    assert second.ids(f"{prefix}t") == Counter([1, 3, *([4] if prefix else [])])
 
     pipe.config["stream_options"][f"{prefix}t"]["replication_key"] = "coalesce(updated_at, nothing)"
     with pytest.raises(SourceError, match=r"the database refused replication_key 'coalesce\(updated_at, nothing\)'"):

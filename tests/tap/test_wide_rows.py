@@ -29,13 +29,13 @@ BATCHES = {"encoding": {"format": "parquet", "compression": "zstd"}, "storage": 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows a round trip of each reading that is begun."""
     sizes: list[int] = []
-    read = SliceReader.rows_of
+    read = SliceReader.rows
 
-    def noted(self: SliceReader, slices: Any, fetch_size: int) -> Any:
+    def noted(self: SliceReader, each: Any, fetch_size: int) -> Any:
         sizes.append(fetch_size)
-        return read(self, slices, fetch_size)
+        return read(self, each, fetch_size)
 
-    monkeypatch.setattr(SliceReader, "rows_of", noted)
+    monkeypatch.setattr(SliceReader, "rows", noted)
     return sizes
 
 

@@ -102,7 +102,7 @@ def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Poi
         return
     logger.warning(
         "stream %s: no key of the source reaches the bookmark %s, the greatest is %s; if the source was loaded anew, "
-        "or a sequence started again, its rows below the bookmark are not seen: run once with --full, or "
+        "or a sequence started again, rows below the bookmark may be missed: run once with --full, or "
         "`spark-lake state reset --stream %s`",
         stream, bookmark.value.text, greatest.value.text, stream,
     )  # fmt: skip
