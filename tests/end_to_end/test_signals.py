@@ -167,7 +167,7 @@ def test_ctrl_c_for_the_whole_pipe_ends_both_without_a_trace(pipe: Pipe, marked:
     pipe.tap["tables"] = ["endless"]
     script = f"set -o pipefail; {' '.join(pipe.tap_command())} | {' '.join(pipe.target_command())}"
     shell = marked.start(["bash", "-c", script], start_new_session=True)
-    until(lambda: marked.scratch("spool-*/slice-*/**/part-*"), "the first slice", shell)
+    until(lambda: marked.scratch("spool-*/slice-*/piece-*"), "the first piece", shell)
     os.killpg(shell.pid, signal.SIGINT)
     output, errors = shell.communicate(timeout=SECONDS)
     assert (shell.returncode, output) in ((130, b""), (-signal.SIGINT, b"")), errors.decode()
@@ -189,7 +189,7 @@ def test_kill_9_of_both_in_the_middle_of_jobs_leaves_no_jvm_and_the_next_start_c
     assert target.stdin is not None
     target.stdin.write(schema(NESTED) + records(FIRST_BATCH, tags=["a"]))
     target.stdin.flush()
-    until(lambda: marked.scratch("spool-*/slice-*/**/part-*"), "the first slice", tap)
+    until(lambda: marked.scratch("spool-*/slice-*/piece-*"), "the first piece", tap)
     until(lambda: staged(pipe), "a staged file", target)
     assert len(marked.scratch("blockmgr-*")) == 2  # what Spark itself writes is there, too
     for process in (tap, target):
@@ -208,7 +208,7 @@ def test_kill_9_of_java_alone_is_one_line_and_fails_the_run(pipe: Pipe, marked: 
     assert tap.stdout is not None
     tap.stdout.close()
     tap.stdout = None
-    until(lambda: marked.scratch("spool-*/slice-*/**/part-*"), "the first slice", tap)
+    until(lambda: marked.scratch("spool-*/slice-*/piece-*"), "the first piece", tap)
     # Spark's own; what it forks to change a file's mode looks like Java for a moment.
     os.kill(min(marked.java()), signal.SIGKILL)
     _, tap_errors = tap.communicate(timeout=SECONDS)
