@@ -320,3 +320,15 @@ def test_a_login_that_wants_encryption_says_which_parameter_helps(told: str) -> 
 def test_a_query_that_sql_server_can_t_take_as_a_table_is_told_with_the_way_out(sql: str) -> None:
     with pytest.raises(ConfigurationError, match=r"queries: 'q': .* begins with WITH.*make a view of it"):
         described_queries(None, dialect_named("sqlserver"), [QueryStream("q", sql)], [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("jdbc:redshift://localhost:5439/shop", "LIMIT 3 OFFSET 7"),
+        ("jdbc:sap://localhost:30015/", "LIMIT 3 OFFSET 7"),
+        ("jdbc:hsqldb:mem:shop", "OFFSET 7 ROWS FETCH NEXT 3 ROWS ONLY"),
+    ],
+)
+def test_slices_are_cut_by_the_page_clause_that_the_database_has(url: str, page: str) -> None:
+    assert dialect_of(url).limited(3, 7) == page

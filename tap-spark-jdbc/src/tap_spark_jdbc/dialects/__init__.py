@@ -16,7 +16,7 @@ from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 from tap_spark_jdbc.dialects.snowflake import SNOWFLAKE
 from tap_spark_jdbc.dialects.sqlite import SQLITE
 from tap_spark_jdbc.dialects.sqlserver import SQLSERVER
-from tap_spark_jdbc.dialects.standard import STANDARD
+from tap_spark_jdbc.dialects.standard import STANDARD, STANDARD_WITH_LIMIT
 from tap_spark_jdbc.dialects.type_rules import TypeRule, overridden
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def dialect_of(jdbc_url: str) -> Dialect:
         raise ConfigurationError(
             "setting jdbc_url: it must begin with jdbc:, as in jdbc:postgresql://host:5432/shop or jdbc:sqlite:shop.db"
         )
-    for dialect in known_dialects().values():
+    for dialect in (*_KNOWN, STANDARD_WITH_LIMIT):
         if jdbc_url.startswith(dialect.url_prefixes):
             return dialect
     return STANDARD

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from singer_spark.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
@@ -60,4 +62,9 @@ STANDARD = Dialect(
         "_SYS_*",
     ),
     table_types=("TABLE", "BASE TABLE", "VIEW"),
+)
+
+# Redshift and HANA have LIMIT, and no OFFSET … FETCH.
+STANDARD_WITH_LIMIT = replace(
+    STANDARD, url_prefixes=("jdbc:redshift:", "jdbc:sap:"), page="LIMIT {limit} OFFSET {offset}"
 )
