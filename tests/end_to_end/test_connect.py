@@ -78,8 +78,6 @@ ANSWERS = {
     "SELECT CAST(1.5 AS numeric(6, 3)) AS a, true AS b, CAST('x' AS char(3)) AS c": [["1.500", "t", "x  "]],
     "SELECT CAST('1e50' AS numeric) AS a": [["1" + 50 * "0"]],
     "SELECT code AS a FROM places WHERE 1=0": [],
-    # A connection property, in the spelling that the driver knows.
-    "SELECT current_setting('application_name') AS a": [["tap-spark-jdbc"]],
 }
 
 
