@@ -84,9 +84,15 @@ def test_first_then_incremental_then_idle_then_full_gives_exactly_the_rows(shop:
 
     # Everything again, and the state only replaced after success.
     pipe.run("--full").succeeded()
-    assert pipe.state == saved
+    assert without_snapshots(pipe.state) == without_snapshots(saved)
     assert len(pipe.rows("public-orders", "id")) == 346 + 345
     assert len(pipe.rows("public-customers")) == 20
+
+
+def without_snapshots(state: Any) -> Any:
+    """Which transactions a run could see is its own."""
+    bookmarks = state["bookmarks"].items()
+    return {stream: {name: each for name, each in mark.items() if name != "snapshot"} for stream, mark in bookmarks}
 
 
 def test_ties_at_the_boundary_arrive_and_nothing_comes_twice(spark: Any, postgresql: Any, tmp_path: Path) -> None:

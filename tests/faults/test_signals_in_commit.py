@@ -36,9 +36,8 @@ class Lake:
         lines: list[dict[str, Any]] = []
         for stream in ("grows", "whole"):
             properties = {"run": {"type": "integer"}, "id": {"type": "integer"}}
-            lines.append(
-                {"type": "SCHEMA", "stream": stream, "schema": {"properties": properties}, "key_properties": []}
-            )
+            schema = {"properties": properties, "x-extent": "full"}
+            lines.append({"type": "SCHEMA", "stream": stream, "schema": schema, "key_properties": []})
             rows = ({"run": self.run_count, "id": number} for number in range(ROWS))
             lines += ({"type": "RECORD", "stream": stream, "record": row} for row in rows)
         lines.append({"type": "STATE", "value": {"run": self.run_count}})

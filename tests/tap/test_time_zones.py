@@ -87,6 +87,9 @@ def test_the_same_rows_and_bookmarks_in_any_zone_across_clock_changes(
             idle = records(trip.run(with_state=True)) if place == 1 else {}
             assert not any(idle.values())
             state = json.loads((trip.folder / ".dataspoc/state/test/state.json").read_text())
+            for bookmark in state["bookmarks"].values():
+                # Which transactions a run could see is its own.
+                bookmark.pop("snapshot", None)
             lake = {name: trip.table(f"public-{name}").sort_by("id").to_pydict() for name in TABLES}
             truth = {
                 name: connection.execute(f"select id, k, n, a from {name} order by id").fetchall() for name in TABLES
