@@ -79,7 +79,8 @@ class AutoCompaction:
 
     def _may_join(self, change: TableChange) -> bool:
         """Whether files of before stay as they are."""
-        return not change.rewritten and (change.delta is not None or change.record.format != DELTA)  # type: ignore[union-attr]
+        assert change.record is not None
+        return not change.rewritten and (change.delta is not None or change.record.format != DELTA)
 
     def _joined(self, change: TableChange) -> TableChange:
         record, table, gone = change.record, change.table, set(change.retire)
