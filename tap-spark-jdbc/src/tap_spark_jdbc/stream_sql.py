@@ -64,7 +64,7 @@ class StreamSql:
         bookmark: Where the last run ended, if rows at that very value need a second look.
         upper: The run's upper bound.
         late: The rows that were committed late since the last run, where there may be any.
-        unseen: The condition that the last run could not see a row, where that tells which rows at the bookmark are new.
+        unseen: The condition that the last run could not see a row, where it tells which rows at the bookmark are new.
     """
 
     dialect: Dialect
