@@ -48,7 +48,9 @@ def write_lines(rows: DataFrame, folder: Path) -> Path:
     except Exception as error:
         if not _TOO_LARGE.search(str(error)):
             raise
-        logger.info("a slice is too large to come at once, and comes in pieces; slice_rows makes it smaller")
+        logger.info(
+            "a slice is too large to be fetched at once and comes in pieces; a lower slice_rows makes slices smaller"
+        )
         _write_in_pieces(ended, path)
     return path
 

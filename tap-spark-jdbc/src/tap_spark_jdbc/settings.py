@@ -97,7 +97,7 @@ class TapSettings:
         if isinstance(url := given.get("jdbc_url"), str) and not url.startswith("jdbc:"):
             problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
         if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
-            problems.append("default_replication_method: INCREMENTAL wants default_replication_key, too")
+            problems.append("default_replication_method: INCREMENTAL needs default_replication_key, too")
         problems += _query_problems(given)
         problems += batch_problems(given.get("batch_config"))
         problems += _spark_problems(given)

@@ -135,7 +135,10 @@ class Dialect:
         return f"{prefix}{address.removeprefix(known)}?{'&'.join([*given, parameter])}"
 
     def bounded_url(self, url: str, fetch_bytes: int) -> str:
-        """The driver's URL of connections whose round trips bring so many bytes at most; the user's own bound stays."""
+        """The driver's URL of connections whose round trips bring so many bytes at most; the user's own bound stays.
+
+        A property would be lost over Spark Connect, whose server writes the names of properties in lower case.
+        """
         if self.fetch_bound is None or self.fetch_bound in url:
             return url
         return f"{url}{'&' if '?' in url else '?'}{self.fetch_bound}={fetch_bytes}"
