@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test check bench lock
+.PHONY: help setup demo quick test check bench lock
 
 PYTHON := .venv/bin/python
 PACKAGES := shared tap-spark-jdbc target-spark-lake
@@ -23,6 +23,7 @@ help:
 	@echo "make setup   all that is needed, into .venv"
 	@echo "make demo    a small database, a full sync, changes, an incremental sync"
 	@echo "make test    the whole suite against real servers (make test ARGS='-k NAME' for a part)"
+	@echo "make quick   the tests that need no JVM and no server"
 	@echo "make check   lint, types, import rules: what CI runs"
 	@echo "make bench   the benchmarks, with tables at the end"
 	@echo "make lock    the newest versions that pyproject.toml allows, into requirements.lock"
@@ -34,6 +35,9 @@ demo: setup
 
 test: setup
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+quick: setup
+	@$(PYTHON) -m pytest -n $(WORKERS) --quick $(ARGS)
 
 check: setup
 	.venv/bin/ruff check

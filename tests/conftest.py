@@ -23,12 +23,34 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# A test that uses one of these is left out of `--quick`, as all of `end_to_end`, and what is marked `slow`.
+SERVERS = {"spark", "postgresql", "mariadb", "s3", "moto", "browser"}
+
 # How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
 # Most of these JVMs end before what their second compiler makes has paid for itself.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick`: only what needs no JVM and no server."""
+    parser.addoption("--quick", action="store_true", help="only tests that need no JVM and no server")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what `--quick` does not run."""
+    if not config.getoption("--quick"):
+        return
+    left_out = [item for item in items if _needs_more(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _needs_more(item: pytest.Item) -> bool:
+    uses = SERVERS & set(getattr(item, "fixturenames", ()))
+    return bool(uses) or "end_to_end" in item.path.parts or item.get_closest_marker("slow") is not None
 
 
 def pytest_configure() -> None:
