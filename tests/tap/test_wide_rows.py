@@ -14,8 +14,7 @@ from tap.in_process import run_tap
 from tap.opened import login
 from tap_spark_jdbc import stream_reading
 from tap_spark_jdbc.reader import SliceReader
-from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, FIRST_SLICE_ROWS, SliceSize
-from tap_spark_jdbc.stream_lines import SCAN_FETCHED
+from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, FIRST_SLICE_ROWS, SCAN_FETCHED, SliceSize
 
 if TYPE_CHECKING:
     from pathlib import Path

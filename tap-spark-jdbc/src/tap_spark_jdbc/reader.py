@@ -149,6 +149,8 @@ class SliceReader:
         stream = f"stream {self._sql.plan.stream}"
         try:
             yield
+        except TooWideError:
+            raise
         except Exception as error:
             if self._too_wide(error):
                 raise TooWideError from error
