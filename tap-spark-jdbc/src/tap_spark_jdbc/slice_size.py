@@ -21,7 +21,7 @@ FIRST_SLICE_ROWS = 20_000
 FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 MOST_FETCHED = 10_000
-# Spark holds a row about ten times while it renders it.
+# Spark holds a row six to nine times while it renders or writes it.
 WIDE_BYTES = 8_000_000
 
 
