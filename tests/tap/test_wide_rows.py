@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,7 +12,7 @@ import pytest
 
 from tap.conftest import Tap
 from tap.in_process import run_tap
-from tap.opened import login
+from tap.opened import login, source_of
 from tap_spark_jdbc import slice_size, stream_reading
 from tap_spark_jdbc.reader import SliceReader
 from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, FIRST_SLICE_ROWS, SCAN_FETCHED, SliceSize
@@ -110,6 +111,14 @@ def test_a_fetch_size_of_the_users_own_is_kept(
     monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
     run_tap(login(database, tables=["public.t"], fetch_size=10)).succeeded()
     assert set(fetched) == {10}
+
+
+def test_texts_are_read_as_bytes_only_where_the_driver_is_known_to_hand_out_utf_8(postgresql: Any) -> None:
+    database = postgresql.new_database()
+    known = source_of(login(database))
+    assert known.text_as_bytes
+    assert not replace(known, driver="org.example.Driver").text_as_bytes
+    assert not replace(known, url=f"{known.url}?allowEncodingChanges=true").text_as_bytes
 
 
 SCRIPTS = {

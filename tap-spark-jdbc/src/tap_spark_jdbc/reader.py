@@ -183,7 +183,7 @@ class SliceReader:
     def values(self) -> list[str]:
         """Spark SQL of each column's value, over the columns as they are read."""
         columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
-        as_bytes = self._source.dialect.text_as_bytes
+        as_bytes = self._source.text_as_bytes
         return [
             column.reading.becomes.replace(
                 "{c}", f"CAST({alias} AS STRING)" if as_bytes and column.reading.read_as == "STRING" else alias
@@ -199,7 +199,7 @@ class SliceReader:
         return F.to_json(F.expr(f"struct({', '.join(named)})"), JSON_OPTIONS)
 
     def _read_schema(self) -> str:
-        text = "BINARY" if self._source.dialect.text_as_bytes else "STRING"
+        text = "BINARY" if self._source.text_as_bytes else "STRING"
         columns = [f"{alias} {text if read_as == 'STRING' else read_as}" for alias, read_as in self.read_types()]
         return ", ".join([*columns, "edge INT"])
 
