@@ -18,6 +18,8 @@ from end_to_end.round_trip import PIPELINE, RoundTrip
 from end_to_end.verifying import AGREE, differences, report, verified
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.storage import Storage
+from tap_spark_jdbc import source_view
+from tap_spark_jdbc.reader import SliceReader
 from target_spark_lake.layout import Layout
 from target_spark_lake.pipeline_run import open_run
 
@@ -209,6 +211,36 @@ def test_of_a_table_that_keeps_versions_the_last_received_counts(
     database.execute("update plain set v = 'B' where id = 2")
     assert differences(verified(trip, "keyed")) == ([], [], [1])
     assert verified(trip, "plain")["missing"] == ['{"id":2,"k":2,"v":"B"}']
+
+
+def test_wide_rows_come_to_verify_few_at_a_time(
+    spark: SparkSession, postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trip, connection = postgresql_trip(postgresql, tmp_path, slice_rows=1_000)
+    with connection:
+        connection.execute("create table t (id integer primary key, v text)")
+        connection.execute("insert into t select n, 'x' from generate_series(1, 500) n")
+        connection.execute("insert into t select n, repeat('y', 30000) from generate_series(501, 540) n")
+        trip.run(with_state=True)
+        connection.execute("update t set v = v || '!' where id in (7, 507)")
+    monkeypatch.setattr(source_view, "FETCH_BOUND", 100_000)
+    fetched = []
+    read = SliceReader.rows
+
+    def noted(self: SliceReader, each: Any, fetch_size: int) -> Any:
+        fetched.append(fetch_size)
+        return read(self, each, fetch_size)
+
+    monkeypatch.setattr(SliceReader, "rows", noted)
+    found = verified(trip, "public-t")
+    assert (differences(found), found["source_rows"]) == (([], [], [7, 507]), 540)
+    assert fetched[0] == source_view.FETCH_SIZE
+    assert fetched[-1] * 30_000 <= 100_000
+
+    fetched.clear()
+    trip.config["fetch_size"] = 100
+    assert differences(verified(trip, "public-t")) == ([], [], [7, 507])
+    assert set(fetched) == {100}
 
 
 def test_marked_rows_wider_columns_and_the_lag_are_what_they_mean(

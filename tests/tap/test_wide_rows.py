@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,11 +12,10 @@ import pytest
 
 from tap.conftest import Tap
 from tap.in_process import run_tap
-from tap.opened import login
-from tap_spark_jdbc import stream_reading
+from tap.opened import login, source_of
+from tap_spark_jdbc import slice_size, stream_reading
 from tap_spark_jdbc.reader import SliceReader
-from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, FIRST_SLICE_ROWS, SliceSize
-from tap_spark_jdbc.stream_lines import SCAN_FETCHED
+from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, FIRST_SLICE_ROWS, SCAN_FETCHED, SliceSize
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,6 +113,14 @@ def test_a_fetch_size_of_the_users_own_is_kept(
     assert set(fetched) == {10}
 
 
+def test_texts_are_read_as_bytes_only_where_the_driver_is_known_to_hand_out_utf_8(postgresql: Any) -> None:
+    database = postgresql.new_database()
+    known = source_of(login(database))
+    assert known.text_as_bytes
+    assert not replace(known, driver="org.example.Driver").text_as_bytes
+    assert not replace(known, url=f"{known.url}?allowEncodingChanges=true").text_as_bytes
+
+
 SCRIPTS = {
     "postgresql": "insert into t select n, repeat('x', 100000) from generate_series(1, 60) n",
     "mariadb": "insert into t select seq, repeat('x', 100000) from seq_1_to_60",
@@ -130,9 +138,10 @@ def test_the_first_slices_of_wide_rows_are_small(
         cursor.execute(SCRIPTS[kind])
         connection.commit()
     sizes = sizes_asked(monkeypatch)
-    config = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password, "tables": ["t"]}
-    sent = run_tap(config).succeeded()
-    assert sum(each["type"] == "RECORD" for each in sent.messages) == 60
+    # MariaDB's schemas are the databases of all tests.
+    schema = database.name if kind == "mariadb" else "public"
+    sent = run_tap(login(database, tables=[f"{schema}.t"])).succeeded()
+    assert sent.values(f"{schema}-t", "id") == Counter(range(1, 61))
     assert max(sizes) <= 320
 
 
@@ -146,7 +155,7 @@ def test_the_first_slices_of_wide_rows_of_sqlite_are_small(
     connection.executemany("insert into t values (?, ?)", [(n, value) for n in range(60)])
     connection.execute("commit")
     sizes = sizes_asked(monkeypatch)
-    assert len(run_tap(tap.config).succeeded().values("t", "id")) == 60
+    assert run_tap(tap.config).succeeded().values("t", "id") == Counter(range(60))
     assert max(sizes) <= 320
 
 
@@ -170,6 +179,40 @@ def test_a_small_heap_takes_wide_rows_behind_narrow_ones(postgres: Any) -> None:
     )
     tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
     assert counted(tap) == 20_400
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_rows_of_50_mb_pass_a_heap_of_512_mb(postgres: Any, batches: bool) -> None:
+    tap, _ = postgres(
+        "create table t (id int primary key, body text);"
+        "insert into t select n, repeat('y', 50000000) from generate_series(1, 3) n"
+    )
+    tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
+    if not batches:
+        assert counted(tap) == 3
+        return
+    tap.config["batch_config"] = batched(tap.folder)
+    sent = [each for each in tap.run().succeeded().messages if each["type"] == "BATCH"]
+    assert sum(file["rows"] for each in sent for file in each["files"]) == 3
+
+
+def test_a_batch_holds_a_wide_value_no_oftener_than_it_must(
+    spark: SparkSession, postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute('create table t (id int primary key, "Body" text)')
+        connection.execute("insert into t select n, repeat('ключ 键', 1000) from generate_series(1, 20) n")
+    monkeypatch.setattr(slice_size, "WIDE_BYTES", 5_000)
+    sent = run_tap(login(database, tables=["public.t"], batch_config=batched(tmp_path))).succeeded()
+    (name,) = [name for each in sent.messages if each["type"] == "BATCH" for name in each["manifest"]]
+    file = parquet.ParquetFile(name.removeprefix("file://"))
+    assert set(file.read()["Body"].to_pylist()) == {"ключ 键" * 1000}
+    key, body = (file.metadata.row_group(0).column(place) for place in (0, 1))
+    assert key.statistics is not None
+    assert key.path_in_schema == "id"
+    assert body.statistics is None
+    assert "RLE_DICTIONARY" not in body.encodings
 
 
 def test_memory_that_runs_out_names_the_settings_that_take_less(postgres: Any) -> None:

@@ -5,16 +5,23 @@ The target names the tap's module and imports it when it is asked to verify, so 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
+R = TypeVar("R")
 ROW, FIRM = "row", "firm"
+
+
+class ReadAgainError(Exception):
+    """The rows must be read anew: they are wider than was thought, and come fewer at a time from now on."""
 
 
 @dataclass(frozen=True)
@@ -23,21 +30,34 @@ class SourceRows:
 
     Attributes:
         stream: Its name.
-        rows: `ROW`, a struct of the stream's columns with the types that a target gives them, and `FIRM`: whether the
-            row was sent as it is, by the bookmark. Other rows the next run sends, or the tap leaves out: they may be
-            in the lake, in this or an older version, or not.
+        columns: The stream's, with the types that a target gives them.
+        rows: Gives `ROW`, a struct of the columns, and `FIRM`: whether the row was sent as it is, by the bookmark.
+            Other rows the next run sends, or the tap leaves out: they may be in the lake, in this or an older version,
+            or not.
         key_properties: Columns of the record's key; may be empty.
         replication_key: None where the stream is sent whole.
         watermark: The bookmark's value as text; None where there is none: all rows are firm then.
-        told: Turns what Spark reports of a failed job over `rows` into an error of the source, in one line.
+        told: Turns what Spark reports of a failed job over `rows` into an error of the source, in one line, or into
+            `ReadAgainError`.
     """
 
     stream: str
-    rows: DataFrame
+    columns: StructType
+    rows: Callable[[], DataFrame]
     key_properties: tuple[str, ...]
     replication_key: str | None
     watermark: str | None
     told: Callable[[], AbstractContextManager[None]]
+
+    def read(self, use: Callable[[DataFrame], R]) -> R:
+        """What is made of the rows, by whole jobs: they may be run again.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        while True:
+            with suppress(ReadAgainError), self.told():
+                return use(self.rows())
 
 
 class ComparedSource(Protocol):

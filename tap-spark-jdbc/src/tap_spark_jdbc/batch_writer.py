@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType
 
 from singer_spark.record_metadata import METADATA_COLUMNS
 from singer_spark.schema_mapping import stream_spark_schema
+from tap_spark_jdbc.bounds import long_columns
 from tap_spark_jdbc.edges import Found
 from tap_spark_jdbc.reader import bucket, fingerprint
 from tap_spark_jdbc.stream_sql import Edge
@@ -33,6 +34,8 @@ _FIXED_BYTES = 8
 _MICROSECOND = 1_000_000
 # One row in so many is measured, the first one always.
 _MEASURED = 64
+# Each would hold a long value once more; a footer has no bounds that long anyway.
+_WIDE_OPTIONS = {"parquet.enable.dictionary": "false", "parquet.column.statistics.enabled": "false"}
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class BatchWriter:
         *,
         fetch_size: int,
         look: Look,
+        wide: bool = False,
         changed_buckets: Collection[int] | None = None,
     ) -> Written:
         """Writes a slice, in one Spark job and one pass; rows at the bookmark that were sent before are left out.
@@ -84,6 +88,7 @@ class BatchWriter:
             folder: Where the file goes; it must not be there yet.
             fetch_size: JDBC rows a round trip.
             look: Which of its rows need a second look.
+            wide: Whether rows are so wide that each copy of one counts.
             changed_buckets: Of the rows at the bookmark only those whose fingerprint lies in these buckets.
 
         Raises:
@@ -91,9 +96,9 @@ class BatchWriter:
             SourceError: the database refused, or holds a value that its column's type can't.
             StorageError: the file can't be written.
         """
-        if self._is_measured and changed_buckets is None and self._tells_all(look):
+        if (self._is_measured or wide) and changed_buckets is None and self._tells_all(look):
             with self._reader.told(self._place.told_as(folder)):
-                self._write(self._reader.rows(each, fetch_size), folder)
+                self._write(self._reader.rows(each, fetch_size), folder, wide=wide)
             return Written(Found(self._place.rows(folder)))
         with self._reader.told(self._place.told_as(folder)):
             rows, at_bookmark = self._reader.rows(each, fetch_size), _is_at(Edge.BOOKMARK)
@@ -107,7 +112,7 @@ class BatchWriter:
                 # One text: a call for each of a thousand fingerprints takes longer than reading the rows.
                 known = ", ".join(map(_binary, sorted(look.sent)))
                 rows = rows.where(~(at_bookmark & F.expr(f"fingerprint IN ({known})")))
-            self._write(rows, folder)
+            self._write(rows, folder, wide=wide)
             counted = observed.get
         edges = {name: tuple(map(bytes, counted.get(name, ()))) for name in ("at_bookmark", "at_upper")}
         self._is_measured = self._is_measured or counted["width"] is not None
@@ -147,14 +152,24 @@ class BatchWriter:
             self._write(rows.coalesce(1).observe(observed, found), folder)
             return tuple(map(bytes, observed.get["found"]))
 
-    def _write(self, rows: DataFrame, folder: str) -> None:
+    def _write(self, rows: DataFrame, folder: str, *, wide: bool = False) -> None:
         settings, url = self._place.settings, self._place.url_for_spark(folder)
         if settings.format == "jsonl":
             lines = rows.select(self._reader.record().alias("value"))
             lines.write.option("compression", settings.compression).text(url)
             return
         columns = rows.selectExpr(*self._selected)
-        columns.write.option("compression", settings.compression).option("maxRecordsPerFile", 0).parquet(url)
+        options = {f"{name}#{column}": value for column in self._long if wide for name, value in _WIDE_OPTIONS.items()}
+        written = columns.write.option("compression", settings.compression).option("maxRecordsPerFile", 0)
+        written.options(**options).parquet(url)
+
+    @cached_property
+    def _long(self) -> list[str]:
+        """Columns that may hold long values, and are no key: by a key's bounds files are found."""
+        keys = {*self._plan.key_properties}
+        if self._plan.replication_key is not None:
+            keys.add(self._plan.replication_key.column.name)
+        return [column.name for column in long_columns(self._plan) if column.name not in keys]
 
     @cached_property
     def _selected(self) -> list[str]:

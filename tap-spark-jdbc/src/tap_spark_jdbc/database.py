@@ -30,13 +30,13 @@ SPOOL_CONF = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "io.fil
 
 # Of batches: level 3 takes a sixth more of all their time, and spares less than a hundredth of the space.
 # A row group of 32 MB instead of 128 takes no longer, and 85 MB less memory for two tasks.
-# What is held is looked at after a few rows, and never after many more: any of them may be wide.
+# What is held is looked at after the first row, and never after many more: any of them may be wide.
 BATCH_CONF = {
     "parquet.compression.codec.zstd.level": "1",
     "parquet.block.size": "33554432",
-    "parquet.block.size.row.check.min": "10",
+    "parquet.block.size.row.check.min": "1",
     "parquet.block.size.row.check.max": "100",
-    "parquet.page.size.row.check.min": "10",
+    "parquet.page.size.row.check.min": "1",
     "parquet.page.size.row.check.max": "100",
 }
 

@@ -68,6 +68,12 @@ class JdbcSource:
         url = dialect.driver_url(settings.jdbc_url) if driver == dialect.driver else settings.jdbc_url
         return cls(url, dialect, driver, jars, settings.user, settings.password)
 
+    @property
+    def text_as_bytes(self) -> bool:
+        """Whether texts are read as the bytes that they come as, which are UTF-8."""
+        known = self.driver == self.dialect.driver and "allowEncodingChanges" not in self.url
+        return self.dialect.text_as_bytes and known
+
     def connection_properties(self) -> dict[str, str]:
         """The dialect's properties, user and password; what stands in the URL wins over them."""
         login = {"user": self.user, "password": self.password}

@@ -149,6 +149,8 @@ class SliceReader:
         stream = f"stream {self._sql.plan.stream}"
         try:
             yield
+        except TooWideError:
+            raise
         except Exception as error:
             if self._too_wide(error):
                 raise TooWideError from error
@@ -181,7 +183,13 @@ class SliceReader:
     def values(self) -> list[str]:
         """Spark SQL of each column's value, over the columns as they are read."""
         columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
-        return [column.reading.becomes.replace("{c}", alias) for alias, column in columns]
+        as_bytes = self._source.text_as_bytes
+        return [
+            column.reading.becomes.replace(
+                "{c}", f"CAST({alias} AS STRING)" if as_bytes and column.reading.read_as == "STRING" else alias
+            )
+            for alias, column in columns
+        ]
 
     def record(self) -> Column:
         """A row's record as it stands in its RECORD line."""
@@ -191,7 +199,9 @@ class SliceReader:
         return F.to_json(F.expr(f"struct({', '.join(named)})"), JSON_OPTIONS)
 
     def _read_schema(self) -> str:
-        return ", ".join([*(f"{alias} {read_as}" for alias, read_as in self.read_types()), "edge INT"])
+        text = "BINARY" if self._source.text_as_bytes else "STRING"
+        columns = [f"{alias} {text if read_as == 'STRING' else read_as}" for alias, read_as in self.read_types()]
+        return ", ".join([*columns, "edge INT"])
 
     def _suffix(self) -> Column:
         """The line's end, with the mark of the row's edge."""

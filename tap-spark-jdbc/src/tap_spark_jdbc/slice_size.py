@@ -14,12 +14,14 @@ FETCH_BYTES = 4_000_000
 # A round trip that brings more is broken off, where the driver can do that, and asked for anew with fewer rows.
 FETCH_BOUND = 4 * FETCH_BYTES
 FEWER = 16
+# Rows a round trip where some may be wide, and nothing bounds their bytes.
+SCAN_FETCHED = 50
 FIRST_SLICE_ROWS = 20_000
 # Of a slice that comes through memory, as on a cluster.
 FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 MOST_FETCHED = 10_000
-# Spark holds a row about ten times while it renders it.
+# Spark holds a row six to nine times while it renders or writes it.
 WIDE_BYTES = 8_000_000
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.compared_source import SourceRows
+from singer_spark.compared_source import ReadAgainError, SourceRows
 from singer_spark.errors import ConfigurationError
+from singer_spark.schema_mapping import stream_spark_schema
 from singer_spark.singer_sdk_import import import_singer_sdk
 from tap_spark_jdbc.boundary import Frame
-from tap_spark_jdbc.bounds import ColumnBounds
+from tap_spark_jdbc.bounds import ColumnBounds, long_columns
 from tap_spark_jdbc.run_state import bookmark_of, checked_state
+from tap_spark_jdbc.slice_size import FETCH_BOUND, FEWER, SCAN_FETCHED
 from tap_spark_jdbc.slices import joined, split_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark_jdbc.extraction import Extraction
     from tap_spark_jdbc.slices import Slice
@@ -82,29 +85,44 @@ class SourceView:
     @contextmanager
     def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
         """The rows of a stream, for as long as the context lasts."""
-        from tap_spark_jdbc.reader import SliceReader
+        from tap_spark_jdbc.reader import SliceReader, TooWideError
         from tap_spark_jdbc.standing import source_rows, standing
 
         tap, plan = self._tap, self._by_name()[stream]
+        source, fetched = tap.snapshots.source, self._fetch_size(plan)
+        bound = FETCH_BOUND if tap.settings.fetch_size is None else None
         bookmark = bookmark_of(checked_state(dict(state), "the saved state"), plan)
         extraction = standing(tap.database, plan, bookmark, tap.settings.safety_lag_seconds)
         extraction = tap.snapshots.begin(extraction, follows=False)
         try:
             with tap.snapshots.reading():
-                reader = SliceReader(session, tap.snapshots.source, extraction.sql, Frame(b"", b""))
-                with reader.told():
-                    fetch = tap.settings.fetch_size or FETCH_SIZE
-                    rows = source_rows(extraction, reader, self._slices(extraction), fetch)
-                    if tap.settings.n_jobs:
-                        rows = rows.coalesce(tap.settings.n_jobs)
+                reader = SliceReader(session, source, extraction.sql, Frame(b"", b""), fetch_bytes=bound)
+                slices = self._slices(extraction)
+
+                @cache
+                def rows_by(fetch_size: int) -> DataFrame:
+                    rows = source_rows(extraction, reader, slices, fetch_size)
+                    return rows.coalesce(tap.settings.n_jobs) if tap.settings.n_jobs else rows
+
+                @contextmanager
+                def told() -> Iterator[None]:
+                    nonlocal fetched
+                    try:
+                        with reader.told():
+                            yield
+                    except TooWideError as error:
+                        fetched = max(1, fetched // FEWER)
+                        raise ReadAgainError from error
+
                 key = plan.replication_key
                 yield SourceRows(
                     stream,
-                    rows,
+                    stream_spark_schema(plan.schema, stream),
+                    lambda: rows_by(fetched),
                     plan.key_properties,
                     None if key is None else key.column.name,
                     None if extraction.bookmark is None else extraction.bookmark.value.text,
-                    reader.told,
+                    told,
                 )
         finally:
             tap.snapshots.end()
@@ -117,6 +135,13 @@ class SourceView:
         if self._plans is None:
             self._plans = {plan.stream: plan for plan in self._tap.plans()}
         return self._plans
+
+    def _fetch_size(self, plan: StreamPlan) -> int:
+        """JDBC rows a round trip, at first."""
+        dialect = self._tap.database.source.dialect
+        if said := self._tap.settings.fetch_size or dialect.fetch_size:
+            return said
+        return SCAN_FETCHED if dialect.fetch_bound is None and long_columns(plan) else FETCH_SIZE
 
     def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
         """Cut along the primary key: a row that moves to another replication key meanwhile is read once."""

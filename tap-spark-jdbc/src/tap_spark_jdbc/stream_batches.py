@@ -118,8 +118,10 @@ class BatchReading(StreamReading[SliceBatch]):
 
         def write(fetch_size: int) -> tuple[str, Written]:
             folder = self._place.new_folder(self.plan.stream)
-            changed = self._changed
-            return folder, self._writer.write(each, folder, fetch_size=fetch_size, look=look, changed_buckets=changed)
+            written = self._writer.write(
+                each, folder, fetch_size=fetch_size, look=look, wide=self.size.wide, changed_buckets=self._changed
+            )
+            return folder, written
 
         folder, written = self._fetching(write)
         found = written.found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tap_spark_jdbc.bounds import long_columns
-from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, SliceSize
+from tap_spark_jdbc.slice_size import FIRST_FETCH_SIZE, SCAN_FETCHED, SliceSize
 from tap_spark_jdbc.slices import Slice
 from tap_spark_jdbc.spool import Spool, SpoolFile, SpoolStream, one_by_one
 from tap_spark_jdbc.stream_reading import StreamReading
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tap_spark_jdbc.stream_sql import Point
-
-# Rows a round trip of a scan, where some may be wide.
-SCAN_FETCHED = 50
 
 
 class LineReading(StreamReading[SpoolFile | SpoolStream]):

@@ -6,7 +6,6 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.compared_source import ROW
 from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError
 from target_spark_lake.compared_columns import compared_columns
 from target_spark_lake.comparison import Comparison
@@ -87,15 +86,14 @@ class StreamVerifier:
             columns = [each.name for each in comparison.columns]
             asked = Struct(tuple(each for each in table.columns if each.name in {*columns, DELETED_AT}))
             with _told(rows, table):
-                lake = table.rows(self._session, self._storage, self._copies, asked)
-                found = comparison.of(rows.rows, lake)
+                with rows.told():
+                    lake = table.rows(self._session, self._storage, self._copies, asked)
+                found = rows.read(lambda source: comparison.of(source, lake))
         return StreamReport(stream, found.counts, found.keys, comparison.keys, rows.replication_key, rows.watermark)
 
     def _without_table(self, rows: SourceRows) -> StreamReport:
         """A stream without rows need not have a table."""
-        with rows.told():
-            empty = rows.rows.isEmpty()
-        if not empty:
+        if not rows.read(lambda source: source.isEmpty()):
             raise NotLoadedError(
                 f"stream {rows.stream}: pipeline {self._layout.pipeline} never loaded it, there is no table of it in "
                 f"{self._storage.url}; load it first, or leave it out of what the tap selects"
@@ -117,7 +115,7 @@ class StreamVerifier:
 
 
 def _columns_of(rows: SourceRows) -> Struct:
-    return columns_of_spark(rows.rows.schema[ROW].dataType)
+    return columns_of_spark(rows.columns)
 
 
 def _tell(rows: SourceRows, table: LakeTable) -> None:
@@ -143,8 +141,7 @@ def _tell(rows: SourceRows, table: LakeTable) -> None:
 def _told(rows: SourceRows, table: LakeTable) -> Iterator[None]:
     """Tells a failed job by whoever failed: the lake where it names one of its files, else the source."""
     try:
-        with rows.told():
-            yield
+        yield
     except SingerSparkError as error:
         cause = " ".join(str(error.__cause__ or "").split())
         if any(sign in cause for sign in ("FAILED_READ_FILE", "PATH_NOT_FOUND", table.folder)):

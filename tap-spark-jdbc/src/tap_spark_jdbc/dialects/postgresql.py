@@ -216,6 +216,7 @@ POSTGRESQL = Dialect(
     # Of texts and bytes that lie beside their rows it is known without reading them.
     width="octet_length({s})",
     fetch_bound="maxResultBuffer",
+    text_as_bytes=True,
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     properties={
         "ApplicationName": "tap-spark-jdbc",
