@@ -122,7 +122,8 @@ class TapSparkJdbc(Tap):
         """The tables within the settings' bounds and the queries, or those of them that the catalog selects."""
         from tap_spark_jdbc.catalog import selected_tables
         from tap_spark_jdbc.computed_key import with_computed_key
-        from tap_spark_jdbc.discovery import Bounds, discover_tables
+        from tap_spark_jdbc.discovery import discover_tables
+        from tap_spark_jdbc.discovery_bounds import Bounds
         from tap_spark_jdbc.queries import described_queries
         from tap_spark_jdbc.unknown_names import unknown_names
 
