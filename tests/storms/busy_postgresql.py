@@ -267,6 +267,13 @@ def lake_rows(storm: Storm, stream: str, columns: tuple[str, ...]) -> list[tuple
     return rows
 
 
+def print_rows(storm: Storm, stream: str, key: Any) -> None:
+    """Every row of the key, with its file and what the target wrote beside it."""
+    for path in sorted((storm.folder / "lake/raw" / stream).rglob("*.parquet")):
+        for row in pq.read_table(path, filters=[("id", "=", key)], partitioning=None).to_pylist():
+            print(f"  {path.name}: { {name: str(value) for name, value in row.items()} }", flush=True)
+
+
 def compare(storm: Storm) -> None:
     """Lake and source, once all is quiet."""
     with storm.connect(autocommit=True) as connection:
@@ -280,6 +287,8 @@ def compare(storm: Storm) -> None:
             for what, found in (("missing or another", missing), ("extra or twice", extra)):
                 if found:
                     storm.complain(f"{table}: {sum(found.values())} rows {what}: {sorted(map(str, found))[:5]}")
+                    for row in list(found)[:5]:
+                        print_rows(storm, f"public-{table}", row[0])
 
 
 @contextmanager

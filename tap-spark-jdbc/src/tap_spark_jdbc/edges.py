@@ -63,9 +63,14 @@ class Edges:
         self._extraction = extraction
         self._frame = frame
         saved = extraction.bookmark.boundary if extraction.bookmark is not None else None
-        self._sent = Counter(saved.hashes if saved is not None else ())
-        self._known = frozenset(self._sent)
+        self._sent: Counter[str] = Counter()
         self._at_bookmark = BoundaryBuilder()
+        if saved is not None and extraction.sql.unseen is not None:
+            # None of them is read.
+            self._at_bookmark.add_boundary(saved)
+        elif saved is not None:
+            self._sent.update(saved.hashes)
+        self._known = frozenset(self._sent)
         self._at_upper = BoundaryBuilder()
         self._new_at_bookmark = 0
         self._progress = extraction.progress
@@ -147,6 +152,9 @@ class Edges:
         None: a next run could not go on from here without sending rows again, so STATE must not speak of it.
         """
         progress, bookmark = self._progress, None
+        if each.late and self._reads_at_bookmark:
+            # The new snapshot would hide what is still to be sent at the bookmark.
+            return None
         if each.late:
             bookmark, progress = self._after_late_rows(progress)
         elif each.key is None and each.nulls:
@@ -184,6 +192,11 @@ class Edges:
             progress = replace(progress, split=replace(place, upper=replace(place.upper, snapshot=seen)))
         return None if saved is None else replace(saved, snapshot=seen), progress
 
+    @property
+    def _reads_at_bookmark(self) -> bool:
+        sql, whole = self._extraction.sql, self._extraction.whole
+        return sql.unseen is not None and whole is not None and whole.lower == sql.bookmark and not whole.after
+
     def _bookmark_at(self, point: Point) -> Bookmark | None:
         """The bookmark at a key below which everything is sent; None where it says no more than the saved one."""
         extraction, saved = self._extraction, self._extraction.bookmark
@@ -211,6 +224,6 @@ class Edges:
         if saved is not None and extraction.lag and upper.value < saved.value:
             return None
         if upper == extraction.sql.bookmark:
-            changed = self._new_at_bookmark > 0
+            changed = self._new_at_bookmark > 0 or self._reads_at_bookmark
             return extraction.bookmark_at(upper, self._at_bookmark.build()) if changed else None
         return extraction.bookmark_at(upper, self._at_upper.build())

@@ -155,7 +155,7 @@ class Extraction:
     @property
     def saved_buckets(self) -> tuple[int, ...]:
         """Sums of the rows sent at the bookmark where they were too many for single fingerprints; else empty."""
-        boundary = self.bookmark.boundary if self.bookmark is not None else None
+        boundary = self.bookmark.boundary if self.bookmark is not None and self.sql.unseen is None else None
         return boundary.buckets if boundary is not None else ()
 
     def behind_bookmark(self) -> Extraction:
@@ -165,6 +165,16 @@ class Extraction:
         if self.sql.upper == self.sql.bookmark:
             return replace(self, whole=None)
         return replace(self, whole=replace(self.whole, after=True))
+
+    def of_unseen_rows(self, unseen: str) -> Extraction:
+        """The same with those rows alone at the bookmark that the last run could not see.
+
+        Args:
+            unseen: The condition of that.
+        """
+        if self.whole is None or self.sql.bookmark is None or self.whole.lower != self.sql.bookmark:
+            return self
+        return replace(self, sql=replace(self.sql, unseen=unseen))
 
     def reads_again(self, part: Range[Point] | None) -> bool:
         """Whether a run that goes on inside of these keys sends rows again, or must look at them twice."""

@@ -37,6 +37,11 @@ class LateRows(Generic[K]):
     xmax: int
     sent: tuple[Slice[K], ...]
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether every row that the last run could see is known as such."""
+        return len(self.snapshot.seen) < MAX_SEEN and self.xmax - self.snapshot.xmin <= _CYCLE
+
     def unseen(self, writer: str) -> str:
         """The condition that the last run could not see a row.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.bounds import ColumnBounds
-from tap_spark_jdbc.late_rows import LateRows, Written, written_of, written_query
+from tap_spark_jdbc.late_rows import WRITER, LateRows, Written, written_of, written_query
 from tap_spark_jdbc.open_transactions import OpenTransactions
 from tap_spark_jdbc.shared_snapshot import SharedSnapshot
 from tap_spark_jdbc.slices import Range, Slice
@@ -263,9 +263,11 @@ class StreamSnapshots:
         xmin, xmax = _numbers(text)
         if last is not None and last.xmin == last.xmax == xmax:
             # Nothing was written in all databases of the server.
-            return replace(extraction, snapshot=None if followed is None else last)
+            return replace(extraction.behind_bookmark(), snapshot=None if followed is None else last)
         late = None if last is None else LateRows(last, xmax, _sent_before(extraction))
         written = self._written(extraction, late, text)
+        if late is not None and late.is_exact:
+            extraction = extraction.of_unseen_rows(late.unseen(WRITER)) if written.new else extraction.behind_bookmark()
         if late is not None and written.late:
             logger.info(
                 "stream %s: rows below the bookmark were written or committed since the last run; they are sent too",

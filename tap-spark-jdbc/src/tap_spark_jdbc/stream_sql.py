@@ -64,6 +64,7 @@ class StreamSql:
         bookmark: Where the last run ended, if rows at that very value need a second look.
         upper: The run's upper bound.
         late: The rows that were committed late since the last run, where there may be any.
+        unseen: The condition that the last run could not see a row, where it tells which rows at the bookmark are new.
     """
 
     dialect: Dialect
@@ -72,6 +73,7 @@ class StreamSql:
     bookmark: Point | None = None
     upper: Point | None = None
     late: LateRows[Point] | None = None
+    unseen: str | None = None
 
     @property
     def source(self) -> str:
@@ -107,6 +109,7 @@ class StreamSql:
         key = self.plan.replication_key
         if key is not None and (each.key is not None or each.nulls):
             terms.append(_key_condition(self.dialect.quote(key.column.name), each))
+            terms += self._only_unseen(self.dialect.quote(key.column.name), each)
         if self.split is not None and each.split is not None:
             name = self.dialect.quote(self.split.column.name)
             inside = range_condition(name, each.split)
@@ -114,6 +117,13 @@ class StreamSql:
             orphans = self.split.column.nullable and each.split.lower is None
             terms.append(f"({inside} OR {name} IS NULL)" if orphans else inside)
         return " AND ".join(terms) or EVERYTHING
+
+    def _only_unseen(self, name: str, each: Slice[Point]) -> list[str]:
+        """Of the rows at the bookmark those that the last run could not see."""
+        begins_there = each.key is not None and each.key.lower == self.bookmark and not each.key.after
+        if self.unseen is None or self.bookmark is None or not begins_there:
+            return []
+        return [f"({name} <> {self.bookmark.literal} OR {self.unseen})"]
 
     def _edge(self) -> str:
         key = self.plan.replication_key
