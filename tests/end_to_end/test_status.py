@@ -48,6 +48,6 @@ def test_a_tap_that_can_not_say_it_is_told_in_its_words(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
-        "spark-lake: the tap can't say what is to be read: tap-spark-jdbc: a setting is wrong: jdbc_url: "
+        "spark-lake: the tap can't say what there is to read: tap-spark-jdbc: a setting is wrong: jdbc_url: "
     )
     assert done.stderr.count("\n") == 1

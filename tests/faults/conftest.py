@@ -11,9 +11,9 @@ import pytest
 
 from faults.small_lake import dead_process
 from singer_spark.process import Process
-from target.fixtures import checkpoints_at_once, without_jvm
+from target.fixtures import checkpoints_at_once, no_sign_of_life_from_the_dead, without_jvm
 
-__all__ = ["checkpoints_at_once", "without_jvm"]
+__all__ = ["checkpoints_at_once", "no_sign_of_life_from_the_dead", "without_jvm"]
 
 MEMORY_DISK = Path("/dev/shm")
 

@@ -36,10 +36,11 @@ def load_with(
 
     with monkeypatch.context() as patched:
         patched.setattr("target_spark_lake.target.open_run", opened)
+        others = set(threading.enumerate())
         try:
             load(*lines)
         finally:
-            for thread in threading.enumerate():
+            for thread in set(threading.enumerate()) - others:
                 if thread.name.startswith("staging"):
                     thread.join()
 

@@ -161,7 +161,7 @@ def test_a_slice_that_takes_long_gives_way_to_who_waits_for_its_table(shop):
 
     altering = Thread(target=alter)
     altering.start()
-    with pytest.raises(SourceError, match=r"stream public-slow: another session .* waits for a lock .* run again"):
+    with pytest.raises(SourceError, match=r"stream public-slow: another session .* is waiting for a lock .* run again"):
         it.pipe.run()
     altering.join()
     assert altered == ["in time"]

@@ -9,11 +9,10 @@ import pytest
 
 from singer_spark.bookmark import KeyType
 from singer_spark.errors import ConfigurationError
-from tap_spark_jdbc.dialects import Dialect, dialect_of, known_dialects
+from tap_spark_jdbc.dialects import Dialect, dialect_of, known_dialects, overridden
 from tap_spark_jdbc.driver_metadata import native_type
 from tap_spark_jdbc.jdbc_errors import with_hint
-from tap_spark_jdbc.queries import described_queries
-from tap_spark_jdbc.settings import QueryStream
+from tap_spark_jdbc.settings import TapSettings
 from tap_spark_jdbc.slices import Range, Slice
 from tap_spark_jdbc.stream_plan import StreamPlan
 from tap_spark_jdbc.stream_sql import Point, StreamSql
@@ -315,11 +314,64 @@ def test_a_login_that_wants_encryption_says_which_parameter_helps(told: str) -> 
 
 
 @pytest.mark.parametrize(
-    "sql", ["WITH a AS (SELECT 1 AS n) SELECT n FROM a", " -- mine\n/* too */ with a as (select 1 n) select * from a;"]
+    ("sql", "why"),
+    [
+        ("WITH a AS (SELECT 1 AS n) SELECT n FROM a", "begins with WITH; make a view of it"),
+        (" -- mine\n/* too */ ;with a as (select 1 n) select * from a;", "begins with WITH; make a view of it"),
+        ("SELECT id FROM t ORDER BY id", "ends in ORDER BY without TOP or OFFSET; leave ORDER BY out"),
+        ("select id from t order /* by */ by id desc, offset; -- offset 0 rows", "leave ORDER BY out"),
+        ("SELECT (SELECT TOP 1 a FROM u ORDER BY a) AS top_a FROM t ORDER BY 1", "leave ORDER BY out"),
+        ("SELECT [top], 'TOP' AS \"top\" FROM t ORDER BY id", "leave ORDER BY out"),
+    ],
 )
-def test_a_query_that_sql_server_can_t_take_as_a_table_is_told_with_the_way_out(sql: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"queries: 'q': .* begins with WITH.*make a view of it"):
-        described_queries(None, dialect_named("sqlserver"), [QueryStream("q", sql)], [])  # type: ignore[arg-type]
+def test_a_query_that_sql_server_can_t_take_as_a_table_is_told_with_the_way_out(sql: str, why: str) -> None:
+    """All of them at once, before anything is started; other databases take them."""
+    config = {"jdbc_url": URLS["sqlserver"], "queries": [{"name": name, "sql": sql} for name in ("q", "r")]}
+    told = rf"2 settings are wrong: queries: 'q': .*{why}.*queries: 'r': .*{why}"
+    with pytest.raises(ConfigurationError, match=told):
+        TapSettings.from_config(config)
+    TapSettings.from_config({**config, "jdbc_url": URLS["oracle"]})
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT TOP 5 id FROM t ORDER BY id",
+        "SELECT TOP (100) PERCENT id FROM t ORDER BY id;",
+        "SELECT id FROM t ORDER BY id OFFSET 10 ROWS FETCH NEXT 5 ROWS ONLY",
+        "SELECT id FROM t ORDER BY id FOR XML AUTO",
+        "SELECT id, ROW_NUMBER() OVER (PARTITION BY a ORDER BY id) AS n FROM t",
+        "SELECT STRING_AGG(a, ',') WITHIN GROUP (ORDER BY a) AS a FROM t -- ORDER BY a",
+        "SELECT [order by], 'order by' AS a, \"order by\" FROM t /* order by a */",
+        "SELECT id FROM (SELECT TOP 5 id FROM t ORDER BY id) q",
+        "SELECT id FROM t WITH (NOLOCK) WHERE id IN (SELECT id FROM u)",
+    ],
+)
+def test_a_query_that_sql_server_takes_as_a_table_is_no_error(sql: str) -> None:
+    TapSettings.from_config({"jdbc_url": URLS["sqlserver"], "queries": [{"name": "q", "sql": sql}]})
+
+
+# As these databases print values where nothing is said: two digits of money's four, ten of a float's seventeen.
+@pytest.mark.parametrize(
+    ("database", "native_type", "select"),
+    [
+        ("sqlserver", "money", 'CONVERT(varchar(64), "k", 2)'),
+        ("sqlserver", "smallmoney", 'CONVERT(varchar(64), "k", 2)'),
+        ("sqlserver", "real", 'CONVERT(varchar(64), "k", 3)'),
+        ("sqlserver", "float", 'CONVERT(varchar(64), "k", 3)'),
+        ("snowflake", "DOUBLE", "TO_VARCHAR(\"k\", 'TME')"),
+        ("snowflake", "FLOAT", "TO_VARCHAR(\"k\", 'TME')"),
+    ],
+)
+def test_a_number_that_is_read_as_text_keeps_all_its_digits(database: str, native_type: str, select: str) -> None:
+    dialect = dialect_named(database)
+    for wanted in ("text", "decimal(38,10)"):
+        assert dialect.select(overridden(dialect.column("k", native_type, nullable=True), wanted)) == select
+
+
+def test_snowflake_s_driver_takes_a_name_for_a_name() -> None:
+    """By default an underscore fits any letter there: the primary keys of ORDER_ITEM and ORDERXITEM come as one."""
+    assert dialect_named("snowflake").properties["enablePatternSearch"] == "false"
 
 
 @pytest.mark.parametrize(

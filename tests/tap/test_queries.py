@@ -17,7 +17,8 @@ from tap.dying import Pipe
 from tap.opened import connected, login, source_of
 from tap_spark_jdbc.discovery import discover_tables
 from tap_spark_jdbc.discovery_bounds import Bounds
-from tap_spark_jdbc.queries import bare, described_queries
+from tap_spark_jdbc.queries import described_queries
+from tap_spark_jdbc.query_text import bare
 from tap_spark_jdbc.settings import QueryStream, TapSettings
 
 # A comment that would swallow what stands behind it, quotes that hold its signs, a semicolon at the end.

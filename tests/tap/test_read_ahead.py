@@ -188,7 +188,7 @@ def test_where_the_server_has_no_more_connections_the_streams_come_one_after_ano
         finally:
             connection.execute("drop owned by few; drop role few")
     check_order(sent, lambda number: f"public-t{number:02d}")
-    assert "each stream is begun after the one before" in caplog.text
+    assert "each stream begins after the one before" in caplog.text
 
 
 # The order of beginnings alone, of streams whose slices the test cuts.

@@ -82,7 +82,7 @@ def test_a_default_key_alone_means_incremental() -> None:
 
 
 def test_a_default_method_without_its_key_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="wants default_replication_key"):
+    with pytest.raises(ConfigurationError, match="needs default_replication_key"):
         TapSettings.from_config({"jdbc_url": URL, "default_replication_method": "INCREMENTAL"})
 
 

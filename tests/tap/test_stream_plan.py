@@ -145,7 +145,7 @@ def test_names_in_specs_match_in_any_case_where_one_table_fits() -> None:
         ({"stream_options": {"*": {"type_overrides": {"nope": "text"}}}}, "'nope' is no column"),
         ({"stream_options": {"*": {"type_overrides": {"id": "nonsense"}}}}, "'nonsense' is not a type"),
         ({"stream_options": {"*": {"partition_column": "nope"}}}, "partition_column 'nope' is no column"),
-        ({"stream_options": {"*": {"end_value": 5}}}, "end_value wants a replication key"),
+        ({"stream_options": {"*": {"end_value": 5}}}, "end_value needs a replication key"),
         ({"stream_options": {"*": {"replication_key": "id", "start_value": "x"}}}, "start value of key 'id'"),
     ],
 )

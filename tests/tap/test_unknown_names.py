@@ -96,6 +96,7 @@ class Described:
     """A driver with these tables, of which it describes the columns of some."""
 
     holds = True
+    listed_at_most: int | None = None
 
     def __init__(self, tables: dict[tuple[str, str], list[str]], asked: list[Any] | None = None) -> None:
         self.tables, self.asked = tables, [] if asked is None else asked
@@ -112,8 +113,15 @@ class Described:
 
     def metadata(self, method: str, *arguments: Any) -> list[dict[str, Any]]:
         self.asked.append((method, arguments))
+        if method == "getSchemas":
+            return [{"TABLE_SCHEM": schema} for schema in sorted({schema for schema, _ in self.tables})]
         if method == "getTables":
-            return [{"TABLE_SCHEM": schema, "TABLE_NAME": name, "TABLE_TYPE": "TABLE"} for schema, name in self.tables]
+            rows = [
+                {"TABLE_SCHEM": schema, "TABLE_NAME": name, "TABLE_TYPE": "TABLE"}
+                for schema, name in self.tables
+                if arguments[1] in (None, schema)
+            ]
+            return rows[: self.listed_at_most]
         if method != "getColumns":
             return []
         _, schema, name, _ = arguments
@@ -181,3 +189,14 @@ def test_a_description_that_the_driver_cuts_is_asked_for_table_by_table() -> Non
     assert known_dialects()["snowflake"].described_at_most == 10_000
     assert len(found_by(driver, dialect, Bounds())) == 30
     assert len([each for method, each in asked if method == "getColumns"]) == 1 + 30
+
+
+def test_a_list_of_tables_that_the_driver_cuts_is_asked_for_schema_by_schema(caplog: pytest.LogCaptureFixture) -> None:
+    """A schema whose own list is cut is named, for its other tables can't be found."""
+    tables = {("A", f"T{n}"): ["ID"] for n in range(8)} | {("B", f"T{n}"): ["ID"] for n in range(12)}
+    driver = Described(tables)
+    driver.listed_at_most = 10
+    found = found_by(driver, replace(STANDARD, described_at_most=10), Bounds())
+    assert [name for name in found if name.startswith("A.")] == [f"A.T{n}" for n in range(8)]
+    assert len(found) == 18
+    assert caplog.messages == ["schema B: the driver lists 10 tables at most; further ones are not found"]

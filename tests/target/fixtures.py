@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from target_spark_lake import checkpointing
+from target_spark_lake.lock import RunLock
 
 
 @pytest.fixture
@@ -15,6 +19,22 @@ def without_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr("target_spark_lake.target.start_session", refuse)
+
+
+@pytest.fixture(autouse=True)
+def no_sign_of_life_from_the_dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run that died in this process leaves the thread of its lock: none outlives its test."""
+    locks: list[RunLock] = []
+    begin = RunLock.__init__
+
+    def kept(lock: RunLock, *arguments: Any) -> None:
+        begin(lock, *arguments)
+        locks.append(lock)
+
+    monkeypatch.setattr(RunLock, "__init__", kept)
+    yield
+    for lock in locks:
+        lock.stop()
 
 
 @pytest.fixture

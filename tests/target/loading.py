@@ -99,11 +99,12 @@ class Lake:
 
     def listen(self, source: io.BytesIO, **settings: Any) -> None:
         config = {"bucket": str(self.folder), "pipeline": "test", "spark": {"master": "local[2]"}, **settings}
+        others = set(threading.enumerate())
         try:
             TargetSparkLake(config=config).listen(source)
         finally:
             # As the end of the process does.
-            for thread in threading.enumerate():
+            for thread in set(threading.enumerate()) - others:
                 if thread.name.startswith("staging"):
                     thread.join()
 

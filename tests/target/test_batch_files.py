@@ -375,7 +375,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "other columns": (
         "parquet",
         lambda _, path: pq.write_table(pa.table({"a": [1]}), path) or {"files": None},
-        "has the columns 'a', none of which its SCHEMA has",
+        "has the columns 'a', none of which is in its SCHEMA",
     ),
     "JSON lines said to be Parquet": (
         "jsonl",
@@ -399,7 +399,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     ),
     "no encoding": ("jsonl", lambda *_: {"encoding": None}, "has the format None"),
     "no manifest": ("jsonl", lambda *_: {"manifest": "x"}, "is no list of URLs"),
-    "files that don't fit the manifest": ("jsonl", lambda *_: {"files": []}, "does not fit its manifest of 1"),
+    "files that don't fit the manifest": ("jsonl", lambda *_: {"files": []}, "does not match its manifest of 1"),
     "a count that is none": ("jsonl", lambda *_: {"files": [{"rows": -1}]}, "says rows -1 of"),
     "a file twice": (
         "parquet",

@@ -242,7 +242,7 @@ def test_overwrite_needs_no_keys_and_says_so(lake: Lake, caplog: pytest.LogCaptu
     full = items("overwrite", **{"x-extent": "full"})
     lake.load(full, announced(), *map(item, range(5)), *present(1, 2))
     assert lake.rows("s", "id") == [(id,) for id in range(5)]
-    assert "its keys are left aside: load_method overwrite" in caplog.text
+    assert "its keys are ignored: load_method overwrite" in caplog.text
 
 
 def test_a_tap_that_dies_among_its_keys_deletes_nothing_and_the_next_one_sends_them_all_anew(

@@ -12,7 +12,7 @@ STREAMS = ("s", "beside")
 
 
 def stream(*bookmark_properties: str, method: str = "overwrite", extent: str | None = None) -> StreamSchema:
-    return StreamSchema("s", {}, ("id",), method, extent, bookmark_properties=bookmark_properties)
+    return StreamSchema("s", {"properties": {}}, ("id",), method, extent, bookmark_properties=bookmark_properties)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,21 @@ def test_while_schemas_may_still_come_a_strange_bookmark_says_nothing() -> None:
     saved = {"bookmarks": {"other": {"replication_key_value": 1}}}
     assert Extents(saved).is_whole(stream())
     assert not Extents(saved, None, STREAMS).is_whole(stream())
+
+
+@pytest.mark.parametrize(
+    ("extents", "whole"),
+    [
+        (("full", "full"), True),
+        (("delta", "full"), False),
+        (("full", "delta"), False),
+        (("delta", None), False),
+        ((None, "delta"), False),
+        (("partial", "full"), False),
+        (("full", None), False),
+        ((None, "full"), False),
+    ],
+)
+def test_a_later_schema_makes_no_delta_whole(extents: tuple[str | None, str | None], whole: bool) -> None:
+    first, last = (stream("clock", extent=extent) for extent in extents)
+    assert Extents({}).is_whole(last.following(first)) == whole

@@ -256,6 +256,17 @@ def test_of_a_foreign_tap_a_stream_is_whole_where_nothing_speaks_for_a_delta(
     assert lake.rows("s", "id") == ([(2,)] if whole else [(1,), (2,)])
 
 
+@pytest.mark.parametrize("silent", ["first", "last"])
+def test_a_stream_of_several_schemas_is_a_delta_where_one_of_them_says_so(lake: Lake, silent: str) -> None:
+    (says, beside), behind = foreign("overwrite-delete-stale", ["clock"], {"bookmarks": {}})
+    silence = foreign("overwrite-delete-stale", [], None)[0][0]
+    lake.load(says, beside, *(item(n, 1, "a") for n in range(3)), *behind)
+    first, last = (silence, says) if silent == "first" else (says, silence)
+    lake.load(first, beside, item(2, 9, "new"), last, item(2, 4, "old"), *behind)
+    # The cursor holds like the extent: both are said by bookmark_properties.
+    assert lake.rows("s", "id, clock, name") == [(0, 1, "a"), (1, 1, "a"), (2, 9, "new")]
+
+
 @both_formats
 @FOREIGN
 def test_of_a_foreign_tap_an_overwrite_is_refused_where_the_stream_may_come_as_a_delta(

@@ -194,9 +194,9 @@ def test_more_folders_than_files_should_be_are_refused(lake: Lake, way: str, mon
         (["t"], r"t is a timestamp, use day\(t\)"),
         (["f"], "f is a double"),
         (["nested"], "nested is a struct"),
-        (["_sdc_sequence"], "readers pass over"),
-        (["c", "c"], "folders of one name"),
-        (["day(t)", "day(t)"], "folders of one name"),
+        (["_sdc_sequence"], "readers skip"),
+        (["c", "c"], "folders of the same name"),
+        (["day(t)", "day(t)"], "folders of the same name"),
         (["day(d)"], "named d_day, as a column"),
     ],
 )

@@ -122,7 +122,7 @@ def close() -> None:
 
 def _address() -> Gateway:
     """What the JVM answered; where it failed instead, another one may be begun."""
-    assert _opened.starting is not None, "nobody has begun a JVM"
+    assert _opened.starting is not None, "no JVM was begun"
     try:
         return _opened.starting.result()
     except Exception:

@@ -102,14 +102,14 @@ def _answer(command: Sequence[str], environment: dict[str, str], grace_seconds: 
             process.wait(LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             continue
-        raise ConfigurationError(f"its JVM {_ending(process.returncode)} (what it said stands above)")
+        raise ConfigurationError(f"its JVM {_ending(process.returncode)} (its output is above)")
     return _read(told)
 
 
 def _launch(command: Sequence[str], environment: dict[str, str], grace_seconds: float) -> subprocess.Popen[bytes]:
     with _jvm.starting:
         if _jvm.forbidden:
-            raise ConfigurationError("this process is at its end")
+            raise ConfigurationError("this process is ending")
         # In a process group of its own: a Ctrl-C is for the program, which then ends the JVM.
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
         _jvm.process, _jvm.grace_seconds = process, grace_seconds

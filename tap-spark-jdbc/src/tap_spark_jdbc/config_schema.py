@@ -46,11 +46,13 @@ STREAM_OPTIONS = _object(
         "end_value": _setting(
             {"type": ["string", "number"]}, "Exclusive end: the run is a backfill of a range, the bookmark stays"
         ),
-        "key_properties": _setting(TEXTS, "The record's key, where the table's primary key is not it"),
-        "load_method": _setting({"type": "string", "enum": LOAD_METHODS}, "What the target is asked to do"),
+        "key_properties": _setting(TEXTS, "The record's key, where it is not the table's primary key"),
+        "load_method": _setting(
+            {"type": "string", "enum": LOAD_METHODS}, "Load method that the target is asked to use"
+        ),
         "settle_seconds": _setting(SECONDS, "Instead of the setting `settle_seconds`"),
         "where": _setting(TEXT, "SQL condition that rows must meet"),
-        "partition_column": _setting(TEXT, "Column that a full table is cut by, where the primary key is not it"),
+        "partition_column": _setting(TEXT, "Column to cut a full table by, where it is not the primary key"),
         "detect_deletes": _setting(
             {"type": "boolean"}, "Sends the keys of all rows too, so that the target deletes rows that are gone"
         ),
@@ -169,7 +171,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "add_record_metadata": _setting(
             {"type": "boolean"},
-            "Parquet batches get the SDK's `_sdc_*` columns, as the target wants them",
+            "Parquet batches get the SDK's `_sdc_*` columns, as the target expects them",
             default=True,
         ),
         "storage_options": _setting(

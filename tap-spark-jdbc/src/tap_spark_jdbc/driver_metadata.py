@@ -40,7 +40,7 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
     # Names, as those of the dialect are globs.
     system = [*dialect.system_schemas, *(escape(name) for (name,) in own if name is not None)]
     found: dict[Name, bool] = {}
-    for row in connection.metadata("getTables", None, None, "%", dialect.table_types):
+    for row in _tables(connection, dialect):
         name = (row["TABLE_SCHEM"] if dialect.has_schemas else None, str(row["TABLE_NAME"]))
         if bounds.admit(*name, system):
             found[name] = "VIEW" in str(row["TABLE_TYPE"])
@@ -57,6 +57,21 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
         for name, is_view in found.items()
         if columns[name]
     ]
+
+
+def _tables(connection: JdbcConnection, dialect: Dialect) -> list[Described]:
+    """All tables and views; schema by schema where the driver cuts the list of all."""
+    rows = connection.metadata("getTables", None, None, "%", dialect.table_types)
+    limit = dialect.described_at_most
+    if limit is None or len(rows) < limit:
+        return rows
+    rows = []
+    for schema in [str(row["TABLE_SCHEM"]) for row in connection.metadata("getSchemas")]:
+        found = connection.metadata("getTables", None, connection.search_pattern(schema), "%", dialect.table_types)
+        if len(found) >= limit:
+            logger.warning("schema %s: the driver lists %s tables at most; further ones are not found", schema, limit)
+        rows += found
+    return rows
 
 
 def _tell_of_undescribed(names: list[Name], bounds: Bounds) -> None:

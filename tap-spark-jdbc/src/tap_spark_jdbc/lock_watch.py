@@ -73,7 +73,7 @@ class LockWatch:
                 self._look()
             except Exception as error:  # as Py4J raises it where the JVM has ended
                 # The snapshot has ended with its connection: what reads in it fails.
-                logger.debug("nobody looks any longer whether other sessions wait for this one: %s", error)
+                logger.debug("no longer checking whether other sessions wait for this one: %s", error)
                 return
 
     def _look(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.driver_metadata import native_type
+from tap_spark_jdbc.query_text import bare
 from tap_spark_jdbc.tables import Table
 
 if TYPE_CHECKING:
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.jdbc_connection import JdbcConnection
     from tap_spark_jdbc.settings import QueryStream
     from tap_spark_jdbc.tables import Column
-
-# What SQL is made of, as far as the end of a statement must be found: quoted text, comments, everything else.
-_PARTS = re.compile(
-    r"(?P<comment>--[^\n]*|/\*.*?\*/)"
-    r"|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|(?P<tag>\$\w*\$).*?(?P=tag)"
-    r"|(?P<end>;)|(?P<blank>\s+)|.",
-    re.DOTALL,
-)
-_BEGINS_WITH = re.compile(r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/)*with\b")
 
 
 def described_queries(
@@ -73,22 +64,8 @@ def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) ->
     )
 
 
-def bare(sql: str) -> str:
-    """A statement without the semicolon at its end, and without what stands behind it."""
-    parts = list(_PARTS.finditer(sql))
-    while parts and (parts[-1]["comment"] or parts[-1]["blank"] or parts[-1]["end"]):
-        if parts.pop()["end"]:
-            return bare(sql[: parts[-1].end()] if parts else "")
-    return sql.strip()
-
-
 def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream) -> Table:
     table = Table(None, query.name, (), query=bare(query.sql))
-    if not dialect.takes_with and _BEGINS_WITH.match(query.sql):
-        raise ConfigurationError(
-            f"queries: {query.name!r}: {dialect.name} takes no statement as a table that begins with WITH; make a view "
-            "of it, and name that in `tables`"
-        )
     try:
         return replace(table, columns=described_columns(connection, dialect, table.query or ""))
     except ConfigurationError as error:

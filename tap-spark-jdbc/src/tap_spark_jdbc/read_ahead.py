@@ -181,7 +181,7 @@ class ReadAhead:
             if self._most == 1:
                 return
             self._most = 1
-            logger.warning("from here on each stream is begun after the one before, over as few connections as can be")
+            logger.warning("from here on each stream begins after the one before, over as few connections as possible")
             while len(self._turns) > 1:
                 self._put_back(self._turns.pop())
             self._disconnect_free()

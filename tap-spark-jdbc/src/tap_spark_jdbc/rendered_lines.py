@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from singer_spark.cluster import is_remote, shares_disk
 from singer_spark.connect_answer import answer
+from tap_spark_jdbc.jvm_pipe import pipe_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,6 @@ LINE = "value"
 PIECES = 1024
 # Of a piece as executors keep it, which is compressed; its lines must fit into one answer.
 PIECE_BYTES = "8MB"
-PIPE_BYTES = 1 << 18
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 
@@ -48,7 +48,9 @@ def write_lines(rows: DataFrame, folder: Path) -> Path:
     except Exception as error:
         if not _TOO_LARGE.search(str(error)):
             raise
-        logger.info("a slice is too large to come at once, and comes in pieces; slice_rows makes it smaller")
+        logger.info(
+            "a slice is too large to be fetched at once and comes in pieces; a lower slice_rows makes slices smaller"
+        )
         _write_in_pieces(ended, path)
     return path
 
@@ -60,15 +62,10 @@ def pipe_lines(rows: DataFrame, path: Path) -> None:
         rows: Their one column, `LINE`, in one part.
         path: The pipe; where nobody reads it any more, the job fails.
     """
-    if not shares_disk(rows.sparkSession):
+    if shares_disk(rows.sparkSession):
+        pipe_texts(rows, path)
+    else:
         _write_in_pieces(_ended(rows), path)
-        return
-    jvm: Any = rows.sparkSession.sparkContext._jvm
-    texts = getattr(rows._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING()).toJavaRDD()
-    command = jvm.java.util.ArrayList()
-    for word in ("sh", "-c", 'exec cat > "$0"', str(path)):
-        command.add(word)
-    texts.pipe(command, jvm.java.util.HashMap(), False, PIPE_BYTES, "UTF-8").count()
 
 
 def _ended(rows: DataFrame) -> DataFrame:

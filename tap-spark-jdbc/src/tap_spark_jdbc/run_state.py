@@ -86,14 +86,14 @@ class OpeningState:
         except StateError as error:
             if not full:
                 raise
-            logger.warning("--full: the malformed state is left aside, with the bookmarks of all streams: %s", error)
+            logger.warning("--full: the malformed state is ignored, with the bookmarks of all streams: %s", error)
             return cls({}, "full")
         if full:
-            logger.info("--full: everything is extracted anew; a checkpoint of a run that died is not looked at")
+            logger.info("--full: everything is extracted again; a checkpoint of a run that died is ignored")
             return cls(value, "full")
         checkpoint = _checkpoint(source) if resume else None
         if not resume:
-            logger.info("--no-resume: a checkpoint of a run that died is not looked at")
+            logger.info("--no-resume: a checkpoint of a run that died is ignored")
         if saved is None:
             if checkpoint is None:
                 logger.info("no state at %s yet: this is a first run", source.origin)

@@ -16,6 +16,7 @@ from singer_spark.spark_settings import SparkSettings
 from tap_spark_jdbc.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config_schema import CONFIG_JSONSCHEMA
 from tap_spark_jdbc.incremental_spec import IncrementalSpec
+from tap_spark_jdbc.query_text import query_problems
 from tap_spark_jdbc.reach import reach_problems
 
 __all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]
@@ -96,7 +97,8 @@ class TapSettings:
         if isinstance(url := given.get("jdbc_url"), str) and not url.startswith("jdbc:"):
             problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
         if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
-            problems.append("default_replication_method: INCREMENTAL wants default_replication_key, too")
+            problems.append("default_replication_method: INCREMENTAL needs default_replication_key, too")
+        problems += _query_problems(given)
         problems += batch_problems(given.get("batch_config"))
         problems += _spark_problems(given)
         if problems:
@@ -111,6 +113,13 @@ class TapSettings:
         implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
         values.setdefault("default_replication_method", implied)
         return cls(**values)
+
+
+def _query_problems(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the SQL of `queries` for this database."""
+    queries = given.get("queries")
+    found = [each for each in queries if isinstance(each, dict)] if isinstance(queries, list) else []
+    return query_problems(given.get("jdbc_url"), found)
 
 
 def _spark_problems(given: Mapping[str, Any]) -> list[str]:

@@ -47,7 +47,7 @@ def _now(bounds: ColumnBounds) -> KeyValue:
     try:
         # The clock of an unknown database may be in any zone: without one nobody knows what is young.
         if dialect.now_has_zone and not has_zone(str(now)):
-            raise ValueError("it tells no time zone")
+            raise ValueError("it names no time zone")
         moment = KeyValue.parse(now, kind, aware=dialect.now_has_zone)
     except ValueError as error:
         raise SourceError(

@@ -75,8 +75,8 @@ class Undisturbed:
         if self.watch.waiter is None:
             return None
         return (
-            f"stream {self.stream}: another session (process {self.watch.waiter}) waits for a lock that reading stands "
-            f"in the way of, as ALTER and TRUNCATE do, and this run gave way to it; {_AGAIN}"
+            f"stream {self.stream}: another session (process {self.watch.waiter}) is waiting for a lock that reading "
+            f"blocks, as for ALTER or TRUNCATE, and this run gave way to it; {_AGAIN}"
         )
 
     def _changed(self) -> str | None:
@@ -87,7 +87,7 @@ class Undisturbed:
         try:
             return self._changed()
         except SourceError as error:
-            logger.debug("stream %s: whether it has changed can't be asked: %s", self.stream, error)
+            logger.debug("stream %s: can't ask whether it has changed: %s", self.stream, error)
             return None
 
 

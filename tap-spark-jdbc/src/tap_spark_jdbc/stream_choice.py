@@ -141,7 +141,7 @@ def detects_deletes(stream: str, choice: Choice) -> bool:
             "load_method upsert or append-dedup"
         )
     if choice.load_method == "overwrite":
-        logger.info("stream %s: detect_deletes is not needed, for overwrite leaves no row that is gone", stream)
+        logger.info("stream %s: detect_deletes is not needed: overwrite keeps no row that is gone", stream)
         return False
     return True
 

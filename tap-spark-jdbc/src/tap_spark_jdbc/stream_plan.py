@@ -197,7 +197,7 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
     options = choice.options
     key = _key(table, choice.key, choice, text_moments=text_moments) if choice.key is not None else None
     if options.end_value is not None and key is None:
-        raise ValueError("end_value wants a replication key")
+        raise ValueError("end_value needs a replication key")
     split = None
     if options.partition_column is not None:
         split = _key(table, options.partition_column, None, text_moments=text_moments)
@@ -232,7 +232,7 @@ def _settles(key: Key, said: float | None, default: float) -> float:
     seconds = default if said is None else said
     if seconds and not key.key_type.is_moment:
         raise ValueError(
-            f"settle_seconds wants a key of dates or times, and {key.column.name!r} is of type {key.key_type}, which "
+            f"settle_seconds needs a key of dates or times, and {key.column.name!r} is of type {key.key_type}, which "
             "has no age; set its settle_seconds in stream_options to 0, or take another key"
         )
     return seconds

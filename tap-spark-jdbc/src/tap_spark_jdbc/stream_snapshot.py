@@ -243,8 +243,8 @@ class StreamSnapshots:
         if last is None or (last.system == self._system and last.xmax <= xmax):
             return last
         logger.warning(
-            "stream %s: the last run saw a database that was further on, or another one: what was open there is "
-            "not looked for in this run",
+            "stream %s: the last run saw a later state of the database, or another database: this run does not look "
+            "for what was open there",
             extraction.plan.stream,
         )
         return None
@@ -296,8 +296,8 @@ class StreamSnapshots:
         written = written_of(self._database.connection.rows(query)[0], xmin)
         if len(written.seen) == MAX_SEEN:
             logger.warning(
-                "stream %s: a transaction is open for so long that more than %d others wrote to the table since: rows "
-                "of the later ones may come once more",
+                "stream %s: a transaction has been open so long that more than %d others wrote to the table since: "
+                "rows of the later ones may come again",
                 extraction.plan.stream, MAX_SEEN,
             )  # fmt: skip
         return written

@@ -147,7 +147,7 @@ def _edit_state(
             changed = state_editing.restore(run, chosen.run, before=chosen.before)
     _show(run_reports.state_now(storage, layout, store), admin_tables.state_table, as_json=chosen.json)
     if not changed:
-        sys.stderr.write(f"{PROGRAM}: pipeline {layout.pipeline}: the state was so already, nothing was changed\n")
+        sys.stderr.write(f"{PROGRAM}: pipeline {layout.pipeline}: that is the state already, nothing was changed\n")
 
 
 def _compacted(

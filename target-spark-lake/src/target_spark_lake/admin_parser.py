@@ -56,7 +56,7 @@ def command_parser(program: str, description: str | None) -> argparse.ArgumentPa
     setting.add_argument("--stream", required=True, help="name of the stream")
     setting.add_argument("--value", required=True, help="of the replication key, checked against its type")
     setting.add_argument("--replication-key", metavar="COLUMN", help="of a stream that never had a bookmark")
-    setting.add_argument("--type", help="the key's type, where neither a bookmark nor the table tells it")
+    setting.add_argument("--type", help="the key's type, where neither a bookmark nor the table shows it")
     resetting = add(state, "reset", "the next run starts from the beginning", "state reset")
     resetting.add_argument("--stream", help="of this stream alone")
     restoring = add(state, "restore", "make the state that a run saved the current one", "state restore")
@@ -84,8 +84,8 @@ def command_parser(program: str, description: str | None) -> argparse.ArgumentPa
     recovering.add_argument(
         "--give-up-publishing",
         metavar="RUN",
-        help="of a committed run whose files are gone, or whose Delta table someone changed: take back what of it was "
-        "published; the state before it counts again",
+        help="for a committed run whose files are gone, or whose Delta table someone changed: take back what it "
+        "published and return to the state before it",
     )
     unlock = add(commands, "unlock", "free the pipeline from a dead holder, and finish or undo its run")
     unlock.add_argument("--force", action="store_true", help="from a living holder too: its run can't commit then")

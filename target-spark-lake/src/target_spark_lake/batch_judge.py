@@ -90,7 +90,7 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
     if not set(found) & set(wanted):
         shown, expected = (", ".join(map(repr, each[:5])) or "none" for each in (found, wanted))
         raise ProtocolError(
-            f"{name} has the columns {shown}, none of which its SCHEMA has ({expected}); nothing was published"
+            f"{name} has the columns {shown}, none of which is in its SCHEMA ({expected}); nothing was published"
         )
 
 

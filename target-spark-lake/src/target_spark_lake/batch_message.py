@@ -93,7 +93,7 @@ def _files(stream: str, manifest: object, told: object) -> tuple[BatchFile, ...]
         return tuple(BatchFile(url) for url in manifest)
     if not isinstance(told, list) or len(told) != len(manifest):
         raise ProtocolError(
-            f"stream {stream}: what a BATCH message says of its files does not fit its manifest of {len(manifest)}"
+            f"stream {stream}: what a BATCH message says of its files does not match its manifest of {len(manifest)}"
         )
     return tuple(
         BatchFile(url, _count(stream, url, each, "rows"), _count(stream, url, each, "bytes"))

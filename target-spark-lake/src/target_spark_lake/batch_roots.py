@@ -73,7 +73,7 @@ class BatchRoots:
         roots = ", ".join(map(shown, self._told)) or "none"
         return ProtocolError(
             f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: {roots}); it was not read, "
-            "and nothing was published. Where its tap may write there, add that folder to the target's batch_roots"
+            "and nothing was published. If its tap may write there, add that folder to the target's batch_roots"
         )
 
     def _on_disk(self, path: str) -> tuple[Storage, str] | None:

@@ -118,8 +118,9 @@ class Batches:
                 # The run that died may have changed the columns after its first files.
                 is_uniform=adopted is None,
             )
-        elif sink.schema != schema:
-            schema.check_follows(sink.schema)
+            return schema
+        schema = schema.following(sink.schema)
+        if sink.schema != schema:
             self._close(sink)
             sink.schema, sink.columns = schema, None
         return schema

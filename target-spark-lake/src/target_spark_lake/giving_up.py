@@ -137,7 +137,9 @@ def give_up(
     }
     lock.ensure_held()
     if not journal.commit(storage, layout, body):
-        raise LockedError(f"pipeline {layout.pipeline}: another process took this one for dead; nothing was given up")
+        raise LockedError(
+            f"pipeline {layout.pipeline}: another process took this one for dead, so nothing was given up"
+        )
     logger.warning("Run %s is given up: what was published of it is taken back.", entry.run_id)
     made = RunEntry(facts.run_id, body["phase"], body["last_committed"], body["state"], body)
     return publish(storage, layout, store, made, lock.ensure_held)

@@ -17,7 +17,7 @@ NEEDED = ("jdbc_url", "bucket", "pipeline")
 # Asked in this order; what follows a name is shown as the answer that Enter gives.
 QUESTIONS = {
     "jdbc_url": ("JDBC URL of the database, as in jdbc:postgresql://localhost:5432/shop", None),
-    "user": ("Who logs in there (Enter: nobody)", ""),
+    "user": ("User (Enter: none)", ""),
     "tables": ("Tables, as in public.orders public.c* (Enter: all)", ""),
     "incremental_table": ("Incremental ones, as in public.orders:updated_at:timestamp (Enter: none)", ""),
     "bucket": ("Where the lake is, a folder or s3://...", "./lake"),
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     # `--password` must not be taken for a shorter way to write `--password-variable`.
     parser.allow_abbrev = False
     parser.add_argument("--jdbc-url", metavar="URL", help="the database")
-    parser.add_argument("--user", help="who logs in; the password comes from the environment")
+    parser.add_argument("--user", help="user name; the password comes from the environment")
     parser.add_argument("--password", help=argparse.SUPPRESS)
     parser.add_argument("--password-variable", metavar="NAME", help="its variable; <PIPELINE>_PASSWORD if not given")
     parser.add_argument("--tables", nargs="+", action="extend", metavar="TABLE", help="globs; all if not given")
@@ -73,8 +73,8 @@ def run_init(chosen: argparse.Namespace) -> None:
     """
     if chosen.password is not None:
         raise ConfigurationError(
-            "nothing was written: a password stands on no command line, where all can read it; "
-            "--password-variable NAME says which variable of the environment holds it"
+            "nothing was written: a password on the command line can be read by everybody; "
+            "--password-variable NAME names the environment variable that holds it"
         )
     lacking = [name for name in NEEDED if not getattr(chosen, name)]
     if lacking and sys.stdin.isatty():
@@ -113,7 +113,7 @@ def _ask(chosen: argparse.Namespace) -> None:
         sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
-            raise ConfigurationError("nothing was written: the questions were not answered to their end")
+            raise ConfigurationError("nothing was written: not all questions were answered")
         answer = line.strip() or usual or ""
         setattr(chosen, name, answer.split() if name in SEVERAL else answer)
 
@@ -127,5 +127,5 @@ def _text(report: InitReport) -> str:
     lines += ["", f"In {report.directory}, to look first, and to run it:", f"  {report.dry_run}", f"  {report.pipe}"]
     lines += ["or by Meltano:", f"  {report.meltano}"]
     if report.crontab:
-        lines += ["On time, a line for `crontab -e`:", f"  {report.crontab}"]
+        lines += ["To schedule it, a line for `crontab -e`:", f"  {report.crontab}"]
     return "\n".join([*lines, *(f"Note: {note}" for note in report.notes)])

@@ -118,7 +118,7 @@ class KeyBatches:
             raise ProtocolError(f"stream {stream}: a second SCHEMA within one run says other {KEYS_OF} {keys_of!r}")
         if keys.useless and known is keys:
             logger.warning(
-                "stream %s: its keys are left aside: load_method overwrite leaves no row that is gone; take "
+                "stream %s: its keys are ignored: load_method overwrite keeps no row that is gone; take "
                 "detect_deletes out of the tap's config",
                 sink.schema.stream,
             )

@@ -166,8 +166,8 @@ class MeltanoEntry:
         present = backend.setdefault("uri", wanted)
         if present != wanted:
             return [
-                f"{origin} keeps Meltano's state in {present}, this pipeline's is in {bucket}: "
-                "start it by the pipe or by Meltano, not by both in turns"
+                f"{origin} keeps Meltano's state in {present}, and this pipeline's is in {bucket}: "
+                "start it by the pipe or by Meltano, not by both"
             ]
         lake = _map_in(backend, "lake", origin)
         if options := self.target_config.get("storage_options"):

@@ -118,7 +118,7 @@ class Partitioning:
         problem = next(filter(None, (self._problem(part, columns) for part in self.parts)), None)
         names = [part.name.lower() for part in self.parts]
         if problem is None and len(set(names)) < len(names):
-            problem = "two of them make folders of one name"
+            problem = "two of them make folders of the same name"
         if problem is None and not self.inside(columns).fields:
             problem = "it leaves no column for the files"
         if problem is not None:
@@ -180,7 +180,7 @@ def _column_problem(name: str, kind: LakeType) -> str | None:
     if str(kind) not in COLUMN_TYPES:
         return f"{name} is a {kind}, whose values folders don't say exactly"
     if name.startswith(("_", ".")):
-        return f"readers pass over folders whose names begin as {name} does"
+        return f"readers skip folders whose names begin like {name}"
     return None
 
 

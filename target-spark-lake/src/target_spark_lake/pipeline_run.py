@@ -236,7 +236,7 @@ class PipelineRun:
             decided_here = journal.decide(self.storage, self.layout, body)
             entry = None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
             if entry is None and not decided_here:
-                raise StorageError(f"the store says neither that run {self.run_id} is decided nor that it is not")
+                raise StorageError(f"the store does not say whether run {self.run_id} is decided")
             if entry is None or entry.phase == ABORTED:
                 clear(self.storage, self.layout.staging(self.run_id), keep=self.checkpoint.offered)
                 if self._claiming:
@@ -250,7 +250,7 @@ class PipelineRun:
         except SingerSparkError as failure:
             # Undecided now: the next start rolls the run back, and finds the lock of a dead process.
             self._lock.stop()
-            logger.warning("Cleaning up after the failed run did not work: %s", failure)
+            logger.warning("Cleaning up after the failed run failed: %s", failure)
 
     def leave(self) -> None:
         """Ends a run that had nothing to do, without a trace.
@@ -275,7 +275,7 @@ class PipelineRun:
             self._lock.release()
         except StorageError as failure:
             self._lock.stop()
-            logger.warning("Tidying up after the run did not work: %s", failure)
+            logger.warning("Cleaning up after the run failed: %s", failure)
 
     def _prune(self, after: str = "") -> None:
         last = self.recovery.last

@@ -150,7 +150,7 @@ class LoadRun:
         """Behind its last STATE a tap has nothing to say: that state would be saved without standing for it."""
         if self._complete:
             raise ProtocolError(
-                f'{what} came behind the tap\'s last STATE ("final": true), which does not stand for it; nothing was '
+                f'{what} came behind the tap\'s last STATE ("final": true), which does not cover it; nothing was '
                 "published, the state stays: give the target the output of one run of one tap"
             )
 

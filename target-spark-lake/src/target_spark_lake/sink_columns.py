@@ -61,9 +61,9 @@ def _tell_mirror(sink: StreamSink, settings: TargetSettings) -> None:
     before = sink.record.load_method if sink.record is not None else None
     if sink.schema.load_method == OVERWRITE and before is not None and before == settings.load_method != OVERWRITE:
         logger.warning(
-            "stream %s: it comes whole, so from now on its table is exactly what the source is (overwrite); so far it "
-            "was %s, by the setting load_method, which is for streams that are read by increments: to keep that, set "
-            "it in stream_options",
+            "stream %s: it comes whole, so from now on its table mirrors the source (overwrite); until now it was %s, "
+            "by the setting load_method, which is for streams read by increments: to keep that, set it in "
+            "stream_options",
             sink.schema.stream,
             before,
         )

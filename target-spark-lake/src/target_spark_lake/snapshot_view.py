@@ -65,7 +65,7 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
     hides = settings.hard_delete if options.hard_delete is None else options.hard_delete
     if record.format == DELTA and engine != SPARK:
         raise ConfigurationError(
-            f"stream {stream}: {table} is a Delta table, of which only Spark's SQL tells the order of the files; use "
+            f"stream {stream}: {table} is a Delta table, and only Spark's SQL shows the order of its files; use "
             "--engine spark, or load_method upsert"
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"

@@ -63,7 +63,7 @@ def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dic
             raise SourceError(f"{TAP} can't be started beside {sys.executable}: {error.strerror}") from error
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SourceError(f"the tap can't say what is to be read: {redact(said[-1])}")
+        raise SourceError(f"the tap can't say what there is to read: {redact(said[-1])}")
     return _streams(done.stdout)
 
 

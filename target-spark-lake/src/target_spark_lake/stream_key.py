@@ -41,12 +41,12 @@ def key_of_stream(
     """
     known, told_by = saved, "as its bookmark tells"
     if known is None:
-        known, told_by = _older_bookmark(run, stream), "as its last bookmark told"
+        known, told_by = _older_bookmark(run, stream), "as its last bookmark said"
     name = replication_key or (known or {}).get(KEY)
     if name is None:
         raise ConfigurationError(
             f"stream {stream}: it never had a bookmark{_known_streams(run)}; if the name is right, "
-            "say what its key is: --replication-key COLUMN --type TYPE"
+            "name its key: --replication-key COLUMN --type TYPE"
         )
     if key_type is not None:
         return key_of_type(name, key_type)
@@ -57,7 +57,7 @@ def key_of_stream(
     found = found or key_of_column(name, columns)
     if found is None:
         raise ConfigurationError(
-            f"stream {stream}: neither a bookmark nor the table tells the type of {name}; say it: --type TYPE"
+            f"stream {stream}: neither a bookmark nor the table shows the type of {name}; give it by --type TYPE"
         )
     return found
 

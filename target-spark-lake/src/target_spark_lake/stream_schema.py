@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, ProtocolError
@@ -94,8 +94,8 @@ class StreamSchema:
             schema.get(LATE_ROWS) is True,
         )
 
-    def check_follows(self, earlier: StreamSchema) -> None:
-        """Refuses a SCHEMA in mid-stream that would give one run two ways to load.
+    def following(self, earlier: StreamSchema) -> StreamSchema:
+        """This SCHEMA in mid-stream: what an earlier one said of a delta or a cursor holds to the end of the run.
 
         Raises:
             ProtocolError: the load method changes, or the key by which rows are merged.
@@ -110,6 +110,14 @@ class StreamSchema:
                 f"stream {self.stream}: a second SCHEMA changes the primary key from "
                 f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within one run"
             )
+        extents = {earlier.extent, self.extent}
+        parts = extents - {"full", None}
+        return replace(
+            self,
+            extent="delta" if parts else self.extent if len(extents) == 1 else None,
+            cursor=self.cursor or tuple(name for name in earlier.cursor if name in self.schema["properties"]),
+            bookmark_properties=self.bookmark_properties or earlier.bookmark_properties,
+        )
 
 
 def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None) -> str:

@@ -60,7 +60,7 @@ class Dialect:
         system_schemas: Glob patterns of schemas that discovery leaves out.
         system_schemas_query: SQL that gives the names of further ones, which the driver path leaves out.
         system_properties: Of the JVM, set before the first connection where they are not set yet.
-        described_at_most: The rows after which the driver cuts what it describes; None: it tells all.
+        described_at_most: The rows after which the driver cuts a list of tables or columns; None: it tells all.
         table_types: What `DatabaseMetaData.getTables` is asked for.
         catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is asked.
         quote_mark: Encloses identifiers, doubled inside.
@@ -70,6 +70,7 @@ class Dialect:
         backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes `{hex}`, or over
             its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself in any literal.
         takes_with: A subselect may begin with WITH.
+        takes_order_by: A subselect may end in ORDER BY alone, without a clause that counts rows.
         national_strings: A string literal with more than ASCII in it begins with N.
         url_form: What the URL must begin with, and the parameter that it must have, for Spark and the driver alike.
         described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, with which the
@@ -112,6 +113,7 @@ class Dialect:
     unordered_page: str | None = None
     backslash_string: str | None = None
     takes_with: bool = True
+    takes_order_by: bool = True
     national_strings: bool = False
     url_form: tuple[str, str] | None = None
     described_type: str | None = None
@@ -133,7 +135,10 @@ class Dialect:
         return f"{prefix}{address.removeprefix(known)}?{'&'.join([*given, parameter])}"
 
     def bounded_url(self, url: str, fetch_bytes: int) -> str:
-        """The driver's URL of connections whose round trips bring so many bytes at most; the user's own bound stays."""
+        """The driver's URL of connections whose round trips bring so many bytes at most; the user's own bound stays.
+
+        A property would be lost over Spark Connect, whose server writes the names of properties in lower case.
+        """
         if self.fetch_bound is None or self.fetch_bound in url:
             return url
         return f"{url}{'&' if '?' in url else '?'}{self.fetch_bound}={fetch_bytes}"

@@ -11,12 +11,14 @@ _DATE = "TO_VARCHAR({c}, 'YYYY-MM-DD')"
 _MOMENT = "TO_VARCHAR({c}, 'YYYY-MM-DD HH24:MI:SS.FF9')"
 _INSTANT = "TO_VARCHAR(CONVERT_TIMEZONE('UTC', {c}), 'YYYY-MM-DD HH24:MI:SS.FF9TZH:TZM')"
 _JSON = "TO_JSON({c})"
+# Without a format a float loses all but its first digits; TME has the 17 that give the same number again.
+_NUMBER_TEXT = "TO_VARCHAR({c}, 'TME')"
 
 _RULES = (
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
     TypeRule(r"(?:number|decimal)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
     TypeRule("decfloat", "NUMERIC", _TEXT),
-    TypeRule("double|float|real", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule("double|float|real", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER_TEXT),
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "TO_VARCHAR({c}, 'HH24:MI:SS.FF9')"),
     TypeRule("timestamp_?ntz|timestamp|datetime", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
@@ -58,8 +60,13 @@ SNOWFLAKE = Dialect(
     described_at_most=10_000,
     # A backslash in a string is an escape.
     backslash_string="HEX_DECODE_STRING('{hex}')",
-    # Without it the metadata of every database of the account would be asked for.
-    properties={"CLIENT_METADATA_USE_SESSION_DATABASE": "true", "loginTimeout": "30"},
+    properties={
+        # Without it the metadata of every database of the account would be asked for.
+        "CLIENT_METADATA_USE_SESSION_DATABASE": "true",
+        # Else an underscore in a table's name fits any letter, and the keys of two tables come as one.
+        "enablePatternSearch": "false",
+        "loginTimeout": "30",
+    },
     # It has no indexes.
     key_ranges=False,
     session_statements=("ALTER SESSION SET TIMEZONE = 'UTC'",),

@@ -13,6 +13,8 @@ _INSTANT = "CONVERT(varchar(33), CAST(SWITCHOFFSET({c}, '+00:00') AS datetime2(7
 _UUID = "LOWER(CONVERT(char(36), {c}))"
 # Style 3 has the 17 digits that give the same number again.
 _NUMBER_TEXT = "CONVERT(varchar(64), {c}, 3)"
+# Style 2 has all four digits; without it there are two.
+_MONEY_TEXT = "CONVERT(varchar(64), {c}, 2)"
 # A national string would make one of the column too, value by value: no index serves that, and its order is another.
 _CODE_PAGE = "CAST({v} AS varchar(8000))"
 _HEX = "CONVERT(varchar(max), CAST({c} AS varbinary(max)), 1)"
@@ -26,8 +28,8 @@ _RULES = (
     TypeRule("int", "INTEGER", read_as="INT"),
     TypeRule("bigint", "BIGINT", read_as="BIGINT"),
     TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
-    TypeRule("money", "DECIMAL(19,4)", "CAST({c} AS decimal(19,4))", "DECIMAL(19,4)"),
-    TypeRule("smallmoney", "DECIMAL(10,4)", "CAST({c} AS decimal(10,4))", "DECIMAL(10,4)"),
+    TypeRule("money", "DECIMAL(19,4)", "CAST({c} AS decimal(19,4))", "DECIMAL(19,4)", text=_MONEY_TEXT),
+    TypeRule("smallmoney", "DECIMAL(10,4)", "CAST({c} AS decimal(10,4))", "DECIMAL(10,4)", text=_MONEY_TEXT),
     TypeRule("real", "REAL", read_as="FLOAT", text=_NUMBER_TEXT),
     TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER_TEXT),
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
@@ -98,6 +100,7 @@ SQLSERVER = Dialect(
     # A string without N is of the database's code page.
     national_strings=True,
     takes_with=False,
+    takes_order_by=False,
     properties={"applicationName": "tap-spark-jdbc", "loginTimeout": "30"},
     session_statements=("SET QUOTED_IDENTIFIER ON", "SET ANSI_NULLS ON", "SET DATEFORMAT ymd"),
 )
