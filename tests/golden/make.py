@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from singer_spark import process
 from target.delta_lake import DeltaLake
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake import checkpointing, pipeline_run, process
+from target_spark_lake import checkpointing, pipeline_run
 
 INT = {"type": ["integer", "null"]}
 NAIVE = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}

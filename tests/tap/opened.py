@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tap_spark_jdbc.discovery import Bounds, discover_tables
+from tap_spark_jdbc.discovery import discover_tables
+from tap_spark_jdbc.discovery_bounds import Bounds
 from tap_spark_jdbc.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.jdbc_source import JdbcSource
 from tap_spark_jdbc.settings import TapSettings

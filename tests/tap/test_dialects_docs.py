@@ -38,7 +38,7 @@ def test_every_database_has_a_paragraph_of_its_own() -> None:
 def test_what_is_called_tested_has_its_tests() -> None:
     """A test module of its own, or a server that the suite starts."""
     tests = Path(__file__).parents[1]
-    modules = [path.name for path in [*tests.glob("tap/test_*.py"), *tests.glob("servers/*.py")]]
+    modules = [path.name for path in [*tests.glob("tap/**/test_*.py"), *tests.glob("servers/*.py")]]
     for name, (*_, kind, _) in rows().items():
         own = [module for module in modules if name in module]
         assert bool(own) == (kind == "tested"), (name, own)

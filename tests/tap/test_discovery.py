@@ -11,7 +11,8 @@ import pytest
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap.opened import connected, discovered, login, source_of
-from tap_spark_jdbc.discovery import Bounds, discover_tables
+from tap_spark_jdbc.discovery import discover_tables
+from tap_spark_jdbc.discovery_bounds import Bounds
 from tap_spark_jdbc.jdbc_connection import JdbcConnection
 
 if TYPE_CHECKING:

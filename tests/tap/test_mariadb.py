@@ -12,7 +12,8 @@ from singer_spark.errors import SourceError
 from tap.dying import Pipe, Sent
 from tap.opened import connected, discovered, login, source_of
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
-from tap_spark_jdbc.discovery import Bounds, discover_tables
+from tap_spark_jdbc.discovery import discover_tables
+from tap_spark_jdbc.discovery_bounds import Bounds
 from tap_spark_jdbc.tables import Key, Table
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from singer_spark.errors import ConfigurationError, SourceError
 from tap.dying import Pipe
 from tap.opened import connected, login, source_of
-from tap_spark_jdbc.discovery import Bounds, discover_tables
+from tap_spark_jdbc.discovery import discover_tables
+from tap_spark_jdbc.discovery_bounds import Bounds
 from tap_spark_jdbc.queries import described_queries
 from tap_spark_jdbc.query_text import bare
 from tap_spark_jdbc.settings import QueryStream, TapSettings

@@ -12,7 +12,7 @@ from tap.in_process import run_tap, tap_of
 from tap.test_stream_plan import COLUMNS, plans, table
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.standard import STANDARD
-from tap_spark_jdbc.discovery import Bounds
+from tap_spark_jdbc.discovery_bounds import Bounds
 from tap_spark_jdbc.driver_metadata import tables_by_driver
 from tap_spark_jdbc.settings import TapSettings
 from tap_spark_jdbc.unknown_names import unknown_names

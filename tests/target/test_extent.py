@@ -6,7 +6,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.extent import Extents
-from target_spark_lake.sink import StreamSchema
+from target_spark_lake.stream_schema import StreamSchema
 
 STREAMS = ("s", "beside")
 

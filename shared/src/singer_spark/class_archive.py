@@ -1,7 +1,7 @@
 """An archive of the classes that Spark loads at each start, so that the JVM maps them instead of reading them anew.
 
-Class-data sharing of the JDK (JEP 350). `python -m singer_spark.class_archive` builds it, as `make setup` does. Where
-it is missing, or was made for another Java or another Spark, the first good run of the tap has it built in the
+Class-data sharing of the JDK (JEP 350). `python -m singer_spark.class_archive` builds it, as `make setup` does.
+Where it is missing, or was made for another Java or another Spark, the first good run of the tap has it built in the
 background. A start without one is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off` does without.
 """
 
@@ -15,7 +15,6 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.java import cache_folder, find_java_home, java_stamp
@@ -26,14 +25,6 @@ OFF = "off"
 BUILD_SECONDS = 300
 FORMAT = "2"
 NICENESS = 19
-# What a login at a database, and what reads its description, load of the JDK.
-JDK_CLASSES = (
-    "com.sun.crypto.provider.PBKDF2KeyImpl",
-    "com.sun.crypto.provider.HmacCore$HmacSHA256",
-    "com.sun.rowset.WebRowSetImpl",
-    "com.sun.rowset.internal.WebRowSetXmlWriter",
-    "sun.security.provider.DRBG",
-)
 
 
 def java_options(java_home: Path) -> list[str]:
@@ -69,7 +60,7 @@ def build() -> Path:
     with tempfile.TemporaryDirectory(dir=archive.parent.absolute(), prefix=".draft-") as draft:
         written = Path(draft) / archive.name
         done = subprocess.run(
-            [sys.executable, "-m", "singer_spark.class_archive", "rehearse", draft],
+            [sys.executable, "-m", "singer_spark.class_rehearsal", draft],
             # Derby and Spark leave files where they run: not where the user happens to be.
             cwd=draft,
             env={**os.environ, VARIABLE: str(written)},
@@ -127,42 +118,6 @@ def _failed(archive: Path) -> Path:
     return archive.with_suffix(".failed")
 
 
-def rehearse(folder: Path) -> None:
-    """Does once what the programs do, from a JDBC table to Parquet, so that the classes of all that are loaded."""
-    from pyspark.sql import functions as F
-
-    from singer_spark.spark_session import SparkOptions, get_gateway, get_session
-
-    options, url = SparkOptions("class archive"), f"jdbc:derby:memory:{folder.name};create=true"
-    _describe(get_gateway(options).jvm, url)
-    spark = get_session(options)
-    columns = "TABLEID AS A, TABLENAME AS B, CURRENT_TIMESTAMP AS C, CAST(1.5 AS DECIMAL(9,2)) AS D"
-    table = f"(SELECT {columns} FROM SYS.SYSTABLES) s"
-    rows = spark.read.jdbc(url, table, predicates=["1=1", "1=0"])
-    rendered = rows.select(F.concat(F.lit('{"record":'), F.to_json(F.struct("*")), F.lit("}")).alias("value"))
-    rendered.write.mode("overwrite").text(str(folder / "text"))
-    lines = spark.read.text(str(folder / "text"))
-    schema = "record struct<A: string, B: string, C: timestamp, D: decimal(9,2)>, corrupt string"
-    parsed = lines.withColumn("m", F.from_json("value", schema, {"columnNameOfCorruptRecord": "corrupt"}))
-    kept = parsed.where(F.col("m.corrupt").isNull() & ~F.col("value").rlike("^x")).select("m.record.*")
-    kept.select("*", F.current_timestamp().alias("at"), F.sha2("A", 256)).write.parquet(str(folder / "parquet"))
-    spark.stop()
-
-
-def _describe(jvm: Any, url: str) -> None:
-    """Asks a database what the tap asks before it reads rows; without a session."""
-    connection = jvm.org.apache.derby.jdbc.EmbeddedDriver().connect(url, jvm.java.util.Properties())
-    described = connection.getMetaData().getTables(None, None, "%", None)
-    rowset = jvm.javax.sql.rowset.RowSetProvider.newFactory().createWebRowSet()
-    rowset.writeXml(described, jvm.java.io.StringWriter())
-    for name in JDK_CLASSES:
-        try:
-            jvm.java.lang.Class.forName(name)
-        except Exception:  # another JDK has others
-            continue
-    connection.close()
-
-
 def _place() -> str:
     """This environment among all that share the cache."""
     return _digest([str(Path(sys.prefix).resolve())])[:8]
@@ -173,10 +128,7 @@ def _digest(facts: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["rehearse", folder]:
-            rehearse(Path(folder))
-        case ["alone"]:
-            build_alone()
-        case _:
-            sys.stderr.write(f"class archive: {build()}\n")
+    if sys.argv[1:] == ["alone"]:
+        build_alone()
+    else:
+        sys.stderr.write(f"class archive: {build()}\n")

@@ -6,7 +6,9 @@ Whoever creates it decides. A commit has two phases: `committed`, and `published
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -21,6 +23,17 @@ if TYPE_CHECKING:
 LAKE_FOLDER = ".dataspoc"
 FORMAT_VERSION = 1
 COMMITTED, PUBLISHED, ABORTED = "committed", "published", "aborted"
+_RUN_ID_TIME = "%Y%m%dT%H%M%S%fZ"
+
+
+def new_run_id(moment: datetime) -> str:
+    """A run id of this moment (UTC), which no other run has."""
+    return f"{moment.strftime(_RUN_ID_TIME)}-{secrets.token_hex(4)}"
+
+
+def time_of(run_id: str) -> datetime:
+    """The moment that a run id names."""
+    return datetime.strptime(run_id.partition("-")[0], _RUN_ID_TIME).replace(tzinfo=UTC)
 
 
 def folder_name(name: str) -> str:

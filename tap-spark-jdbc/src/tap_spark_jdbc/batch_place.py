@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.parquet_footer import rows_of
-from singer_spark.run_log import folder_name
+from singer_spark.run_log import folder_name, new_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from singer_spark.files import FileInfo
     from singer_spark.storage import Storage
     from tap_spark_jdbc.batch_settings import BatchSettings
-
-RUN_ID_TIME = "%Y%m%dT%H%M%S%fZ"
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class BatchPlace:
         self.storage = storage
         self.started = datetime.now(UTC)
         self.metadata = metadata and settings.format == "parquet"
-        self.folder = f"{settings.prefix.lstrip('/')}{self.started.strftime(RUN_ID_TIME)}-{secrets.token_hex(4)}"
+        self.folder = f"{settings.prefix.lstrip('/')}{new_run_id(self.started)}"
         if {".", "..", ""} & set(self.folder.split("/")):
             raise ConfigurationError(
                 f"batch_config.storage.prefix: {settings.prefix!r} must not have '.', '..' or '//' in it"

@@ -5,70 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tap_spark_jdbc.driver_metadata import tables_by_driver
 from tap_spark_jdbc.tables import Table
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.dialects import CatalogQueries, Dialect
+    from tap_spark_jdbc.discovery_bounds import Bounds, Name
     from tap_spark_jdbc.jdbc_connection import JdbcConnection
 
-Name = tuple[str | None, str]
 Row = Sequence[Any]
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What discovery is limited to; patterns fit names in any case.
-
-    Attributes:
-        schemas: Glob patterns; empty: all but the system's.
-        tables: Glob patterns `schema.table` or `table`; empty: all.
-        only: Exact (schema, table) pairs, of a catalog's selected streams; None: no such limit.
-    """
-
-    schemas: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-    only: Collection[Name] | None = None
-
-    def admit(self, schema: str | None, table: str, system_schemas: Iterable[str]) -> bool:
-        """Whether this table is asked for."""
-        if self.only is not None:
-            return (schema, table) in self.only
-        if schema is not None and not self._admit_schema(schema, system_schemas):
-            return False
-        full = table if schema is None else f"{schema}.{table}"
-        return not self.tables or any(fits(full, each) or fits(table, each) for each in self.tables)
-
-    def _admit_schema(self, schema: str, system_schemas: Iterable[str]) -> bool:
-        if self.schemas:
-            return any(fits(schema, pattern) for pattern in self.schemas)
-        return not any(fnmatchcase(schema, pattern) for pattern in system_schemas)
-
-    def is_named(self, schema: str | None, table: str) -> bool:
-        """Whether the user asks for this very table."""
-        full = table if schema is None else f"{schema}.{table}"
-        plain = [each for each in self.tables if not is_pattern(each)]
-        return self.only is not None or any(fits(full, each) or fits(table, each) for each in plain)
-
-    def table_names(self) -> list[str] | None:
-        """The bare names to ask for, where nothing else can be meant; None where all must be looked at."""
-        if self.only is not None:
-            return sorted({table for _, table in self.only})
-        if not self.tables or any(is_pattern(each) for each in self.tables):
-            return None
-        # A dot may part schema and table, or stand in the table's name: both are asked for.
-        parts = [each.split(".") for each in self.tables]
-        return sorted({".".join(part[start:]) for part in parts for start in range(len(part))})
-
-    def schema_names(self) -> list[str] | None:
-        """The schemas to ask for, where they are named; None where all must be looked at."""
-        if self.only is not None:
-            return sorted({schema for schema, _ in self.only if schema is not None})
-        return None if not self.schemas or any(is_pattern(each) for each in self.schemas) else sorted(self.schemas)
 
 
 def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
@@ -77,8 +25,6 @@ def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds
     Raises:
         SourceError: the database refused.
     """
-    from tap_spark_jdbc.driver_metadata import tables_by_driver
-
     if bounds.only is not None and not bounds.only:
         return []
     if dialect.catalog is None:
@@ -179,13 +125,3 @@ def _among(dialect: Dialect, column: str, names: Sequence[str]) -> str:
 def _like(pattern: str) -> str:
     """A glob of nothing but stars, as a LIKE pattern."""
     return re.sub("[!%_]", r"!\g<0>", pattern).replace("*", "%")
-
-
-def is_pattern(text: str) -> bool:
-    """Whether it is a glob and no plain name."""
-    return any(sign in text for sign in "*?[")
-
-
-def fits(name: str, pattern: str) -> bool:
-    """Whether a name is spelled so, or meant by a glob, in any case."""
-    return name == pattern or fnmatchcase(name.lower(), pattern.lower())

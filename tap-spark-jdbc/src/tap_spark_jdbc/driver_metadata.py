@@ -13,7 +13,7 @@ from tap_spark_jdbc.tables import Column, Table
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.dialects import Dialect
-    from tap_spark_jdbc.discovery import Bounds, Name
+    from tap_spark_jdbc.discovery_bounds import Bounds, Name
     from tap_spark_jdbc.jdbc_connection import JdbcConnection
 
 Described = dict[str, str | None]

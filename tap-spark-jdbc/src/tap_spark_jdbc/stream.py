@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,21 +21,38 @@ from tap_spark_jdbc.stream_lines import LineReading
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
+    from singer_sdk import Tap
+
+    from singer_spark.progress import Progress
+    from tap_spark_jdbc.database import Database
     from tap_spark_jdbc.edges import Edges
     from tap_spark_jdbc.extraction import Extraction
+    from tap_spark_jdbc.run_state import RunState
+    from tap_spark_jdbc.settings import TapSettings
     from tap_spark_jdbc.spool import SpoolFile
     from tap_spark_jdbc.stream_plan import StreamPlan
     from tap_spark_jdbc.stream_reading import StreamReading
-    from tap_spark_jdbc.tap import TapSparkJdbc
+    from tap_spark_jdbc.stream_snapshot import StreamSnapshots
+
+
+@dataclass(frozen=True)
+class TapRun:
+    """What all streams of a run share."""
+
+    settings: TapSettings
+    database: Database
+    snapshots: StreamSnapshots
+    state: RunState
+    progress: Progress
 
 
 class JdbcStream(Stream):
-    """One table. State is the tap's `RunState`; the SDK's own bookkeeping of it is left idle."""
+    """One table. State is the run's `RunState`; the SDK's own bookkeeping of it is left idle."""
 
-    def __init__(self, tap: TapSparkJdbc, plan: StreamPlan) -> None:
+    def __init__(self, tap: Tap, run: TapRun, plan: StreamPlan) -> None:
         super().__init__(tap, schema=plan.schema, name=plan.stream)
         self.plan = plan
-        self.source = tap
+        self._run = run
         self.primary_keys = list(plan.key_properties)
         self.replication_key = plan.replication_key.column.name if plan.replication_key else None
         self.forced_replication_method = plan.replication_method
@@ -47,10 +65,10 @@ class JdbcStream(Stream):
     def reading(self) -> StreamReading[Any]:
         """What is read of it in this run; begun, for lines, when it is first asked for, unless it was."""
         if self._reading is None:
-            tap = self.source
-            self._own_threads = Threads.of(tap.database.n_jobs)
-            lane = Lane(tap.database, tap.snapshots, self._own_threads)
-            self._reading = reading = LineReading(self.plan, tap.run_state, tap.settings, lane)
+            run = self._run
+            self._own_threads = Threads.of(run.database.n_jobs)
+            lane = Lane(run.database, run.snapshots, self._own_threads)
+            self._reading = reading = LineReading(self.plan, run.state, run.settings, lane)
             if self.ABORT_AT_RECORD_COUNT is not None:
                 reading.limit(self.ABORT_AT_RECORD_COUNT)
             reading.begin()
@@ -83,9 +101,9 @@ class JdbcStream(Stream):
 
     def take_back(self) -> None:
         """It failed half-way, and the others go on: what was sent of it counts for nothing."""
-        self.source.progress.forget(self.name)
-        self.source.run_state.skip(self.name, [each.stream_alias for each in self.stream_maps])
-        self.source.run_state.write()
+        self._run.progress.forget(self.name)
+        self._run.state.skip(self.name, [each.stream_alias for each in self.stream_maps])
+        self._run.state.write()
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
         """The records one by one, for stream maps and flattening."""
@@ -109,7 +127,7 @@ class JdbcStream(Stream):
             size = file.path.stat().st_size
             with self._announced(late=file.slice.late and rows > 0):
                 stdout.send_file(file.path)
-            self.source.progress.advance(self.name, rows, size)
+            self._run.progress.advance(self.name, rows, size)
         if keys is not None:
             keys.send()
         self._end_own_reading()
@@ -119,7 +137,7 @@ class JdbcStream(Stream):
         return super().get_batch_config(config) if self.ABORT_AT_RECORD_COUNT is None else None
 
     def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
-        reading, state = self.reading, self.source.run_state
+        reading, state = self.reading, self._run.state
         assert isinstance(reading, BatchReading)
         if reading.keys is not None:
             reading.keys.announce()
@@ -127,7 +145,7 @@ class JdbcStream(Stream):
             if batch.files:
                 with self._announced(late=batch.slice.late):
                     stdout.write(reading.message(batch))
-                self.source.progress.advance(self.name, rows, sum(file.size for file in batch.files))
+                self._run.progress.advance(self.name, rows, sum(file.size for file in batch.files))
             if moved := reading.edges.after(batch.slice):
                 state.advance(self.plan, *moved)
                 state.write()
@@ -153,7 +171,7 @@ class JdbcStream(Stream):
 
     def _write_own_schema(self, *, late_rows: bool = False) -> None:
         plan, estimate = self.plan, self._row_estimate()
-        self.source.progress.expect(self.name, estimate)
+        self._run.progress.expect(self.name, estimate)
         stdout.write(
             messages.schema_message(
                 self.name,
@@ -182,7 +200,7 @@ class JdbcStream(Stream):
 
     def _sent_files(self) -> Iterator[tuple[SpoolFile, int]]:
         """The files to send, with their rows; when the next is asked for, STATE may say that the last is sent."""
-        state, reading, limit = self.source.run_state, self.reading, self.ABORT_AT_RECORD_COUNT
+        state, reading, limit = self._run.state, self.reading, self.ABORT_AT_RECORD_COUNT
         assert isinstance(reading, LineReading)
         edges = reading.edges
         for file in reading.files():
@@ -198,7 +216,7 @@ class JdbcStream(Stream):
 
     def _conclude(self, edges: Edges) -> None:
         """Moves the bookmark to the upper bound, and says what the user should know."""
-        state = self.source.run_state
+        state = self._run.state
         bookmark, progress = edges.final()
         state.advance(self.plan, sealed(bookmark, self.extraction, self.reading.lane.snapshots), progress)
         if self.plan.replication_key is None:
@@ -209,7 +227,7 @@ class JdbcStream(Stream):
                 self.name, edges.nulls, self.replication_key,
             )  # fmt: skip
 
-    # State is kept by the tap's `RunState`: what the SDK would note of it per record is not needed.
+    # State is kept by the run's `RunState`: what the SDK would note of it per record is not needed.
 
     def get_replication_key_signpost(self, context: Mapping[str, Any] | None = None) -> None:
         """None: the upper bound of the run takes its place."""

@@ -17,7 +17,7 @@ from tap_spark_jdbc.batch_place import BatchPlace
 from tap_spark_jdbc.database import Database
 from tap_spark_jdbc.run_state import OpeningState, RunState
 from tap_spark_jdbc.settings import CONFIG_JSONSCHEMA, TapSettings
-from tap_spark_jdbc.stream import JdbcStream
+from tap_spark_jdbc.stream import JdbcStream, TapRun
 from tap_spark_jdbc.stream_batches import BatchReading
 from tap_spark_jdbc.stream_errors import StreamErrors
 from tap_spark_jdbc.stream_lines import LineReading
@@ -25,8 +25,6 @@ from tap_spark_jdbc.stream_snapshot import StreamSnapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import click
 
     from tap_spark_jdbc.lane import Lane
     from tap_spark_jdbc.stream_plan import StreamPlan
@@ -92,16 +90,10 @@ class TapSparkJdbc(Tap):
     def _setup_signal_handlers(self) -> None:
         """None: the SDK's would send a last STATE and report success."""
 
-    @classmethod
-    def get_singer_command(cls) -> click.Command:
-        """The command line of this tap."""
-        from tap_spark_jdbc.command_line import command
-
-        return command
-
     def discover_streams(self) -> Sequence[JdbcStream]:
         """One stream for each table that is selected."""
-        return [JdbcStream(self, plan) for plan in self.plans()]
+        run = TapRun(self.settings, self.database, self.snapshots, self.run_state, self.progress)
+        return [JdbcStream(self, run, plan) for plan in self.plans()]
 
     def plans(self) -> list[StreamPlan]:
         """What this run does, stream by stream."""
@@ -122,7 +114,8 @@ class TapSparkJdbc(Tap):
         """The tables within the settings' bounds and the queries, or those of them that the catalog selects."""
         from tap_spark_jdbc.catalog import selected_tables
         from tap_spark_jdbc.computed_key import with_computed_key
-        from tap_spark_jdbc.discovery import Bounds, discover_tables
+        from tap_spark_jdbc.discovery import discover_tables
+        from tap_spark_jdbc.discovery_bounds import Bounds
         from tap_spark_jdbc.queries import described_queries
         from tap_spark_jdbc.unknown_names import unknown_names
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from singer_spark.setting_problems import nearest
-from tap_spark_jdbc.discovery import fits, is_pattern
+from tap_spark_jdbc.discovery_bounds import fits, is_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

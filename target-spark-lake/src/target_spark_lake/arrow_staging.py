@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.json
 import pyarrow.parquet
 
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.arrow_columns import arrow_schema, fitted, is_dated
 from target_spark_lake.arrow_partitions import FolderWriter
 from target_spark_lake.bulk_check import BLOCK_BYTES
 from target_spark_lake.lake_parquet import parquet_writer
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from singer_spark.errors import ProtocolError
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.arrow_columns import arrow_type, columns_of_arrow
 from target_spark_lake.batch_rules import dated
 from target_spark_lake.file_statistics import statistics_of
 from target_spark_lake.parquet_files import open_batch_file
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, is_stamped
+from target_spark_lake.record_metadata import is_stamped
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, ParquetFile

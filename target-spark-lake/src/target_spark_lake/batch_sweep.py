@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from target_spark_lake.at_once import each
+from singer_spark.at_once import each
 from target_spark_lake.batch_places import batch_run_folder
 from target_spark_lake.batch_roots import BATCHES
 

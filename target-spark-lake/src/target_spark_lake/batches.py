@@ -12,10 +12,11 @@ from target_spark_lake.batch_plan import plan_of
 from target_spark_lake.evolution import EvolutionRules
 from target_spark_lake.quarantine import Quarantine
 from target_spark_lake.settings import QUARANTINE, TargetSettings
-from target_spark_lake.sink import StreamSchema, StreamSink
+from target_spark_lake.sink import StreamSink
 from target_spark_lake.sink_columns import prepare
 from target_spark_lake.spool import SpooledBatch, batch_bytes
 from target_spark_lake.stager import BatchJob
+from target_spark_lake.stream_schema import StreamSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,8 +15,8 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import FIRM, ROW
+from singer_spark.record_metadata import DELETED_AT
 from target_spark_lake.contest import PLACE
-from target_spark_lake.record_metadata import DELETED_AT
 from target_spark_lake.spark_columns import column
 from target_spark_lake.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
 

@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from target_spark_lake.record_metadata import DELETED_AT, TABLE_VERSION
+from singer_spark.record_metadata import DELETED_AT, TABLE_VERSION
 from target_spark_lake.spark_columns import column
 
 if TYPE_CHECKING:

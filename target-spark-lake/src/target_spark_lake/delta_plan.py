@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from singer_spark.run_log import time_of
 from target_spark_lake.delta_commit import AddedFile, DeltaCommit
 from target_spark_lake.delta_snapshot import log_spelling
-from target_spark_lake.lock import RUN_ID_TIME
 from target_spark_lake.partitioning import folders_of, said_by
 
 if TYPE_CHECKING:
@@ -69,5 +69,4 @@ def _partition(table: str, path: str) -> Mapping[str, str | None]:
 
 def transaction_number(run_id: str) -> int:
     """Microseconds since 1970 of the time in a run's id: greater for each later run of a pipeline."""
-    moment = datetime.strptime(run_id.partition("-")[0], RUN_ID_TIME).replace(tzinfo=UTC)
-    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+    return (time_of(run_id) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)

@@ -10,7 +10,7 @@ from singer_spark.errors import ConfigurationError
 from target_spark_lake.settings import OVERWRITE
 
 if TYPE_CHECKING:
-    from target_spark_lake.sink import StreamSchema
+    from target_spark_lake.stream_schema import StreamSchema
 
 # What a state may hold beside its bookmarks that is no bookmark.
 _NO_BOOKMARKS = ("bookmarks", "currently_syncing")

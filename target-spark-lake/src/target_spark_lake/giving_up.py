@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from singer_spark.at_once import each
 from singer_spark.errors import LockedError, StateError
 from singer_spark.run_log import LAKE_FOLDER, PUBLISHED, RunEntry, read_entry
 from singer_spark.state_choice import place_of
 from target_spark_lake import journal
-from target_spark_lake.at_once import each
 from target_spark_lake.delta_plan import transaction_number
 from target_spark_lake.delta_take_back import can_take_back
 from target_spark_lake.journal import GIVEN_UP_BY, GIVES_UP, Plan, RunFacts

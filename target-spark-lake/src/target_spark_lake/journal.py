@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.at_once import each
 from singer_spark.errors import StorageError, one_line
 from singer_spark.messages import timestamp_text
 from singer_spark.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, decode, encode, read_entry
 from singer_spark.state_choice import STATE_PLACE
-from target_spark_lake.at_once import each
 from target_spark_lake.changes import PublishedFile, StreamReport
 from target_spark_lake.delta_commit import DeltaCommit
 from target_spark_lake.delta_plan import plan_delta

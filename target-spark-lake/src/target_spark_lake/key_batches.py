@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from target_spark_lake.changes import StagedBatch
     from target_spark_lake.intake import RecordLines
     from target_spark_lake.pipeline_run import PipelineRun
-    from target_spark_lake.sink import StreamSchema, StreamSink
+    from target_spark_lake.sink import StreamSink
     from target_spark_lake.staging_pool import StagingPool
+    from target_spark_lake.stream_schema import StreamSchema
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")

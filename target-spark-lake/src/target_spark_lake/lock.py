@@ -11,7 +11,6 @@ dies while it does so forgets nothing.
 from __future__ import annotations
 
 import re
-import secrets
 import threading
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.process import Process
-from singer_spark.run_log import decode, encode, read_entry, run_ids
+from singer_spark.run_log import decode, encode, new_run_id, read_entry, run_ids, time_of
 from target_spark_lake.lock_entry import LockEntry, entry_path, newest_entry, standing_entries
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from target_spark_lake.layout import Layout
 
 BEATS_PER_TTL = 4
-RUN_ID_TIME = "%Y%m%dT%H%M%S%fZ"
 RUN_ID = re.compile(r"\d{8}T\d{12}Z-.*")
 
 
@@ -152,9 +150,8 @@ def take_lock(
 def next_run_id(now: datetime, before: str | None) -> str:
     """A run id by the clock, but always greater than the one before."""
     if before is not None:
-        last = datetime.strptime(before.partition("-")[0], RUN_ID_TIME).replace(tzinfo=UTC)
-        now = max(now, last + timedelta(microseconds=1))
-    return f"{now.strftime(RUN_ID_TIME)}-{secrets.token_hex(4)}"
+        now = max(now, time_of(before) + timedelta(microseconds=1))
+    return new_run_id(now)
 
 
 def _last_run_id(storage: Storage, layout: Layout, standing: tuple[LockEntry, ...]) -> str | None:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.contest import MARK, PLACE, VERDICT, Step, Verdicts
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, POSITION
+from target_spark_lake.record_metadata import POSITION
 from target_spark_lake.spark_columns import column
 
 if TYPE_CHECKING:

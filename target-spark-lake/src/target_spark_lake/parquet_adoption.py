@@ -18,11 +18,12 @@ import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.parquet_footer import open_parquet
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.arrow_columns import arrow_type, fitted
 from target_spark_lake.arrow_staging import bytes_at_once, writer_of
 from target_spark_lake.batch_judge import ROWS_AT_ONCE, Way
 from target_spark_lake.changes import StagedBatch, StagedFile
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, is_stamped
+from target_spark_lake.record_metadata import is_stamped
 from target_spark_lake.stager import PLAIN_FILE, PLAIN_FOLDER, spark_failure
 from target_spark_lake.staging_place import StagingPlace
 

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.messages import record_prefix
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.arrow_json import json_objects, json_values
 from target_spark_lake.batch_lines import check_rows, frame_members
 from target_spark_lake.intake import RecordLines
 from target_spark_lake.parquet_files import open_batch_file
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION, is_stamped
+from target_spark_lake.record_metadata import is_stamped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

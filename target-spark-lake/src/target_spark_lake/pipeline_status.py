@@ -9,11 +9,11 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from singer_spark.at_once import each
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, last_committed
 from singer_spark.state_choice import chosen_state
 from target_spark_lake.age import age_seconds, age_text
-from target_spark_lake.at_once import each
 from target_spark_lake.compaction_plan import has_many, is_small
 from target_spark_lake.journal import FAILED, SUCCEEDED
 from target_spark_lake.layout import Layout, is_data_file

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from singer_spark.at_once import each
 from singer_spark.errors import LockedError, StorageError, UnpublishableError
 from singer_spark.state_choice import place_of
-from target_spark_lake.at_once import each
 from target_spark_lake.delta_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.delta_take_back import take_back
 from target_spark_lake.journal import GIVES_UP, Plan, mark_given_up, mark_published, note_unpublished

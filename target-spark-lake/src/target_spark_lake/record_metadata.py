@@ -1,10 +1,8 @@
-"""The metadata columns of singer-sdk, with its meaning (record_metadata in its documentation)."""
+"""Which columns staged rows have beside those of the stream: metadata, what a merge decides by, their place."""
 
 from __future__ import annotations
 
 from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-
-__all__ = ["CONTROL_COLUMNS", "DELETED_AT", "METADATA_COLUMNS", "POSITION", "TABLE_VERSION", "metadata_columns"]
 
 # What a merge decides by: its staged rows have these even where the user wants no metadata columns.
 CONTROL_COLUMNS = (DELETED_AT, TABLE_VERSION)

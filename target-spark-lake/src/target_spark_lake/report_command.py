@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.state_backend import open_state_store
+from singer_spark.whole_file import write_whole
 from target_spark_lake.layout import Layout
 from target_spark_lake.report_page import report_page
 from target_spark_lake.run_history import pipelines, read_history
-from target_spark_lake.whole_file import write_whole
 
 if TYPE_CHECKING:
     from singer_spark.storage import Storage

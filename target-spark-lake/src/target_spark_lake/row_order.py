@@ -12,9 +12,9 @@ import logging
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from singer_spark.at_once import each
 from singer_spark.errors import StorageError
 from singer_spark.run_log import decode, encode
-from target_spark_lake.at_once import each
 from target_spark_lake.changes import StagedFile
 from target_spark_lake.layout import file_age, is_in_parts
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_spark import stdout
+from singer_spark.at_once import each
 from singer_spark.errors import ProtocolError, SingerSparkError
 from singer_spark.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.progress import Progress
 from singer_spark.scratch import scratch_folder
 from singer_spark.signals import too_late_to_stop
 from singer_spark.state_store import same_state
-from target_spark_lake.at_once import each
 from target_spark_lake.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.batch_message import BatchMessage
 from target_spark_lake.batches import Batches
@@ -28,12 +28,12 @@ from target_spark_lake.key_batches import KeyBatches
 from target_spark_lake.quarantine import STAGED_NAME, one_file
 from target_spark_lake.resumption import adopt, settings_of_rows
 from target_spark_lake.run_metrics import tell_failure, tell_success
-from target_spark_lake.run_told import RunTold
 from target_spark_lake.saving import Saving, state_to_save
 from target_spark_lake.settings import DELTA
 from target_spark_lake.sink_columns import prepare
 from target_spark_lake.staging_pool import StagingPool
 from target_spark_lake.start_check import FIRST, RESUME, SAVED
+from target_spark_lake.whole_streams import WholeStreams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -193,13 +193,13 @@ class LoadRun:
             extents.check(sink.schema)
         self._batches.close_all()
         self._keys.close_all()
-        told = RunTold(self._activated, self._keys, extents)
+        whole = WholeStreams(self._activated, self._keys, extents)
         for sink in self._batches.loaded.values():
-            if sink.columns is None and told.may_change(sink):
+            if sink.columns is None and whole.may_change(sink):
                 prepare(sink, self._settings, self._run)
         self._pool.finish()
         rejected = self._rejected()
-        changes = self._changes(told)
+        changes = self._changes(whole)
         self._pool.close()
         too_late_to_stop()
         state = state_to_save(self._saving, self._state, self._run.committed_state(), self._batches.loaded)
@@ -254,8 +254,8 @@ class LoadRun:
         """What is known of the streams' extents; without `streams`, all of the run, while more of them may come."""
         return Extents(None if self._run.starts_anew else self._run.committed_state(), self._state, streams)
 
-    def _changes(self, told: RunTold) -> tuple[TableChange, ...]:
-        loads = [told.load_of(sink) for sink in self._batches.loaded.values()]
+    def _changes(self, whole: WholeStreams) -> tuple[TableChange, ...]:
+        loads = [whole.load_of(sink) for sink in self._batches.loaded.values()]
         if not any(load.columns for load in loads):
             # A run without news loads neither Arrow nor Spark.
             return tuple(TableChange(load.schema.stream, load.table) for load in loads)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from singer_spark.at_once import each
 from singer_spark.errors import DamagedError
-from singer_spark.run_log import ABORTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids
+from singer_spark.run_log import ABORTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids, time_of
 from singer_spark.state_store import committed_state
-from target_spark_lake.at_once import each
 from target_spark_lake.journal import FAILED
 from target_spark_lake.lock_entry import newest_entry
 from target_spark_lake.run_reports import RUNNING, error_of, outcome_of
@@ -150,6 +150,6 @@ def _undecided(lock: LockEntry) -> PastRun:
 def _moment_of(run_id: str) -> datetime:
     """A run's id begins with the time, as `20261121T201129116506Z`."""
     try:
-        return datetime.strptime(run_id.partition("-")[0], "%Y%m%dT%H%M%S%fZ").replace(tzinfo=UTC)
+        return time_of(run_id)
     except ValueError:
         return datetime.fromtimestamp(0, UTC)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.metric_lines import OwnMetric, log_metric
+from singer_spark.whole_file import write_whole
 from target_spark_lake.watermark import lags_at
-from target_spark_lake.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
+from singer_spark.record_metadata import DELETED_AT
 from target_spark_lake.layout import LAKE_FOLDER
 from target_spark_lake.partitioning import NULL_VALUE, Partitioning, escaped
-from target_spark_lake.record_metadata import DELETED_AT
 from target_spark_lake.settings import DELTA, PARQUET
 from target_spark_lake.table_record import check_owner, read_record
 

@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.lake_type import Struct, columns_of_spark
 from target_spark_lake.record_check import FRACTION
-from target_spark_lake.record_metadata import (
-    CONTROL_COLUMNS,
-    DELETED_AT,
-    METADATA_COLUMNS,
-    POSITION,
-    TABLE_VERSION,
-    metadata_columns,
-)
+from target_spark_lake.record_metadata import CONTROL_COLUMNS, POSITION, metadata_columns
 from target_spark_lake.spark_columns import fitted_columns
 from target_spark_lake.spark_partitions import write_parquet
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.compared_columns import compared_columns
 from target_spark_lake.comparison import Comparison
 from target_spark_lake.lake_rows import committed_table
 from target_spark_lake.lake_type import Struct, columns_of_spark
-from target_spark_lake.record_metadata import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.verify_report import StreamReport, VerifyReport
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.at_once import each
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.run_log import ABORTED, LAKE_FOLDER, decode, encode, read_entry, runs_folder
-from target_spark_lake.at_once import each
 from target_spark_lake.settings import DELTA, PARQUET
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
+from singer_spark.record_metadata import METADATA_COLUMNS
 from target_spark_lake.delta_files import delta_change, readable_folders, standing_record
 from target_spark_lake.delta_snapshot import LOG_FOLDER
 from target_spark_lake.evolution import EvolutionRules, evolve
 from target_spark_lake.format_check import check_format
 from target_spark_lake.lake_type import columns_from_text, columns_to_text
-from target_spark_lake.record_metadata import METADATA_COLUMNS
 from target_spark_lake.settings import DELTA, OVERWRITE
 from target_spark_lake.table_formats.parquet import ParquetTables
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
-    from target_spark_lake.table_formats import StreamLoad
+    from target_spark_lake.table_formats.table_format import StreamLoad
 
 
 class DeltaTables:

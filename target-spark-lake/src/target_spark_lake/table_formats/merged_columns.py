@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from singer_spark.record_metadata import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.lake_type import Struct, columns_from_text
-from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from target_spark_lake.record_metadata import CONTROL_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from target_spark_lake.contest import MergeRules
-    from target_spark_lake.table_formats import StreamLoad
+    from target_spark_lake.table_formats.table_format import StreamLoad
 
 
 def columns_after(load: StreamLoad, rules: MergeRules) -> dict[str, str]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from singer_spark.record_metadata import DELETED_AT
 from target_spark_lake.contest import DELETE, DROP, LAST_VALUES, Verdicts, contest
 from target_spark_lake.lake_type import Struct, columns_from_text
 from target_spark_lake.merge import filled_in, judged, last_values, staying
-from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT
+from target_spark_lake.record_metadata import CONTROL_COLUMNS
 from target_spark_lake.settings import APPEND_DEDUP
 from target_spark_lake.table_formats.merged_columns import columns_after, has_all, merging_columns
 from target_spark_lake.table_formats.placed_files import (
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
     from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.pipeline_run import PipelineRun
-    from target_spark_lake.table_formats import StreamLoad
     from target_spark_lake.table_formats.parquet_writer import ParquetWriter
+    from target_spark_lake.table_formats.table_format import StreamLoad
 
 logger = logging.getLogger("target-spark-lake")
 

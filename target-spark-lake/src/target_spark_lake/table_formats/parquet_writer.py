@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.settings import TargetSettings
-    from target_spark_lake.sink import StreamSchema
-    from target_spark_lake.table_formats import StreamLoad
+    from target_spark_lake.stream_schema import StreamSchema
+    from target_spark_lake.table_formats.table_format import StreamLoad
 
 MEGABYTE = 1 << 20
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from singer_spark.record_metadata import DELETED_AT
 from target_spark_lake.arrow_columns import arrow_type
 from target_spark_lake.contest import PLACE, ROW_BITS
 from target_spark_lake.lake_type import Field, Struct
 from target_spark_lake.merge import read_rows
 from target_spark_lake.partitioning import folders_of, said_by, value_of
-from target_spark_lake.record_metadata import DELETED_AT
 from target_spark_lake.row_order import Parts, numbered, own_parts
 from target_spark_lake.spark_columns import column, fitted_columns, spark_columns
 from target_spark_lake.spark_files import SparkFiles

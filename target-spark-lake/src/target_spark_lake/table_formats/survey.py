@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import RecordError
 from singer_spark.parquet_footer import open_parquet
+from singer_spark.record_metadata import DELETED_AT, TABLE_VERSION
 from singer_spark.schema_mapping import json_types
 from singer_spark.sql_type import annotated_type
 from target_spark_lake.contest import MergeRules
 from target_spark_lake.file_statistics import FileStatistics
 from target_spark_lake.layout import file_age
-from target_spark_lake.record_metadata import CONTROL_COLUMNS, DELETED_AT, TABLE_VERSION
+from target_spark_lake.record_metadata import CONTROL_COLUMNS
 from target_spark_lake.row_order import read_parts
 from target_spark_lake.settings import MERGING_LOAD_METHODS, OVERWRITE_DELETE_STALE
 from target_spark_lake.staged_keys import staged_keys
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from target_spark_lake.changes import StagedFile
     from target_spark_lake.pipeline_run import PipelineRun
     from target_spark_lake.row_order import Parts
-    from target_spark_lake.table_formats import StreamLoad
+    from target_spark_lake.table_formats.table_format import StreamLoad
 
 
 @dataclass(frozen=True)

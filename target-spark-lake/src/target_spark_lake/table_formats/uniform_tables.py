@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from target_spark_lake.changes import StagedFile, TableChange
     from target_spark_lake.pipeline_run import PipelineRun
-    from target_spark_lake.table_formats import StreamLoad
+    from target_spark_lake.table_formats.table_format import StreamLoad
 
 logger = logging.getLogger("target-spark-lake")
 

@@ -1,4 +1,4 @@
-"""What a run was told beside its records, and what that means for the tables once all batches are staged."""
+"""What a run learned of whole streams beside their records, and what that means for tables once all is staged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from target_spark_lake.settings import OVERWRITE, OVERWRITE_DELETE_STALE
-from target_spark_lake.table_formats import StreamLoad
+from target_spark_lake.table_formats.table_format import StreamLoad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RunTold:
+class WholeStreams:
     """The messages that count for whole streams.
 
     Attributes:
