@@ -44,6 +44,7 @@ check: setup
 	.venv/bin/ruff format --check
 	.venv/bin/mypy $(PACKAGES:%=%/src)
 	.venv/bin/lint-imports
+	.venv/bin/lint-imports --config rooms.toml
 
 # With ARGS the loads alone, as benchmarks/run.py takes them.
 bench: setup
@@ -65,9 +66,9 @@ lock: | $(UV)
 	  || $(UV) venv --quiet --clear --python ">=3.11" .venv
 	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements.lock
 	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation $(PACKAGES:%=--editable ./%)
-	@$(PYTHON) -m tap_spark_jdbc.drivers $(DRIVERS)
-	@$(PYTHON) -m singer_spark.s3_connector || echo "Spark's S3 connector is fetched when a bucket on S3 first needs it" >&2
-	@$(PYTHON) -m singer_spark.class_archive || echo "Spark starts without an archive of its classes: slower, else the same" >&2
+	@$(PYTHON) -m tap_spark_jdbc.source.drivers $(DRIVERS)
+	@$(PYTHON) -m singer_spark.spark.s3_connector || echo "Spark's S3 connector is fetched when a bucket on S3 first needs it" >&2
+	@$(PYTHON) -m singer_spark.jvm.class_archive || echo "Spark starts without an archive of its classes: slower, else the same" >&2
 	@touch $@
 
 # meltano.yml reads this shop; `make demo` makes it anew.

@@ -107,8 +107,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this process; it reaches S3 too, once a test says where that is."""
-    from singer_spark.s3_connector import s3a_jars
-    from singer_spark.spark_session import SparkOptions, get_session, stop_session
+    from singer_spark.spark.s3_connector import s3a_jars
+    from singer_spark.spark.session import SparkOptions, get_session, stop_session
 
     yield get_session(SparkOptions(app_name="tests", master="local[2]", jars=s3a_jars({})))
     stop_session()

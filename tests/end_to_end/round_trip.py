@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from singer_spark.run_log import folder_name
-from singer_spark.state_store import state_path
-from tap_spark_jdbc.run_state import OpeningState
+from singer_spark.state.run_log import folder_name
+from singer_spark.state.store import state_path
+from tap_spark_jdbc.extraction.run_state import OpeningState
 from tap_spark_jdbc.tap import TapSparkJdbc
 from target_spark_lake.target import TargetSparkLake
 

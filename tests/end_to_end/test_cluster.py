@@ -17,7 +17,7 @@ from end_to_end.executors import disks, holding, kill_executors
 from end_to_end.page import ROOT, Reader
 from servers.child import started
 from servers.standalone import Cluster
-from tap.test_retries import blocked, meanwhile
+from tap.reading.test_retries import blocked, meanwhile
 
 
 @pytest.fixture(scope="module")

@@ -67,8 +67,8 @@ def test_a_run_without_news_asks_a_spark_connect_server_little(
 
 ASKING = """
 import json, sys
-from tap_spark_jdbc.database import Database
-from tap_spark_jdbc.settings import TapSettings
+from tap_spark_jdbc.source.database import Database
+from tap_spark_jdbc.config.settings import TapSettings
 database = Database(TapSettings.from_config(json.loads(sys.argv[1])))
 for sql in sys.argv[2:]:
     print(json.dumps(database.connection.rows(sql)))

@@ -19,9 +19,9 @@ import yaml
 
 from end_to_end.meltano_project import BIN, PIPELINE, PLUGINS, ROOT, STATE_ID, TIMEOUT_SECONDS, Project, new_project
 from end_to_end.pipe import Pipe
-from singer_spark.storage import Storage
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.pipeline_run import open_run
 
 KINDS = {
     "integer": {"integer"},

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
 from servers.processes import command_lines
-from singer_spark.class_archive import archive_path
-from singer_spark.java import find_java_home
-from singer_spark.s3_connector import PINNED_SHA256, s3a_jars
+from singer_spark.jvm.class_archive import archive_path
+from singer_spark.jvm.java import find_java_home
+from singer_spark.spark.s3_connector import PINNED_SHA256, s3a_jars
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "label": {"type": ["string", "null"]}}}
 

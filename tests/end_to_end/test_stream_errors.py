@@ -14,7 +14,7 @@ import pytest
 from end_to_end.pipe import Pipe
 from singer_spark.errors import ProtocolError, SkippedStreamsError
 from tap.in_process import Sent, send, tap_of
-from tap_spark_jdbc.run_state import OpeningState
+from tap_spark_jdbc.extraction.run_state import OpeningState
 from target.loading import Lake
 
 if TYPE_CHECKING:

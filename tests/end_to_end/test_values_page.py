@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from singer_spark.schema_mapping import property_schema, spark_type
-from singer_spark.sql_type import SqlType
+from singer_spark.singer.schema_mapping import property_schema, spark_type
+from singer_spark.singer.sql_type import SqlType
 from tap.opened import discovered, login
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES
 

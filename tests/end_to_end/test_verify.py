@@ -17,11 +17,11 @@ import pytest
 from end_to_end.round_trip import PIPELINE, RoundTrip
 from end_to_end.verifying import AGREE, differences, report, verified
 from singer_spark.errors import ConfigurationError, LockedError
-from singer_spark.storage import Storage
-from tap_spark_jdbc import source_view
-from tap_spark_jdbc.reader import SliceReader
+from singer_spark.storage.storage import Storage
+from tap_spark_jdbc.reading.spark_reader import SliceReader
+from tap_spark_jdbc.verify import source_view
+from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.pipeline_run import open_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -310,7 +310,7 @@ def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something
     database.execute("update t set v = 'B' where id = 2")
     (tmp_path / "tap.json").write_text(json.dumps(trip.config))
     (tmp_path / "target.json").write_text(json.dumps({"bucket": str(trip.folder), "pipeline": PIPELINE}))
-    code = "from target_spark_lake.admin import main; main()"
+    code = "from target_spark_lake.cli.spark_lake import main; main()"
     words = [sys.executable, "-c", code, "verify", "--config", "target.json", "--tap-config", "tap.json", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
     assert done.returncode == 1, done.stderr

@@ -6,12 +6,12 @@ import warnings
 from typing import Any
 
 from end_to_end.round_trip import PIPELINE, RoundTrip
-from singer_spark.state_store import BucketState
-from singer_spark.storage import Storage
+from singer_spark.state.store import BucketState
+from singer_spark.storage.storage import Storage
 from target_spark_lake.layout import Layout
 from target_spark_lake.settings import TargetSettings
-from target_spark_lake.verification import TapSide, verify
-from target_spark_lake.verify_report import VerifyReport
+from target_spark_lake.verify.verification import TapSide, verify
+from target_spark_lake.verify.verify_report import VerifyReport
 
 
 def report(trip: RoundTrip, *, stream: str | None = None, named_keys: int = 100, **target: Any) -> VerifyReport:

@@ -9,8 +9,8 @@ from typing import Any
 from faults.faulty import Faulty
 from faults.small_lake import PIPELINE, SmallLake, bound_of
 from singer_spark.errors import StorageError
-from singer_spark.state_backend import StateBackend, open_state_store
-from singer_spark.state_store import StateStore, published_state
+from singer_spark.state.backend import StateBackend, open_state_store
+from singer_spark.state.store import StateStore, published_state
 
 
 class FaultyStore(Faulty):

@@ -19,8 +19,8 @@ from typing import Any
 
 from end_to_end.pipe import BIN
 from faults.faulty import Proxy
-from singer_spark.storage import Storage
-from target_spark_lake import checkpointing
+from singer_spark.storage.storage import Storage
+from target_spark_lake.load import checkpointing
 
 KILLED_AT = "TARGET_KILLED_AT"
 TESTS = Path(__file__).parents[1]

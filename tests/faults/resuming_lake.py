@@ -8,15 +8,15 @@ from itertools import pairwise
 
 from faults.faulty import Died
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, _record, bound_of, state_of
-from singer_spark.checkpoint import Checkpoint, read_checkpoint
-from singer_spark.process import Process
-from singer_spark.run_log import last_committed
-from singer_spark.state_store import BucketState, committed_state
-from singer_spark.storage import Storage
-from target_spark_lake.changes import Commit, StagedFile, TableChange
-from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.resumption import adopt
-from target_spark_lake.staged_stream import StagedStream
+from singer_spark.process.identity import Process
+from singer_spark.state.checkpoint import Checkpoint, read_checkpoint
+from singer_spark.state.run_log import last_committed
+from singer_spark.state.store import BucketState, committed_state
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.commit.staged_stream import StagedStream
+from target_spark_lake.load.resumption import adopt
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 
 PARTS = 2
 COLUMNS = {"id": "bigint"}

@@ -18,11 +18,14 @@ import pyarrow.json
 import pyarrow.parquet  # noqa: F401  loaded once, for all forks
 
 from faults.faulty import Proxy
-from singer_spark import program, signals, storage
-from singer_spark.local_files import LocalFiles
+from singer_spark.process import signals
+from singer_spark.program import frame
+from singer_spark.storage import storage
+from singer_spark.storage.local_files import LocalFiles
 from target_spark_lake import __main__ as target
-from target_spark_lake import arrow_staging, line_reader, stager  # noqa: F401
 from target_spark_lake import target as command  # noqa: F401
+from target_spark_lake.intake import line_reader  # noqa: F401
+from target_spark_lake.staging import arrow_staging, stager  # noqa: F401
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
 
@@ -58,7 +61,7 @@ def run(folder: Path, order: dict[str, Any]) -> NoReturn:
     storage.LocalFiles = signalled  # type: ignore[attr-defined,assignment,misc]
     signals.SAME_BREATH_SECONDS = order["breath"]
     sys.argv = [target.PROGRAM, "--config", str(folder / "target.json")]
-    program.run_program(target._command, target.PROGRAM, if_stopped="nothing was published")
+    frame.run_program(target._command, target.PROGRAM, if_stopped="nothing was published")
 
 
 def main() -> None:

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faults.faulty import Died
-from singer_spark.process import Process
-from singer_spark.run_log import last_committed
-from singer_spark.state_store import StateStore, read_state
-from singer_spark.storage import Storage
-from target_spark_lake.changes import Commit, StagedFile, TableChange
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import last_committed
+from singer_spark.state.store import StateStore, read_state
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.table_record import TableRecord
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
 
 PIPELINE = "numbers"
 LAYOUT = Layout(PIPELINE)

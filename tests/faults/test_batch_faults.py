@@ -14,10 +14,10 @@ import pytest
 from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAIL_BEFORE, Counting, Died, Faulty, Proxy
 from faults.test_load_kills import load_with
 from singer_spark.errors import SingerSparkError
-from singer_spark.process import Process
+from singer_spark.process.identity import Process
 from target.batch_making import BatchRun
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake import admin
+from target_spark_lake.cli import spark_lake
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
@@ -76,7 +76,7 @@ def assert_exact(lake: Lake) -> None:
         os.utime(path, (0, 0))
     config = lake.folder.parent / "target.json"
     config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
-    admin.command(["recover", "--config", str(config), "--json"])
+    spark_lake.command(["recover", "--config", str(config), "--json"])
     assert [path for path in lake.files() if not path.startswith("raw/")] == [".dataspoc/state/test/state.json"]
 
 

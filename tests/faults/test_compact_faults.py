@@ -16,14 +16,14 @@ import pytest
 from faults.faulty import DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Watched
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake
 from singer_spark.errors import SingerSparkError
-from singer_spark.process import Process
-from singer_spark.storage import Storage
-from target_spark_lake.changes import TableChange
-from target_spark_lake.compaction import CompactedTable, compact
+from singer_spark.process.identity import Process
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.layout import is_in_parts
-from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.row_order import own_parts, read_parts
+from target_spark_lake.maintenance.compaction import CompactedTable, compact
 from target_spark_lake.settings import TargetSettings
+from target_spark_lake.tables.changes import TableChange
+from target_spark_lake.tables.row_order import own_parts, read_parts
 
 RUNS = 3
 BOUND = RUNS * STEP

@@ -11,8 +11,8 @@ import pytest
 from faults.faulty import Interrupted, Proxy
 from faults.small_lake import LAYOUT, SmallLake, dead_process
 from servers.s3 import S3
-from singer_spark import object_files
 from singer_spark.errors import LockedError, StorageError
+from singer_spark.storage import object_files
 
 
 class ConflictError(OSError):

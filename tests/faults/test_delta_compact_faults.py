@@ -16,14 +16,14 @@ from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Watched
 from faults.small_lake import NO_BEATS
 from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, is_log_entry, rows_after, store_of
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.process import Process
-from singer_spark.storage import Storage
-from target_spark_lake.changes import StagedFile, TableChange
-from target_spark_lake.compaction import CompactedTable, compact
-from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.recovery import free
+from singer_spark.process.identity import Process
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.commit.recovery import free
+from target_spark_lake.maintenance.compaction import CompactedTable, compact
 from target_spark_lake.settings import TargetSettings
-from target_spark_lake.table_record import TableRecord
+from target_spark_lake.tables.changes import StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
 
 RUNS = 3
 

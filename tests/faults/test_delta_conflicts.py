@@ -13,9 +13,10 @@ from deltalake.schema import PrimitiveType
 
 from singer_spark.errors import StorageError
 from target.delta_lake import DeltaLake
+from target.formats.test_delta_others import not_null, rewrite_schema
 from target.loading import record, schema
-from target.test_delta_others import not_null, rewrite_schema
-from target_spark_lake import delta_publish, publish
+from target_spark_lake.commit import publish
+from target_spark_lake.delta_log import log_publish
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -32,9 +33,9 @@ class MetLake(DeltaLake):
 
     def meet(self, others: Callable[[], Any]) -> None:
         def meeting(*given: Any) -> int | None:
-            self.monkeypatch.setattr(publish, "publish_commit", delta_publish.publish_commit)
+            self.monkeypatch.setattr(publish, "publish_commit", log_publish.publish_commit)
             others()
-            return delta_publish.publish_commit(*given)
+            return log_publish.publish_commit(*given)
 
         self.monkeypatch.setattr(publish, "publish_commit", meeting)
 

@@ -16,17 +16,17 @@ from deltalake import DeltaTable
 from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.process import Process
-from singer_spark.run_log import last_committed
-from singer_spark.storage import Storage
-from target_spark_lake.changes import Commit, StagedFile, TableChange
-from target_spark_lake.conversion import convert_to_delta
-from target_spark_lake.delta_files import delta_change
-from target_spark_lake.delta_snapshot import LOG_FOLDER
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import last_committed
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.commit.recovery import free
+from target_spark_lake.delta_log.files import delta_change
+from target_spark_lake.delta_log.snapshot import LOG_FOLDER
 from target_spark_lake.layout import Layout
-from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.recovery import free
-from target_spark_lake.table_record import TableRecord
+from target_spark_lake.maintenance.conversion import convert_to_delta
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
 
 LAYOUT = Layout("test")
 GROWS, CHANGES = LAYOUT.table("grows"), LAYOUT.table("changes")
@@ -201,7 +201,7 @@ def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to
 
 
 def store_of(lake: TwoTables) -> Any:
-    from singer_spark.state_store import BucketState
+    from singer_spark.state.store import BucketState
 
     return BucketState(lake.storage(), LAYOUT.state)
 

@@ -18,15 +18,15 @@ from faults.test_delta_faults import CHANGES, GROWS, TwoTables, is_log_entry, ro
 from faults.test_delta_faults import LAYOUT as LAYOUT_OF_DELTA
 from servers.s3 import S3
 from singer_spark.errors import LockedError, SingerSparkError, StateError, StorageError, UnpublishableError
-from singer_spark.process import Process
-from singer_spark.run_log import last_committed
-from singer_spark.state_backend import StateBackend
-from singer_spark.state_store import BucketState
-from singer_spark.storage import Storage
-from target_spark_lake import admin
-from target_spark_lake.lock import take_lock
-from target_spark_lake.recovery import Recovery, free
-from target_spark_lake.run_reports import runs, state_history
+from singer_spark.process.identity import Process
+from singer_spark.state.backend import StateBackend
+from singer_spark.state.run_log import last_committed
+from singer_spark.state.store import BucketState
+from singer_spark.storage.storage import Storage
+from target_spark_lake.cli import spark_lake
+from target_spark_lake.commit.lock import take_lock
+from target_spark_lake.commit.recovery import Recovery, free
+from target_spark_lake.commit.run_reports import runs, state_history
 
 CREATES = frozenset({"create"})
 DELETES = frozenset({"delete"})
@@ -37,7 +37,7 @@ def give_up(lake: SmallLake, run_id: str, storage: Storage | None = None, proces
     store = lake.store() or BucketState(place, LAYOUT.state)
     with pytest.MonkeyPatch.context() as patch:
         if process is not None:  # in the name of one that is dead afterwards
-            patch.setattr("target_spark_lake.recovery.take_lock", partial(take_lock, process=process))
+            patch.setattr("target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=process))
         return free(place, LAYOUT, store, NO_BEATS, force=False, giving_up=run_id)
 
 
@@ -265,7 +265,7 @@ def words(lake: SmallLake, capsys: pytest.CaptureFixture[str], *arguments: str) 
     config = Path(lake.url).parent / "target.json"
     config.write_text(json.dumps({"bucket": lake.url, "pipeline": "numbers"}))
     capsys.readouterr()
-    code = admin.command([*arguments, "--config", str(config), "--json"])
+    code = spark_lake.command([*arguments, "--config", str(config), "--json"])
     out, err = capsys.readouterr()
     return code, json.loads(out), err
 
@@ -378,7 +378,7 @@ def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_ent
         lake = conflicting(tmp_path / str(nth), 3)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with monkeypatch.context() as patch, suppress(SingerSparkError, Died):
-            patch.setattr("target_spark_lake.recovery.take_lock", partial(take_lock, process=dead))
+            patch.setattr("target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=dead))
             give_up_delta(lake, broken)
         give_up_delta(lake)
         check_given_up(lake, 3)

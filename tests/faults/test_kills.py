@@ -12,7 +12,7 @@ from pathlib import Path
 
 from faults.resuming_lake import PARTS, ResumingLake
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
-from target_spark_lake.pipeline_run import open_run
+from target_spark_lake.commit.pipeline_run import open_run
 
 TESTS = Path(__file__).parents[1]
 DEADLINE = 60

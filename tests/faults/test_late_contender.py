@@ -15,11 +15,11 @@ from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, dead_process, state_of
 from faults.test_rivals import ELSEWHERE, expire
 from singer_spark.errors import LockedError
-from singer_spark.run_log import encode
-from target_spark_lake.changes import Commit
-from target_spark_lake.lock import take_lock
-from target_spark_lake.lock_entry import LockEntry, entry_path
-from target_spark_lake.pipeline_run import open_run
+from singer_spark.state.run_log import encode
+from target_spark_lake.commit.lock import take_lock
+from target_spark_lake.commit.lock_entry import LockEntry, entry_path
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.tables.changes import Commit
 
 MOVES = frozenset({"move"})
 AHEAD = "29990101T000000000000Z-00000000"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from faults.faulty import Counting
 from faults.small_lake import LAYOUT, NO_BEATS, SmallLake
 from servers.s3 import S3
-from singer_spark.run_log import PUBLISHED, RunEntry, last_committed
-from target_spark_lake.pipeline_run import open_run
-from target_spark_lake.publish import RETIRED_LOOKED_AT, remove_late_copies
+from singer_spark.state.run_log import PUBLISHED, RunEntry, last_committed
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.commit.publish import RETIRED_LOOKED_AT, remove_late_copies
 
 
 def test_a_copy_that_ends_after_its_file_was_retired_is_removed_at_the_next_start(s3: S3) -> None:

@@ -13,11 +13,11 @@ import pytest
 from faults.faulty import DIE_AFTER, DIE_BEFORE, Counting, Died, Faulty, Proxy
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
-from singer_spark.process import Process
-from singer_spark.storage import Storage
+from singer_spark.process.identity import Process
+from singer_spark.storage.storage import Storage
 from target.increment import assert_exact, increment, lake_with_two_rows
 from target.loading import JSON
-from target_spark_lake.pipeline_run import PipelineRun, open_run
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
 LINES_OF_A_DEAD_TAP = 9

@@ -15,18 +15,18 @@ import pytest
 from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
-from singer_spark.process import Process
-from singer_spark.run_log import last_committed
-from singer_spark.storage import Storage
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import last_committed
+from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema, to_bytes
-from target_spark_lake.changes import Commit, StagedFile, TableChange
-from target_spark_lake.intake import LineRouter, RecordLines
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.intake.singer_lines import LineRouter, RecordLines
 from target_spark_lake.layout import Layout
-from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.run import LoadRun
+from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.settings import TargetSettings
-from target_spark_lake.table_index import TableIndex, current_index, footer_statistics, read_index
-from target_spark_lake.table_record import TableRecord
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.tables.table_index import TableIndex, current_index, footer_statistics, read_index
+from target_spark_lake.tables.table_record import TableRecord
 
 LAYOUT = Layout("test")
 TABLE = LAYOUT.table("s")

@@ -11,7 +11,7 @@ import pytest
 from faults.small_lake import LAYOUT, SmallLake
 from singer_spark.errors import ProtocolError
 from target.increment import increment, lake_with_two_rows
-from target_spark_lake.staged_stream import staged_files
+from target_spark_lake.commit.staged_stream import staged_files
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:

@@ -12,16 +12,16 @@ import pytest
 from faults.faulty import FAULTS, Counting, Died, Faulty
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
-from singer_spark.process import Process
-from singer_spark.storage import Storage
+from singer_spark.process.identity import Process
+from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema, to_bytes
-from target_spark_lake.changes import Commit, StagedFile, TableChange
-from target_spark_lake.intake import LineRouter, RecordLines
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.intake.singer_lines import LineRouter, RecordLines
 from target_spark_lake.layout import Layout
-from target_spark_lake.pipeline_run import PipelineRun, open_run
-from target_spark_lake.quarantine import one_file
-from target_spark_lake.run import LoadRun
+from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.settings import TargetSettings
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.validation.quarantine import one_file
 
 LAYOUT = Layout("test")
 TABLE = LAYOUT.table("s")

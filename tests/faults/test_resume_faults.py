@@ -13,7 +13,7 @@ from faults.resuming_lake import PARTS, ResumingLake
 from faults.small_lake import LAYOUT, STEP, SmallLake
 from servers.s3 import S3
 from singer_spark.errors import SingerSparkError
-from singer_spark.process import Process
+from singer_spark.process.identity import Process
 
 
 def calls_of_a_sync(lake: SmallLake) -> list[str]:

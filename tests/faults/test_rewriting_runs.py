@@ -13,13 +13,13 @@ import pytest
 from faults.faulty import FAULTS, Counting, Died, Faulty
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
 from singer_spark.errors import SingerSparkError
-from singer_spark.process import Process
-from target_spark_lake.arrow_columns import arrow_schema, columns_of_arrow
-from target_spark_lake.changes import StagedFile, TableChange
-from target_spark_lake.lake_type import Struct, columns_from_text, columns_to_text
-from target_spark_lake.pipeline_run import PipelineRun
-from target_spark_lake.table_record import TableRecord
-from target_spark_lake.table_rewriter import TableRewriter
+from singer_spark.process.identity import Process
+from target_spark_lake.columns.arrow_columns import arrow_schema, columns_of_arrow
+from target_spark_lake.columns.lake_type import Struct, columns_from_text, columns_to_text
+from target_spark_lake.commit.pipeline_run import PipelineRun
+from target_spark_lake.staging.table_rewriter import TableRewriter
+from target_spark_lake.tables.changes import StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
 
 TABLE = LAYOUT.table("grows")
 CHANGES = {

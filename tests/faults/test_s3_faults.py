@@ -11,7 +11,7 @@ from faults.small_lake import SmallLake, dead_process
 from servers.proxy import ANSWER_LOST, GONE, SILENT, SLOW_DOWN, Proxy, running
 from servers.s3 import S3
 from singer_spark.errors import SingerSparkError
-from singer_spark.process import Process
+from singer_spark.process.identity import Process
 
 # s3fs tries again by itself, after a shorter wait than botocore.
 ONE_ATTEMPT = {"retries": {"total_max_attempts": 1}}

@@ -17,14 +17,14 @@ from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake, bound_of, state
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, SingerSparkError, StateError
-from singer_spark.process import Process
-from singer_spark.run_log import last_committed
-from singer_spark.state_backend import StateBackend, open_state_store
-from singer_spark.state_source import open_state_source, source_of_target
-from singer_spark.state_store import published_state
-from target_spark_lake import journal
-from target_spark_lake.pipeline_run import open_run
-from target_spark_lake.run_reports import state_history, state_now
+from singer_spark.process.identity import Process
+from singer_spark.state.backend import StateBackend, open_state_store
+from singer_spark.state.run_log import last_committed
+from singer_spark.state.source import open_state_source, source_of_target
+from singer_spark.state.store import published_state
+from target_spark_lake.commit import journal
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.commit.run_reports import state_history, state_now
 
 BUCKET = StateBackend()
 
@@ -291,7 +291,7 @@ def test_a_state_whose_run_has_no_journal_any_more_stays_the_lakes(
 
 
 def journal_of_nothing() -> Any:
-    from target_spark_lake.changes import Commit
+    from target_spark_lake.tables.changes import Commit
 
     return Commit((), None)
 

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from singer_spark import process
+from singer_spark.process import identity
 from target.delta_lake import DeltaLake
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake import checkpointing, pipeline_run
+from target_spark_lake.commit import pipeline_run
+from target_spark_lake.load import checkpointing
 
 INT = {"type": ["integer", "null"]}
 NAIVE = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
@@ -35,7 +36,7 @@ NOWHERE = "golden"
 
 def main(folder: Path) -> None:
     """Makes all buckets and what is expected of them."""
-    with patch.object(socket, "gethostname", lambda: NOWHERE), patch.object(process, "_machine", lambda: NOWHERE):
+    with patch.object(socket, "gethostname", lambda: NOWHERE), patch.object(identity, "_machine", lambda: NOWHERE):
         expected = {
             "parquet": whole(Lake(folder / "parquet"), SETTINGS),
             "delta": whole(DeltaLake(folder / "delta"), {**SETTINGS, "format": "delta"}),

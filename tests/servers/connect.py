@@ -19,8 +19,8 @@ from pathlib import Path
 from servers.child import FOLLOW, serve
 from servers.postgresql import free_port
 from servers.standalone import SPARK, START_SECONDS
-from singer_spark.java import find_java_home
-from singer_spark.s3_connector import s3a_jars
+from singer_spark.jvm.java import find_java_home
+from singer_spark.spark.s3_connector import s3a_jars
 
 
 @contextmanager

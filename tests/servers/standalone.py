@@ -25,7 +25,7 @@ import pyspark
 
 from servers.child import FOLLOW, serve
 from servers.postgresql import free_port
-from singer_spark.java import find_java_home
+from singer_spark.jvm.java import find_java_home
 
 WORKERS = 2
 START_SECONDS = 300

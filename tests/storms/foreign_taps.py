@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import SingerSparkError
-from singer_spark.spark_session import SparkOptions, get_session
+from singer_spark.spark.session import SparkOptions, get_session
 from storms.load_model import JSON, MERGING, LoadModel, Seen, Sent, Stream
 from target.delta_lake import DeltaLake
+from target.formats.merging.test_merge_model import PROPERTIES, TEXT, Event, Row
 from target.loading import Lake, schema, to_bytes
-from target.test_merge_model import PROPERTIES, TEXT, Event, Row
 
 METHODS = ("append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale")
 PLAIN_METHODS = ("append-only", "overwrite")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from singer_spark.checkpoint import Checkpoint, checkpoint_path
-from singer_spark.state_store import state_path
-from tap_spark_jdbc.run_state import OpeningState
+from singer_spark.state.checkpoint import Checkpoint, checkpoint_path
+from singer_spark.state.store import state_path
+from tap_spark_jdbc.extraction.run_state import OpeningState
 from tap_spark_jdbc.tap import TapSparkJdbc
 
 PIPELINE = "shop"

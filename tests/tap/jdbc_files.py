@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tap.opened import source_of
-from tap_spark_jdbc.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

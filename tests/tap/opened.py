@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tap_spark_jdbc.discovery import discover_tables
-from tap_spark_jdbc.discovery_bounds import Bounds
-from tap_spark_jdbc.jdbc_connection import JdbcConnection
-from tap_spark_jdbc.jdbc_source import JdbcSource
-from tap_spark_jdbc.settings import TapSettings
+from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.source.discovery import discover_tables
+from tap_spark_jdbc.source.discovery_bounds import Bounds
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from servers.postgresql import Database
-    from tap_spark_jdbc.tables import Column, Table
+    from tap_spark_jdbc.dialects.tables import Column, Table
 
 
 def login(database: Database, **settings: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from singer_spark.run_log import folder_name
+from singer_spark.state.run_log import folder_name
 from target.loading import JSON
 
 RUN = "20261121T201129116506Z-113274e2"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from target_spark_lake import checkpointing
-from target_spark_lake.lock import RunLock
+from target_spark_lake.commit.lock import RunLock
+from target_spark_lake.load import checkpointing
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 
-from singer_spark.checkpoint import Checkpoint
-from singer_spark.state_source import open_state_source
+from singer_spark.state.checkpoint import Checkpoint
+from singer_spark.state.source import open_state_source
 from target_spark_lake.target import TargetSparkLake
 
 JSON = dict[str, Any]

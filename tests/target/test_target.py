@@ -11,7 +11,7 @@ from singer_sdk.exceptions import MissingKeyPropertiesError, RecordsWithoutSchem
 
 from singer_spark.errors import ConfigurationError, ProtocolError, SchemaError, StateError
 from target.loading import Lake, record, schema, state, to_bytes
-from target_spark_lake.spool import FIRST_BATCH_BYTES, batch_bytes
+from target_spark_lake.intake.spool import FIRST_BATCH_BYTES, batch_bytes
 from target_spark_lake.target import TargetSparkLake
 
 INT = {"type": ["integer", "null"]}
@@ -267,7 +267,7 @@ def test_many_interleaved_streams_arrive_each_in_its_table(lake: Lake) -> None:
 
 
 def test_several_batches_of_one_stream_arrive_whole(lake: Lake, monkeypatch) -> None:
-    monkeypatch.setattr("target_spark_lake.batches.batch_bytes", lambda before, target_file_mb: 1000)
+    monkeypatch.setattr("target_spark_lake.load.batches.batch_bytes", lambda before, target_file_mb: 1000)
     lake.load(schema("s", ID), *(b for n in range(40) for b in (record("s", id=n), state(n=n))))
     assert lake.rows("s", "id") == [(n,) for n in range(40)]
     assert lake.state() == {"n": 39}

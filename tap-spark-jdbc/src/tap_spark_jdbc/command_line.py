@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from singer_spark.environment import expand, expand_text
+from singer_spark.config.environment import expand, expand_text
 from singer_spark.errors import ConfigurationError, SourceError, redact_logs
-from singer_spark.singer_sdk_import import import_singer_sdk
-from singer_spark.stdout import abandon_stdout
-from singer_spark.structured_logs import LOG_CONFIG, logs_as_told
+from singer_spark.imports.singer_sdk_import import import_singer_sdk
+from singer_spark.process.stdout import abandon_stdout
+from singer_spark.program.structured_logs import LOG_CONFIG, logs_as_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from singer_spark.state_source import StateSource
-    from tap_spark_jdbc.run_state import OpeningState
+    from singer_spark.state.source import StateSource
+    from tap_spark_jdbc.extraction.run_state import OpeningState
 
 PROGRAM = "tap-spark-jdbc"
 LEVELS = ["debug", "info", "warning", "error"]
@@ -131,14 +131,14 @@ def _run(options: dict[str, Any]) -> None:
 
 
 def _begin_jvm(config: dict[str, Any]) -> None:
-    from tap_spark_jdbc.database import Database
-    from tap_spark_jdbc.settings import TapSettings
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.source.database import Database
 
     Database(TapSettings.from_config(config)).begin_jvm()
 
 
 def _quicken_next_start() -> None:
-    from singer_spark.class_archive import build_in_background
+    from singer_spark.jvm.class_archive import build_in_background
 
     if build_in_background():
         logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start quicker")
@@ -146,10 +146,10 @@ def _quicken_next_start() -> None:
 
 def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource | None] | None:
     """What opens the place of the state; whether it is named well is known before anything is started."""
-    from singer_spark.handed_state import handed_over
-    from singer_spark.state_source import check_state_url, open_state_source, source_of_target
-    from tap_spark_jdbc.meltano_start import source_under_meltano
-    from tap_spark_jdbc.run_state import read_target_config
+    from singer_spark.state.handed_state import handed_over
+    from singer_spark.state.source import check_state_url, open_state_source, source_of_target
+    from tap_spark_jdbc.extraction.meltano_start import source_under_meltano
+    from tap_spark_jdbc.extraction.run_state import read_target_config
 
     if options["state"] and options["state_from"]:
         raise ConfigurationError("--state and --state-from both name the state: give one of them")
@@ -169,7 +169,7 @@ def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[
 
 
 def _opening(options: dict[str, Any], source: StateSource | None) -> OpeningState:
-    from tap_spark_jdbc.run_state import OpeningState
+    from tap_spark_jdbc.extraction.run_state import OpeningState
 
     return OpeningState.of(source, full=options["full"], resume=not options["no_resume"])
 

@@ -10,26 +10,26 @@ from singer_sdk import Tap
 from singer_sdk.helpers._state import StateWriter
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
-from singer_spark.environment import expand
+from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
-from singer_spark.progress import Progress
-from tap_spark_jdbc.batch_place import BatchPlace
-from tap_spark_jdbc.database import Database
-from tap_spark_jdbc.run_state import OpeningState, RunState
-from tap_spark_jdbc.settings import CONFIG_JSONSCHEMA, TapSettings
-from tap_spark_jdbc.stream import JdbcStream, TapRun
-from tap_spark_jdbc.stream_batches import BatchReading
-from tap_spark_jdbc.stream_errors import StreamErrors
-from tap_spark_jdbc.stream_lines import LineReading
-from tap_spark_jdbc.stream_snapshot import StreamSnapshots
+from singer_spark.program.progress import Progress
+from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
+from tap_spark_jdbc.extraction.run_state import OpeningState, RunState
+from tap_spark_jdbc.reading.batch_place import BatchPlace
+from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
+from tap_spark_jdbc.source.database import Database
+from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
+from tap_spark_jdbc.streams.stream_batches import BatchReading
+from tap_spark_jdbc.streams.stream_errors import StreamErrors
+from tap_spark_jdbc.streams.stream_lines import LineReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tap_spark_jdbc.lane import Lane
-    from tap_spark_jdbc.stream_plan import StreamPlan
-    from tap_spark_jdbc.stream_reading import StreamReading
-    from tap_spark_jdbc.tables import Table
+    from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.reading.lane import Lane
+    from tap_spark_jdbc.streams.stream_reading import StreamReading
 
 
 class TapSparkJdbc(Tap):
@@ -97,7 +97,7 @@ class TapSparkJdbc(Tap):
 
     def plans(self) -> list[StreamPlan]:
         """What this run does, stream by stream."""
-        from tap_spark_jdbc.stream_plan import plan_streams
+        from tap_spark_jdbc.plan.stream_plan import plan_streams
 
         moments = self.database.source.dialect.text_moments
         refused: dict[str, str] | None = {} if self.stream_errors.skips else None
@@ -112,12 +112,12 @@ class TapSparkJdbc(Tap):
 
     def tables(self) -> Sequence[Table]:
         """The tables within the settings' bounds and the queries, or those of them that the catalog selects."""
-        from tap_spark_jdbc.catalog import selected_tables
-        from tap_spark_jdbc.computed_key import with_computed_key
-        from tap_spark_jdbc.discovery import discover_tables
-        from tap_spark_jdbc.discovery_bounds import Bounds
-        from tap_spark_jdbc.queries import described_queries
-        from tap_spark_jdbc.unknown_names import unknown_names
+        from tap_spark_jdbc.plan.catalog import selected_tables
+        from tap_spark_jdbc.plan.computed_key import with_computed_key
+        from tap_spark_jdbc.source.discovery import discover_tables
+        from tap_spark_jdbc.source.discovery_bounds import Bounds
+        from tap_spark_jdbc.source.queries import described_queries
+        from tap_spark_jdbc.source.unknown_names import unknown_names
 
         if self._tables is None:
             only = None if self._raw_catalog is None else selected_tables(self._raw_catalog)
@@ -138,7 +138,7 @@ class TapSparkJdbc(Tap):
     @property
     def catalog_dict(self) -> dict[str, Any]:
         """The catalog of all that discovery finds."""
-        from tap_spark_jdbc.catalog import catalog_of
+        from tap_spark_jdbc.plan.catalog import catalog_of
 
         return catalog_of(self.tables(), self.settings, self._unknown)
 
@@ -156,7 +156,7 @@ class TapSparkJdbc(Tap):
         Raises:
             StateError: a bookmark can't be used, or a newer version of the tap wrote the checkpoint.
         """
-        from tap_spark_jdbc.resumption import continued, fingerprint
+        from tap_spark_jdbc.extraction.resumption import continued, fingerprint
 
         plans = [stream.plan for stream in self._jdbc_streams()]
         dialect, checkpoint, state = self.database.source.dialect, self._opening.checkpoint, self.run_state
@@ -189,7 +189,7 @@ class TapSparkJdbc(Tap):
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
         """Sends the streams in their order; the next ones are being read meanwhile."""
-        from tap_spark_jdbc.read_ahead import ReadAhead
+        from tap_spark_jdbc.streams.streams_ahead import ReadAhead
 
         database, snapshots = self.database, self.snapshots
         with ReadAhead([each.plan for each in streams], self._reading, database, snapshots) as ahead:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from singer_spark.jsonschema_import import import_jsonschema
-from singer_spark.program import run_program
-from singer_spark.signals import loading
-from singer_spark.singer_sdk_import import import_singer_sdk
+from singer_spark.imports.jsonschema_import import import_jsonschema
+from singer_spark.imports.singer_sdk_import import import_singer_sdk
+from singer_spark.process.signals import loading
+from singer_spark.program.frame import run_program
 
 PROGRAM = "target-spark-lake"
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from singer_spark.config_secrets import register_secrets
-from singer_spark.environment import expand
+from singer_spark.config.config_secrets import register_secrets
+from singer_spark.config.environment import expand
+from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
+from singer_spark.config.spark_settings import SparkSettings
 from singer_spark.errors import ConfigurationError
-from singer_spark.setting_problems import SDK_SETTINGS, config_problems
-from singer_spark.spark_settings import SparkSettings
-from singer_spark.state_backend import StateBackend
+from singer_spark.state.backend import StateBackend
 from target_spark_lake.batch_address import root_problems
-from target_spark_lake.declared_columns import declared_types, type_problems
-from target_spark_lake.evolution import DISCARD, EVOLVE, FREEZE
-from target_spark_lake.lake_type import LakeType
-from target_spark_lake.partitioning import setting_problems
+from target_spark_lake.columns.declared_columns import declared_types, type_problems
+from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
+from target_spark_lake.columns.lake_type import LakeType
+from target_spark_lake.columns.partitioning import setting_problems
 
 JSON = dict[str, Any]
 

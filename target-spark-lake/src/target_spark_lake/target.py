@@ -12,23 +12,23 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
-from singer_spark.environment import expand
+from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError, redact_logs
-from singer_spark.messages import SKIPPED
-from singer_spark.state_backend import open_state_store
-from singer_spark.storage import Storage
-from target_spark_lake.lake_session import start_session
+from singer_spark.singer.messages import SKIPPED
+from singer_spark.state.backend import open_state_store
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.intake.line_reader import LineReader
+from target_spark_lake.intake.stream_mapping import StreamMapping, wants_mapping
 from target_spark_lake.layout import Layout
-from target_spark_lake.line_reader import LineReader
-from target_spark_lake.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
-from target_spark_lake.pipeline_run import open_run
-from target_spark_lake.run import LoadRun
-from target_spark_lake.saving import saving_under_meltano
+from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
-from target_spark_lake.stream_mapping import StreamMapping, wants_mapping
+from target_spark_lake.staging.lake_session import start_session
+from target_spark_lake.state.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
+from target_spark_lake.state.saving import saving_under_meltano
 
 if TYPE_CHECKING:
-    from target_spark_lake.intake import RecordLines
+    from target_spark_lake.intake.singer_lines import RecordLines
 
 JSON = dict[str, Any]
 PROGRAM = "target-spark-lake"

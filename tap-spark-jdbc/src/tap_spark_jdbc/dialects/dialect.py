@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from singer_spark.bookmark import KeyType, KeyValue
 from singer_spark.errors import ConfigurationError
-from singer_spark.sql_type import SqlType
+from singer_spark.singer.bookmark import KeyType, KeyValue
+from singer_spark.singer.sql_type import SqlType
+from tap_spark_jdbc.dialects.tables import Column, Key, Reading
 from tap_spark_jdbc.dialects.text_casts import spark_string
 from tap_spark_jdbc.dialects.type_rules import TypeRule, complaint, complaint_of_bytes, matching
-from tap_spark_jdbc.tables import Column, Key, Reading
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.tables import Table
+    from tap_spark_jdbc.dialects.tables import Table
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Dialect:
     """One kind of database.
 
     Attributes:
-        name: For people and for `python -m tap_spark_jdbc.drivers NAME`.
+        name: For people and for `python -m tap_spark_jdbc.source.drivers NAME`.
         url_prefixes: What its JDBC URLs begin with.
         driver: The driver's class.
         driver_package: Maven coordinates of its jar; None where Spark ships it or only the user knows it.

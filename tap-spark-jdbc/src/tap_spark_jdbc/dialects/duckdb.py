@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from singer_spark.bookmark import KeyType
-from singer_spark.sql_type import SqlType
+from singer_spark.singer.bookmark import KeyType
+from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.text_casts import json_texts_cast
 from tap_spark_jdbc.dialects.type_rules import TypeRule

@@ -5,7 +5,7 @@ Dates and times leave as text, which keeps what no lake type holds (zero dates, 
 
 from __future__ import annotations
 
-from singer_spark.bookmark import KeyType
+from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 

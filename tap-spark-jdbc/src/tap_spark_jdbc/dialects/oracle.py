@@ -5,7 +5,7 @@ Its DATE has a time of day, and its empty string is NULL: it arrives as null.
 
 from __future__ import annotations
 
-from singer_spark.bookmark import KeyType
+from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 

@@ -5,7 +5,7 @@ A value of another type makes the query fail: `json_extract` quotes a path that 
 
 from __future__ import annotations
 
-from singer_spark.bookmark import KeyType
+from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from singer_spark.bookmark import KeyType
+from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from singer_spark.sql_type import SqlType
+    from singer_spark.singer.sql_type import SqlType
 
 _FLOATING_TYPES = ("REAL", "DOUBLE PRECISION")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from singer_spark.sql_type import SqlType
+from singer_spark.singer.sql_type import SqlType
+from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
-from tap_spark_jdbc.tables import Column, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

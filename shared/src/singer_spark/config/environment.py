@@ -1,0 +1,83 @@
+"""`${NAME}` in a config: the environment's variable of that name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.config.config_secrets import is_secret_name
+from singer_spark.errors import ConfigurationError, register_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Whatever else stands between the braces is left as it is: Spark has references of its own, as ${env:HOME}.
+_REFERENCE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+
+
+def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Puts the values of variables in the place of `${NAME}`, in each text at any depth; `$${` is a plain `${`.
+
+    A setting that is no text (a number, a list, …) and whose whole value is one `${NAME}` is read as JSON.
+
+    Args:
+        config: Plain JSON values.
+        properties: JSON Schema of the settings.
+
+    Raises:
+        ConfigurationError: names each setting with a variable that is not set.
+    """
+    problems: list[str] = []
+    expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
+    if problems:
+        raise ConfigurationError(f"config: {'; '.join(problems)}; set it, or write $${{ where a plain ${{ is meant")
+    for name, schema in (properties or {}).items():
+        if isinstance(config.get(name), str) and expanded[name] != config[name] and not _is_text(schema):
+            expanded[name] = _json(expanded[name])
+    return expanded
+
+
+def expand_text(text: str, setting: str) -> str:
+    """The same for one text.
+
+    Raises:
+        ConfigurationError: names the setting and the variable that is not set.
+    """
+    return str(expand({setting: text})[setting])
+
+
+def _expanded(value: Any, where: str, problems: list[str]) -> Any:
+    if isinstance(value, str):
+        return _REFERENCE.sub(lambda found: _value_of(found, where, problems), value)
+    if isinstance(value, dict):
+        return {name: _expanded(each, f"{where}.{name}", problems) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_expanded(each, f"{where}[{number}]", problems) for number, each in enumerate(value)]
+    return value
+
+
+def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
+    name = found[2]
+    if name is None:
+        return "${"
+    value = os.environ.get(name)
+    if value is None:
+        problems.append(f"{where}: the environment has no variable {name}")
+        return ""
+    if is_secret_name(name):
+        register_secret(value)
+    return value
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    kinds = schema.get("type", "string")
+    return "string" in ([kinds] if isinstance(kinds, str) else kinds)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

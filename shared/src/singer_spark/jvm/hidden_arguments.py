@@ -1,0 +1,50 @@
+"""Arguments of a JVM that are secrets: they go by files for their owner alone, as all may see a command line."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from singer_spark.config.config_secrets import holds_secret
+from singer_spark.process.scratch import scratch_folder
+
+PROPERTIES_FILE = "--properties-file"
+
+
+def settings_words(conf: Mapping[str, str]) -> list[str]:
+    """Spark's settings as arguments."""
+    secret = {name: value for name, value in conf.items() if holds_secret(name, value)}
+    words = [word for name, value in conf.items() if name not in secret for word in ("--conf", f"{name}={value}")]
+    if not secret:
+        return words
+    lines = [f"{_property(name)}={_property(value)}\n" for name, value in secret.items()]
+    return [PROPERTIES_FILE, _kept("".join(lines)), *words]
+
+
+def hidden_options(options: Sequence[str]) -> list[str]:
+    """Java's own options; system properties that are secrets by an argument file, which Java reads in their place."""
+    found = []
+    for option in options:
+        name, _, value = option.partition("=")
+        if not option.startswith("-D") or not holds_secret(name.removeprefix("-D"), value):
+            found.append(option)
+            continue
+        quoted = option.replace("\\", "\\\\").replace('"', '\\"')
+        found.append("@" + _kept(f'"{quoted}"'))
+    return found
+
+
+def _property(text: str) -> str:
+    """As `java.util.Properties` reads it; all but letters and digits by their numbers."""
+    units = text.encode("utf-16-be")
+    numbers = [int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2)]
+    return "".join(chr(each) if chr(each).isascii() and chr(each).isalnum() else f"\\u{each:04x}" for each in numbers)
+
+
+def _kept(text: str) -> str:
+    """The path of a file that holds this; gone with the process."""
+    descriptor, path = tempfile.mkstemp(prefix="argument-", dir=scratch_folder())
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path

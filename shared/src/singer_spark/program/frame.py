@@ -1,0 +1,89 @@
+"""The frame around both programs: signals, the one line that tells an error, the JVM's end, the exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from singer_spark.errors import ResourceError, SingerSparkError, report
+from singer_spark.jvm.spark_jvm import end_jvm, jvm_failure, kill_jvm
+from singer_spark.process.scratch import remove_scratch
+from singer_spark.process.shortage import shortage
+from singer_spark.process.signals import Stopped, stop_on_signals, too_late_to_stop
+from singer_spark.process.stderr import claim_stderr, release_stderr
+from singer_spark.process.stdout import abandon_stdout, claim_stdout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str) -> NoReturn:
+    """Runs `main` and leaves the process with its exit code; an error or a signal becomes one line.
+
+    Args:
+        main: Gives the exit code; everything heavy is imported in it, under `loading`, so that signals are handled from
+            early on.
+        program: Its name.
+        if_stopped: What the user should know after a signal.
+
+    Raises:
+        SystemExit: always, but after a signal: then nothing that still runs in a thread is waited for.
+    """
+    claim_stdout()
+    claim_stderr()
+    try:
+        stop_on_signals(program, kill_jvm, if_stopped)
+        code = _run(main, program)
+        too_late_to_stop()
+    except (Stopped, KeyboardInterrupt) as stopped:
+        # A KeyboardInterrupt comes from the handler that Spark puts over ours while a session is being made.
+        too_late_to_stop()
+        sys.stderr.write(f"{program}: stopped by {str(stopped) or signal.SIGINT.name}; {if_stopped}\n")
+        _end()
+        os._exit(getattr(stopped, "exit_code", 128 + signal.SIGINT))
+    _end()
+    sys.exit(code)
+
+
+def _run(main: Callable[[], int | None], program: str) -> int | str | None:
+    code: int | str | None
+    output, failed = sys.stdout, False
+    try:
+        code = main()
+    except SystemExit as left:  # click leaves like this when it meets a closed pipe, and puts a wrapper there
+        sys.stdout, code = output, left.code
+    except Exception as error:
+        failed, code = True, report(_told(error), program)
+    try:
+        output.flush()
+    except OSError as error:
+        abandon_stdout()
+        return code if failed else report(_told(error), program)
+    return code
+
+
+def _told(error: Exception) -> Exception:
+    """The error that the user needs to know of, whatever it led to."""
+    if isinstance(error, ResourceError):
+        return error
+    # A JVM that is gone explains all that went wrong after.
+    told = jvm_failure()
+    if told is None and isinstance(error, BrokenPipeError):
+        told = ResourceError("nobody reads standard output any more; look at why the program behind the pipe ended")
+    if told is None and not isinstance(error, SingerSparkError):
+        told = shortage(error)
+    if told is None:
+        return error
+    told.__cause__ = error
+    return told
+
+
+def _end() -> None:
+    # All is said; what still waits for an answer of the JVM would complain with traces.
+    logging.disable()
+    end_jvm(for_good=True)
+    remove_scratch()
+    release_stderr()

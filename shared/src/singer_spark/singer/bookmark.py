@@ -1,0 +1,183 @@
+"""Bookmarks: where a stream's next run starts, and which rows at that very value were already sent."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from singer_spark.errors import StateError
+from singer_spark.singer.key_value import KeyType, KeyValue
+from singer_spark.singer.transaction_snapshot import TransactionSnapshot
+
+__all__ = ["BUCKETS", "FORMAT_VERSION", "HASH_CHARACTERS", "MAX_BOUNDARY_HASHES", "Bookmark", "Boundary"]
+__all__ += ["KeyType", "KeyValue"]
+
+FORMAT_VERSION = 1
+HASH_CHARACTERS = 16
+MAX_BOUNDARY_HASHES = 1000
+BUCKETS = 256
+_HASH_BYTES = HASH_CHARACTERS // 2
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Fingerprints of the rows that were sent at the bookmark's value: a multiset of constant size.
+
+    Attributes:
+        rows: How many rows were sent at that value.
+        hashes: One fingerprint a row, sorted, twins repeated; empty where there are more than `MAX_BOUNDARY_HASHES`.
+        buckets: Then sums (modulo 2**64) of the fingerprints, one for each value of their first byte; else empty.
+        checksum: What the database itself said of these rows, where it can: a run that gets the same answer need not
+            read them.
+    """
+
+    rows: int = 0
+    hashes: tuple[str, ...] = ()
+    buckets: tuple[int, ...] = ()
+    checksum: str | None = None
+
+    @classmethod
+    def of(cls, hashes: Iterable[str]) -> Boundary:
+        """The boundary of these rows, given the fingerprint (16 hexadecimal characters) of each."""
+        ordered = tuple(sorted(hashes))
+        if len(ordered) <= MAX_BOUNDARY_HASHES:
+            return cls(len(ordered), ordered)
+        sums = [0] * BUCKETS
+        for fingerprint in ordered:
+            sums[int(fingerprint[:2], 16)] += int(fingerprint, 16)
+        return cls.of_buckets(len(ordered), sums)
+
+    @classmethod
+    def of_buckets(cls, rows: int, sums: Iterable[int]) -> Boundary:
+        """The boundary of a group too large for single fingerprints."""
+        return cls(rows, (), tuple(value % 2**64 for value in sums))
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"format_version", "rows"}` and `hashes` or `buckets`, in base64 (8 bytes each); `checksum` if any."""
+        packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "rows": self.rows}
+        if self.hashes:
+            packed["hashes"] = base64.b64encode(bytes.fromhex("".join(self.hashes))).decode()
+        if self.buckets:
+            packed["buckets"] = base64.b64encode(b"".join(v.to_bytes(8, "big") for v in self.buckets)).decode()
+        if self.checksum is not None:
+            packed["checksum"] = self.checksum
+        return packed
+
+    @classmethod
+    def from_json(cls, packed: Mapping[str, Any]) -> Boundary:
+        """Reads what `to_json` gave.
+
+        Raises:
+            ValueError: it is malformed, or of a newer format.
+        """
+        if packed.get("format_version") != FORMAT_VERSION:
+            raise ValueError(f"its boundary has format version {packed.get('format_version')!r}, known is 1")
+        rows = packed.get("rows")
+        if not isinstance(rows, int) or rows < 0:
+            raise ValueError(f"its boundary counts {rows!r} rows")
+        hashes = tuple(part.hex() for part in _unpack(packed.get("hashes", "")))
+        buckets = tuple(int.from_bytes(part, "big") for part in _unpack(packed.get("buckets", "")))
+        if len(buckets) not in (0, BUCKETS) or (not buckets and len(hashes) != rows):
+            raise ValueError("its boundary does not hold as many fingerprints as it counts rows")
+        checksum = packed.get("checksum")
+        return cls(rows, hashes, buckets, checksum if isinstance(checksum, str) else None)
+
+
+def _unpack(text: str) -> list[bytes]:
+    packed = base64.b64decode(text, validate=True)
+    if len(packed) % _HASH_BYTES:
+        raise ValueError("its boundary is cut short")
+    return [packed[start : start + _HASH_BYTES] for start in range(0, len(packed), _HASH_BYTES)]
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """Where a stream's next run starts; the lower bound is inclusive.
+
+    Attributes:
+        replication_key: The column's name.
+        value: The greatest value that was sent, or one at which nothing was sent yet.
+        boundary: Which rows at that value were sent; None where it is unknown: then all of them are sent again.
+        raw: The database's own text of the value, where its order is the text's order (SQLite).
+        snapshot: What of the rows below the value was there to be sent; None: all that will ever be there.
+    """
+
+    replication_key: str
+    value: KeyValue
+    boundary: Boundary | None = None
+    raw: str | None = None
+    snapshot: TransactionSnapshot | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A stream's entry under `bookmarks`."""
+        entry: dict[str, Any] = {
+            "replication_key": self.replication_key,
+            "replication_key_value": self.value.json_value(),
+        }
+        if self.raw is not None:
+            entry["replication_key_raw"] = self.raw
+        if self.boundary is not None:
+            entry["boundary"] = self.boundary.to_json()
+        if self.snapshot is not None:
+            entry["snapshot"] = self.snapshot.to_json()
+        return entry
+
+    @classmethod
+    def from_json(
+        cls, stream: str, entry: Mapping[str, Any], replication_key: str, key_type: KeyType, *, aware: bool
+    ) -> Bookmark | None:
+        """Reads a stream's entry; the two documented fields alone are a good one. None where it holds no value.
+
+        Raises:
+            StateError: the value is no value of the key's type, or belongs to another key.
+        """
+        value = entry.get("replication_key_value")
+        if value is None:
+            return None
+        saved_key = entry.get("replication_key", replication_key)
+        if saved_key != replication_key:
+            raise StateError(
+                f"stream {stream}: the saved bookmark is of replication key {saved_key!r}, the run uses "
+                f"{replication_key!r}; run with --full, or set the bookmark anew"
+            )
+        try:
+            _check_type(value, key_type, aware=aware, ours="boundary" in entry)
+            parsed = KeyValue.parse(value, key_type, aware=aware)
+            packed, seen = entry.get("boundary"), entry.get("snapshot")
+            boundary = Boundary.from_json(packed) if packed is not None else None
+            snapshot = TransactionSnapshot.from_json(seen) if seen is not None else None
+        except (ValueError, TypeError) as error:
+            raise StateError(
+                f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or run with --full"
+            ) from error
+        raw = entry.get("replication_key_raw")
+        # Somebody who edits the value does not know of the raw text: it counts only while both agree.
+        if raw is not None and not _agrees(raw, parsed, key_type, aware):
+            raw, boundary = None, None
+        return cls(replication_key, parsed, boundary, raw, snapshot)
+
+
+def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> None:
+    """Refuses what would be read as a value, but stands elsewhere in the order of the key's column as it is now.
+
+    Args:
+        value: As it was saved.
+        key_type: The key's type now.
+        aware: Whether the column has a time zone now.
+        ours: Whether it is surely a value as `to_json` writes it, and not somebody's own spelling.
+    """
+    changed = "was saved of a key of another type: the column's type has changed since"
+    if key_type in (KeyType.STRING, KeyType.UUID, KeyType.BINARY) and not isinstance(value, str):
+        raise ValueError(f"{value!r} {changed}")
+    if ours and key_type in (KeyType.DATETIME, KeyType.TIMESTAMP) and isinstance(value, str) and "T" in value:
+        if value.endswith("Z") != aware:
+            raise ValueError(f"{value!r} {changed} ({'with' if aware else 'without'} time zone now)")
+
+
+def _agrees(raw: str, value: KeyValue, key_type: KeyType, aware: bool) -> bool:
+    try:
+        return KeyValue.parse(raw, key_type, aware=aware) == value
+    except ValueError:
+        return False

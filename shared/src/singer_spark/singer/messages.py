@@ -1,0 +1,163 @@
+"""Singer lines as bytes (Singer specification 0.3, with BATCH and ACTIVATE_VERSION as the SDK has them).
+
+The tap's lines always have the same framing, so that a reader can tell a stream's RECORD lines by their prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from singer_spark.singer.exact_json import to_json_bytes
+
+JSON = dict[str, Any]
+
+# A stream with this annotation holds the keys that another stream's source has now, and nothing else.
+KEYS_OF = "x-keys-of"
+# Beside a STATE's value: the streams that failed in this run.
+SKIPPED = "skipped"
+# The rows that follow were committed late: each is its key's newest, whatever its replication key says.
+LATE_ROWS = "x-late-rows"
+# Beside a SCHEMA's JSON Schema: how many rows are to come, about, for the percentage that people see.
+ROW_ESTIMATE = "row_estimate"
+STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS)
+
+
+def _line(message: JSON) -> bytes:
+    return to_json_bytes(message) + b"\n"
+
+
+def timestamp_text(moment: datetime) -> str:
+    """An aware moment as `2026-11-21T04:00:00.000000Z`."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def keys_stream(stream: str) -> str:
+    """Name of the stream that holds the keys of this one."""
+    return f"{stream}__keys"
+
+
+def record_prefix(stream: str) -> bytes:
+    """The bytes of a RECORD line up to its record."""
+    return b'{"type":"RECORD","stream":' + orjson.dumps(stream) + b',"record":'
+
+
+def record_suffix(time_extracted: datetime) -> bytes:
+    """The bytes of a RECORD line after its record, without the newline."""
+    return b',"time_extracted":"' + timestamp_text(time_extracted).encode() + b'"}'
+
+
+def schema_message(
+    stream: str,
+    schema: JSON,
+    key_properties: list[str],
+    bookmark_properties: list[str],
+    *,
+    replication_method: str,
+    extent: str,
+    load_method: str | None = None,
+    keys_of: str | None = None,
+    late_rows: bool = False,
+    row_estimate: int | None = None,
+) -> bytes:
+    """A SCHEMA line; all that the Singer specification has no place for stands as annotations in the JSON Schema.
+
+    Args:
+        stream: The stream's name.
+        schema: JSON Schema of the record.
+        key_properties: Names of the primary key's properties.
+        bookmark_properties: Name of the replication key's property, in a list, or none.
+        replication_method: `FULL_TABLE` or `INCREMENTAL`.
+        extent: `full` or `delta`: what this run sends of the stream.
+        load_method: What the user asked for, if anything.
+        keys_of: The stream whose present keys this one holds; None for a stream of records.
+        late_rows: Whether the rows that follow were committed late.
+        row_estimate: About so many rows are to come, where the database knows.
+    """
+    annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
+    if load_method:
+        annotated["x-load-method"] = load_method
+    if keys_of:
+        annotated[KEYS_OF] = keys_of
+    if late_rows:
+        annotated[LATE_ROWS] = True
+    message = {
+        "type": "SCHEMA",
+        "stream": stream,
+        "schema": annotated,
+        "key_properties": key_properties,
+        "bookmark_properties": bookmark_properties,
+    }
+    # Beside the JSON Schema, which it says nothing of: a table's schema is not another one because there are more rows.
+    return _line(message if row_estimate is None else {**message, ROW_ESTIMATE: row_estimate})
+
+
+def state_message(
+    value: JSON,
+    *,
+    final: bool | None = None,
+    start: str | None = None,
+    resume: JSON | None = None,
+    skipped: Sequence[str] = (),
+) -> bytes:
+    """A STATE line; all but the value stands beside it, where other targets do not look.
+
+    Args:
+        value: The Singer STATE value.
+        final: False in a run's first message, true in its last.
+        start: What the run starts from, in its first message.
+        resume: What the tap needs beyond the value to go on from here; the target keeps it for the tap.
+        skipped: Streams that failed: what the run sent of them does not count.
+    """
+    message: JSON = {"type": "STATE", "value": value}
+    if final is not None:
+        message["final"] = final
+    if start is not None:
+        message["start"] = start
+    if resume is not None:
+        message["resume"] = resume
+    if skipped:
+        message[SKIPPED] = list(skipped)
+    return _line(message)
+
+
+def bare_state(value: JSON) -> bytes:
+    """A state as a target prints it: the value alone, a line."""
+    return _line(value)
+
+
+def activate_version_message(stream: str, version: int) -> bytes:
+    """An ACTIVATE_VERSION line; the version is in milliseconds since the epoch by convention."""
+    return _line({"type": "ACTIVATE_VERSION", "stream": stream, "version": version})
+
+
+def batch_message(
+    stream: str,
+    encoding: JSON,
+    manifest: Sequence[str],
+    *,
+    files: Sequence[JSON] | None = None,
+    time_extracted: datetime | None = None,
+    record_metadata: bool = False,
+) -> bytes:
+    """A BATCH line (singer-sdk, `docs/batch.md`), and beside it what our target spares itself to look for.
+
+    Args:
+        stream: The stream's name.
+        encoding: How the files are written: `{"format": "parquet", "compression": "zstd"}`.
+        manifest: URLs of the files, all of them whole.
+        files: What each holds, in the manifest's order: `{"rows": …, "bytes": …}`.
+        time_extracted: When their rows were extracted.
+        record_metadata: Whether they hold the metadata columns of `record_metadata`.
+    """
+    message: JSON = {"type": "BATCH", "stream": stream, "encoding": encoding, "manifest": list(manifest)}
+    if files is not None:
+        message["files"] = list(files)
+    if time_extracted is not None:
+        message["time_extracted"] = timestamp_text(time_extracted)
+    if record_metadata:
+        message["record_metadata"] = True
+    return _line(message)

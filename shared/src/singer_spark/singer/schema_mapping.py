@@ -1,0 +1,158 @@
+"""JSON Schema to Spark: which lake column a property becomes.
+
+JSON types decide first, the SQL annotation refines them: a value that the schema admits always fits the column.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import SchemaError
+from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION, SqlType, annotated_type, property_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["SqlType", "json_types", "property_schema", "single_branch", "spark_type", "stream_spark_schema"]
+
+JSON = dict[str, Any]
+_SCALARS = {"string", "integer", "number", "boolean"}
+
+
+def stream_spark_schema(schema: JSON, stream: str) -> StructType:
+    """The columns of a stream's table, in the order of its properties; every column is nullable.
+
+    Raises:
+        SchemaError: two properties differ only by case, or a property has no lake type.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or not properties:
+        raise SchemaError(f"stream {stream}: its schema has no properties, so its table would have no columns")
+    _refuse_twins(properties, stream)
+    return StructType(
+        [StructField(name, spark_type(each, f"{stream}.{name}"), nullable=True) for name, each in properties.items()]
+    )
+
+
+def spark_type(schema: JSON, column: str) -> DataType:
+    """The narrowest Spark type that holds every value which the property admits.
+
+    Args:
+        schema: JSON Schema of one property.
+        column: Its name for errors, as `stream.column`.
+
+    Raises:
+        SchemaError: the property can't be a column.
+    """
+    from pyspark.sql.types import BooleanType, StringType
+
+    schema = single_branch(schema)
+    kinds = json_types(schema)
+    if kinds == {"boolean"}:
+        return BooleanType()
+    if kinds == {"integer"}:
+        return _integer_type(schema)
+    if kinds in ({"number"}, {"integer", "number"}):
+        return _number_type(schema)
+    if kinds == {"string"}:
+        return _string_type(schema)
+    if kinds == {"object"}:
+        return _object_type(schema, column)
+    if kinds == {"array"}:
+        return _array_type(schema, column)
+    return StringType()
+
+
+def json_types(schema: JSON) -> set[str]:
+    """The JSON types that a property admits, without `null`; empty where it does not say."""
+    declared = schema.get("type", [])
+    return {declared} - {"null"} if isinstance(declared, str) else set(declared) - {"null"}
+
+
+def single_branch(schema: JSON) -> JSON:
+    """The one branch of `anyOf` or `oneOf` that is not null, with what stands beside it; else the schema itself."""
+    for keyword in ("anyOf", "oneOf"):
+        branches = [each for each in schema.get(keyword, []) if each.get("type") not in ("null", ["null"])]
+        if "type" not in schema and len(branches) == 1:
+            beside = {key: value for key, value in schema.items() if key != keyword}
+            return single_branch({**beside, **branches[0]})
+    return schema
+
+
+def _integer_type(schema: JSON) -> DataType:
+    from pyspark.sql.types import ByteType, DecimalType, IntegerType, LongType, ShortType
+
+    sql = annotated_type(schema)
+    narrow: dict[str, DataType] = {"TINYINT": ByteType(), "SMALLINT": ShortType(), "INTEGER": IntegerType()}
+    if sql is not None and sql.is_exact_decimal and not sql.scale:
+        return DecimalType(sql.precision or MAX_DECIMAL_PRECISION, 0)
+    return narrow.get(sql.name, LongType()) if sql is not None else LongType()
+
+
+def _number_type(schema: JSON) -> DataType:
+    from pyspark.sql.types import DecimalType, DoubleType, FloatType
+
+    sql = annotated_type(schema)
+    if sql is not None and sql.is_exact_decimal:
+        return DecimalType(sql.precision or MAX_DECIMAL_PRECISION, sql.scale or 0)
+    if sql is not None and sql.name == "REAL":
+        return FloatType()
+    if sql is None and (scale := _scale_of(schema.get("multipleOf"))) is not None:
+        return DecimalType(MAX_DECIMAL_PRECISION, scale)
+    return DoubleType()
+
+
+def _scale_of(multiple: Any) -> int | None:
+    """Taps that know a decimal's scale say so by `multipleOf` 0.01; None for any other step."""
+    if not isinstance(multiple, int | float) or not 0 < multiple <= 1:
+        return None
+    digits = round(-math.log10(multiple))
+    return digits if digits <= MAX_DECIMAL_PRECISION and math.isclose(multiple, 10.0**-digits) else None
+
+
+def _string_type(schema: JSON) -> DataType:
+    from pyspark.sql.types import BinaryType, DateType, StringType, TimestampNTZType, TimestampType
+
+    sql = annotated_type(schema)
+    match schema.get("format"):
+        case "date":
+            return DateType()
+        case "date-time":
+            return TimestampNTZType() if sql is not None and sql.name == "TIMESTAMP" else TimestampType()
+    if schema.get("contentEncoding") == "base64":
+        return BinaryType()
+    return StringType()
+
+
+def _object_type(schema: JSON, column: str) -> DataType:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    properties = schema.get("properties")
+    if not properties:
+        return StringType()
+    _refuse_twins(properties, column)
+    fields = [StructField(name, spark_type(each, f"{column}.{name}"), True) for name, each in properties.items()]
+    return StructType(fields)
+
+
+def _array_type(schema: JSON, column: str) -> DataType:
+    from pyspark.sql.types import ArrayType, StringType
+
+    items = schema.get("items")
+    if not isinstance(items, dict) or not items:
+        return StringType()
+    return ArrayType(spark_type(items, f"{column}[]"), containsNull=True)
+
+
+def _refuse_twins(properties: JSON, owner: str) -> None:
+    seen: dict[str, str] = {}
+    for name in properties:
+        twin = seen.setdefault(name.lower(), name)
+        if twin != name:
+            raise SchemaError(
+                f"{owner}: columns {twin!r} and {name!r} differ only by case, which no reader of the lake could tell "
+                "apart; deselect one of them, or rename it"
+            )

@@ -1,0 +1,56 @@
+"""The session by which an archive of classes is made: `python -m singer_spark.spark.class_rehearsal FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from singer_spark.spark.session import SparkOptions, get_gateway, get_session
+
+# What a login at a database, and what reads its description, load of the JDK.
+JDK_CLASSES = (
+    "com.sun.crypto.provider.PBKDF2KeyImpl",
+    "com.sun.crypto.provider.HmacCore$HmacSHA256",
+    "com.sun.rowset.WebRowSetImpl",
+    "com.sun.rowset.internal.WebRowSetXmlWriter",
+    "sun.security.provider.DRBG",
+)
+
+
+def rehearse(folder: Path) -> None:
+    """Does once what the programs do, from a JDBC table to Parquet, so that the classes of all that are loaded."""
+    options, url = SparkOptions("class archive"), f"jdbc:derby:memory:{folder.name};create=true"
+    _describe(get_gateway(options).jvm, url)
+    spark = get_session(options)
+    columns = "TABLEID AS A, TABLENAME AS B, CURRENT_TIMESTAMP AS C, CAST(1.5 AS DECIMAL(9,2)) AS D"
+    table = f"(SELECT {columns} FROM SYS.SYSTABLES) s"
+    rows = spark.read.jdbc(url, table, predicates=["1=1", "1=0"])
+    rendered = rows.select(F.concat(F.lit('{"record":'), F.to_json(F.struct("*")), F.lit("}")).alias("value"))
+    rendered.write.mode("overwrite").text(str(folder / "text"))
+    lines = spark.read.text(str(folder / "text"))
+    schema = "record struct<A: string, B: string, C: timestamp, D: decimal(9,2)>, corrupt string"
+    parsed = lines.withColumn("m", F.from_json("value", schema, {"columnNameOfCorruptRecord": "corrupt"}))
+    kept = parsed.where(F.col("m.corrupt").isNull() & ~F.col("value").rlike("^x")).select("m.record.*")
+    kept.select("*", F.current_timestamp().alias("at"), F.sha2("A", 256)).write.parquet(str(folder / "parquet"))
+    spark.stop()
+
+
+def _describe(jvm: Any, url: str) -> None:
+    """Asks a database what the tap asks before it reads rows; without a session."""
+    connection = jvm.org.apache.derby.jdbc.EmbeddedDriver().connect(url, jvm.java.util.Properties())
+    described = connection.getMetaData().getTables(None, None, "%", None)
+    rowset = jvm.javax.sql.rowset.RowSetProvider.newFactory().createWebRowSet()
+    rowset.writeXml(described, jvm.java.io.StringWriter())
+    for name in JDK_CLASSES:
+        try:
+            jvm.java.lang.Class.forName(name)
+        except Exception:  # another JDK has others
+            continue
+    connection.close()
+
+
+if __name__ == "__main__":
+    rehearse(Path(sys.argv[1]))

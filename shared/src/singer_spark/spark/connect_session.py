@@ -1,0 +1,141 @@
+"""A session on a Spark Connect server: what a session can be told is told, what the server owns is looked at."""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.imports.connect_import import import_connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+# Names of the zone in which a wall clock is the same as UTC's.
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Universal", "Etc/Universal")
+_ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
+# With pauses that grow up to five seconds: about fifteen in all.
+RETRIES = 6
+# Tasks that look; they meet several executors where there are any.
+ZONE_LOOKS = 8
+_SERVER_WAY = "the server owns it: set it where the server is started"
+
+
+def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], jars: Sequence[str]) -> SparkSession:
+    """A new session on the server.
+
+    Args:
+        url: `sc://host:port/;…`.
+        conf: Settings of Spark SQL for this session.
+        hadoop_conf: Storage options for this session, without a prefix.
+        jars: Local paths of jars that the session needs, sent to the server.
+
+    Raises:
+        ConfigurationError: a package is missing, the server can't be reached, or is not set up as it must be.
+    """
+    try:
+        import_connect()
+        from pyspark.sql import SparkSession
+
+        # An application's name would be a first question, asked with the patience that is set only behind this line.
+        session: Any = SparkSession.builder.remote(url).create()
+        _be_patient(session, RETRIES)
+        atexit.register(_leave, session)
+        _set_all(session, {**conf, **_own_files(hadoop_conf)})
+        if jars:
+            session.addArtifacts(*jars)
+        check_zone(session)
+    except SingerSparkError:
+        raise
+    except ImportError as error:
+        lacking = " ".join(str(error).split())[:200]
+        raise ConfigurationError(
+            f"spark.remote needs packages that are not installed: pip install 'singer-spark[connect]' ({lacking})"
+        ) from error
+    except Exception as error:
+        cause = " ".join(str(error).split())[:400] or type(error).__name__
+        raise ConfigurationError(f"no session on the Spark Connect server: {cause}; look at spark.remote") from error
+    return session  # type: ignore[no-any-return]
+
+
+def _be_patient(session: Any, retries: int) -> None:
+    """How often a server that is not there is asked again; by itself PySpark waits for ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=retries, max_backoff=5_000)])
+
+
+def _leave(session: Any) -> None:
+    """The server forgets the session; should it be gone itself, nobody waits for it."""
+    _be_patient(session, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session.stop()
+
+
+def _own_files(hadoop_conf: Mapping[str, str]) -> dict[str, str]:
+    """The server keeps connections to storage by host alone: another session's account must not be used."""
+    used = {"fs.s3a.impl.disable.cache": "true"} if any(name.startswith("fs.s3a.") for name in hadoop_conf) else {}
+    return {**hadoop_conf, **used}
+
+
+def _set_all(session: Any, conf: Mapping[str, str]) -> None:
+    """In one question; where the server refuses, setting by setting, to name the one."""
+    try:
+        session.conf._set_all(dict(conf), silent=False)
+    except Exception:
+        for name, value in conf.items():
+            _set(session, name, value)
+
+
+def _set(session: SparkSession, name: str, value: str) -> None:
+    try:
+        session.conf.set(name, value)
+    except Exception as error:
+        # The value may be a secret, and so may what the server says of it.
+        if "CANNOT_MODIFY" in str(error):
+            raise ConfigurationError(f"spark.conf: {name} can't be set for one session, {_SERVER_WAY}") from None
+        raise
+
+
+def check_zone(session: SparkSession) -> None:
+    """Looks whether the server's JVMs are in UTC: times without a zone pass through their zone.
+
+    Raises:
+        ConfigurationError: they are not.
+    """
+    zones = {row.zone for row in session.range(0, ZONE_LOOKS, 1, ZONE_LOOKS).selectExpr(_ZONE).collect()}
+    wrong = sorted(zone for zone in zones if zone not in _UTC)
+    if wrong:
+        raise ConfigurationError(
+            f"the Spark Connect server runs in the zone {', '.join(wrong)}, in which times without a zone may shift; "
+            "start it with -Duser.timezone=UTC in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions"
+        )
+
+
+def check_reach(session: SparkSession, url: str) -> None:
+    """Looks whether the server itself reaches a bucket.
+
+    Args:
+        session: Of the server.
+        url: Of a place in the bucket where nothing need be.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    try:
+        session.read.text(url).schema  # noqa: B018
+    except Exception as error:
+        text = " ".join(str(error).split())
+        if "PATH_NOT_FOUND" in text:
+            return
+        if "ClassNotFound" in text or "UnsupportedFileSystem" in text or "No FileSystem for scheme" in text:
+            kind = url.partition("://")[0]
+            raise ConfigurationError(
+                f"the Spark Connect server has no connector to {kind}://, which a session can't bring: start it with "
+                "one (hadoop-aws of its own Hadoop, for S3) in spark.jars"
+            ) from error
+        raise ConfigurationError(f"the Spark Connect server does not reach {url}: {text[:300]}") from error

@@ -1,0 +1,171 @@
+"""Jars of Maven packages: fetched once into the user's cache, checked, then started from there without a network.
+
+The Ivy that ships with PySpark fetches them, each by its own coordinates and nothing that these ask for in turn: a set
+of jars is listed whole by whoever needs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.jvm import java
+
+RESOLVE_SECONDS = 180
+COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+")
+# Ivy's default would read the package's own list of dependencies, and those of its parents, for nothing.
+SETTINGS = """\
+<ivysettings><settings defaultResolver="central"/><resolvers>
+<ibiblio name="central" m2compatible="true" usepoms="false"/>
+</resolvers></ivysettings>
+"""
+
+
+@dataclass(frozen=True)
+class JarCache:
+    """A folder of jars in the user's cache.
+
+    Attributes:
+        folder: Its name there.
+        kind: What a jar of it is to the user: `the driver`.
+        way_out: What helps on a machine without network.
+        pinned: What packages must hash to (SHA-256), whatever repository or mirror serves them.
+    """
+
+    folder: str
+    kind: str
+    way_out: str
+    pinned: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """Where the jars are kept, in the folder of all that is made once."""
+        return java.cache_folder() / self.folder
+
+    def jars(self, packages: Sequence[str], *, ivy_settings: str | None = None) -> tuple[str, ...]:
+        """Local paths of the packages' jars, fetched where the cache lacks them.
+
+        Args:
+            packages: Maven coordinates, `group:artifact:version`.
+            ivy_settings: Path of an Ivy settings file that names the repositories; the public one else.
+
+        Raises:
+            ConfigurationError: a jar can't be had, or is not what was pinned.
+        """
+        missing = [package for package in packages if not self._has(package)]
+        if missing:
+            self._fetch(missing, ivy_settings)
+        for package in packages:
+            self._verify(package)
+        return tuple(str(self._jar(package)) for package in packages)
+
+    def _jar(self, package: str) -> Path:
+        group, artifact, version = package.split(":")
+        return self.path / group / f"{artifact}-{version}.jar"
+
+    def _has(self, package: str) -> bool:
+        jar = self._jar(package)
+        return jar.is_file() and jar.with_suffix(".sha256").is_file()
+
+    def _verify(self, package: str) -> None:
+        jar = self._jar(package)
+        expected = self.pinned.get(package) or jar.with_suffix(".sha256").read_text("ascii").strip()
+        if sha256(jar) != expected:
+            raise ConfigurationError(
+                f"the cached jar {jar} is not the {package} that it should be (checksum differs); remove the file"
+            )
+
+    def _fetch(self, packages: Sequence[str], ivy_settings: str | None) -> None:
+        """Puts jars and their checksums into the cache, each whole or not at all."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self.path, prefix=".fetch-") as folder:
+                self._resolve(packages, Path(folder), ivy_settings)
+                for package in packages:
+                    self._keep(package, Path(folder) / self._jar(package).relative_to(self.path))
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self._named(packages)} can't be kept in {self.path}: {error.strerror or error}; {self.way_out}"
+            ) from error
+
+    def _keep(self, package: str, fetched: Path) -> None:
+        checksum = sha256(fetched)
+        if self.pinned.get(package, checksum) != checksum:
+            raise ConfigurationError(
+                f"the repository's {package} is not the pinned one (SHA-256 {checksum}); it was not kept"
+            )
+        jar = self._jar(package)
+        jar.parent.mkdir(exist_ok=True)
+        fetched.with_suffix(".sha256").write_text(f"{checksum}\n", "ascii")
+        fetched.with_suffix(".sha256").replace(jar.with_suffix(".sha256"))
+        fetched.replace(jar)
+
+    def _resolve(self, packages: Sequence[str], folder: Path, ivy_settings: str | None) -> None:
+        """Has Ivy bring the jars into a folder."""
+        wanted, settings = folder / "ivy.xml", folder / "ivysettings.xml"
+        wanted.write_text(_wanted(packages))
+        settings.write_text(SETTINGS)
+        command = [str(java.find_java_home() / "bin" / "java"), "-jar", str(self._ivy_jar(packages))]
+        command += ["-settings", ivy_settings or str(settings), "-ivy", str(wanted), "-cache", str(folder / "ivy")]
+        command += ["-types", "jar", "bundle"]
+        command += ["-retrieve", str(folder / "[organisation]" / "[artifact]-[revision].[ext]")]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=RESOLVE_SECONDS, check=False
+            )
+            output, code = done.stdout + done.stderr, done.returncode
+        except subprocess.TimeoutExpired:
+            output, code = f"no answer within {RESOLVE_SECONDS} seconds", 1
+        lacking = [each for each in packages if not (folder / self._jar(each).relative_to(self.path)).is_file()]
+        if code or lacking:
+            raise ConfigurationError(
+                f"{self._named(lacking or packages)} is not in the cache and can't be fetched ({_reason(output)}); "
+                f"{self.way_out}"
+            )
+
+    def _ivy_jar(self, packages: Sequence[str]) -> Path:
+        """Found beside PySpark without importing it."""
+        pyspark = find_spec("pyspark")
+        folders = (pyspark.submodule_search_locations or []) if pyspark else []
+        for folder in folders:
+            for jar in sorted((Path(folder) / "jars").glob("ivy-*.jar")):
+                return jar
+        raise ConfigurationError(
+            f"{self._named(packages)} is not in the cache and this PySpark carries no Ivy to fetch it; {self.way_out}"
+        )
+
+    def _named(self, packages: Sequence[str]) -> str:
+        more = f" and {len(packages) - 1} more" if len(packages) > 1 else ""
+        return f"{self.kind} {packages[0]}{more}"
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file, as hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _wanted(packages: Sequence[str]) -> str:
+    """What Ivy shall bring, as its module file; coordinates hold nothing that XML would take for markup."""
+    dependency = '<dependency org="{}" name="{}" rev="{}" conf="*->*" transitive="false"/>'
+    lines = (dependency.format(*package.split(":")) for package in packages)
+    info = '<info organisation="singer-spark" module="jars"/>'
+    return f'<ivy-module version="2.0">{info}<dependencies>{"".join(lines)}</dependencies></ivy-module>'
+
+
+def _reason(output: str) -> str:
+    """The telling line of Ivy's output."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    # The first of these that Ivy says is the cause; what follows them are consequences.
+    for word in ("Exception", "not found", "unresolved dependency", "no answer"):
+        for line in lines:
+            if word in line:
+                return line.strip(":\t ")[:200]
+    return lines[-1][:200] if lines else "Ivy said nothing"

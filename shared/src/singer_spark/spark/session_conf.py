@@ -1,0 +1,102 @@
+"""What a Spark session is told: UTC everywhere, ANSI casts, and what the user says laid over it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from singer_spark.spark.cluster import CLUSTER_CONF, LOCAL, cluster_conf, is_local
+
+HADOOP_PREFIX = "spark.hadoop."
+EXECUTOR_OPTIONS = "-Duser.timezone=UTC -Xss4m"
+JVM_OPTIONS = f"{EXECUTOR_OPTIONS} -XX:+UseSerialGC"
+BASE_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.sources.timestampNTZTypeInference.enabled": "true",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    # A column may be named ${env:HOME}: no text that we hand to Spark has variables.
+    "spark.sql.variable.substitute": "false",
+    # What a driver calls CHAR(n) is read as it is: the database itself says whether it is padded.
+    "spark.sql.readSideCharPadding": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.driver.memory": "1g",
+}
+BASE_HADOOP_CONF = {
+    # Whatever Spark writes is staged out of sight, so the quick committer is safe.
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """What a session needs.
+
+    Attributes:
+        app_name: Shown by a cluster.
+        master: `local[*]` where not given.
+        remote: A Spark Connect URL, instead of a master.
+        conf: The user's own settings; they win over ours, but for the time zone.
+        jars: Local paths of drivers and connectors.
+        hadoop_conf: Storage options, without the `spark.hadoop.` prefix.
+        log_level: Of the JVM: `ERROR`, `WARN`, `INFO`; where not given, `WARN` if the user wants traces, else `OFF`:
+            Spark reports a failed job with traces, several times over, and the program says it in one line.
+    """
+
+    app_name: str
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    jars: tuple[str, ...] = ()
+    hadoop_conf: Mapping[str, str] = field(default_factory=dict)
+    log_level: str | None = None
+
+
+def session_conf(options: SparkOptions) -> dict[str, str]:
+    """All settings of the session but the storage's and our jars, those of the user laid over ours."""
+    conf = dict(BASE_CONF)
+    # Loopback spares a wait on machines whose host name does not resolve; a cluster must reach the driver.
+    if is_local(options.master):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    else:
+        conf |= cluster_conf(options.conf)
+    conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
+    own = {"spark.driver.extraJavaOptions": JVM_OPTIONS, "spark.executor.extraJavaOptions": EXECUTOR_OPTIONS}
+    for name, ours in own.items():
+        conf[name] = " ".join(filter(None, [ours, conf.get(name)]))
+    conf["spark.sql.session.timeZone"] = "UTC"
+    return conf
+
+
+def remote_conf(options: SparkOptions) -> dict[str, str]:
+    """Of our settings those that one session on a server may have, and all of the user's."""
+    ours = {name: value for name, value in {**BASE_CONF, **CLUSTER_CONF}.items() if name.startswith("spark.sql.")}
+    del ours["spark.sql.catalogImplementation"]
+    user = {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
+    return {**ours, **user, "spark.sql.session.timeZone": "UTC"}
+
+
+def hadoop_conf(options: SparkOptions) -> dict[str, str]:
+    """Hadoop's settings, those of storage among them: ours, and all of the user's."""
+    prefixed = {name: str(value) for name, value in options.conf.items() if name.startswith(HADOOP_PREFIX)}
+    user = {name.removeprefix(HADOOP_PREFIX): value for name, value in prefixed.items()}
+    return {**BASE_HADOOP_CONF, **options.hadoop_conf, **user}
+
+
+def local_cores(options: SparkOptions) -> int | None:
+    """How many tasks a session on this machine runs at a time; None where only the session can tell."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", options.master or LOCAL)
+    if found is None or options.remote or "spark.default.parallelism" in options.conf:
+        return None
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)

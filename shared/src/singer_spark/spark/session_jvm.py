@@ -1,0 +1,84 @@
+"""What the JVM of a session is started with: which Java, its memory, its class path, its logging."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from singer_spark.errors import wants_traceback
+from singer_spark.jvm import class_archive
+from singer_spark.jvm.command import JvmStart, spark_home
+from singer_spark.jvm.java import cache_folder, find_java_home
+from singer_spark.process.scratch import scratch_folder
+from singer_spark.spark.cluster import LOCAL, is_local
+from singer_spark.spark.session_conf import SparkOptions, session_conf
+
+SECONDS_TO_CLEAN_UP = 5
+# A program's JVM lives for seconds or minutes: compiled later than a server's, what runs often enough to pay for it is
+# all the same compiled soon.
+COMPILER_OPTIONS = (
+    "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
+    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
+    "-XX:Tier4BackEdgeThreshold=160000"
+)
+# With its first compiler alone a JVM has room for 48 MB of compiled code, and once they are full compiles nothing more.
+CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
+# A heap that begins small grows by what lives, and not by what was once alive.
+HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
+LOGGING = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = console
+# Spark takes itself for a shell here: it announces the level of this logger where it differs from the root's.
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = {level}
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+
+
+def jvm_start(options: SparkOptions) -> JvmStart:
+    """How the JVM is started for these options.
+
+    Raises:
+        ConfigurationError: no Java is there.
+    """
+    java_home = find_java_home()
+    os.environ["JAVA_HOME"] = str(java_home)
+    os.environ.pop("SPARK_HOME", None)
+    os.environ.pop("_JAVA_OPTIONS", None)
+    level = options.log_level or ("WARN" if wants_traceback(options.app_name) else "OFF")
+    conf = {"spark.master": options.master or LOCAL, "spark.app.name": options.app_name, **session_conf(options)}
+    java_options = [
+        # A JVM without memory may hang as well as fail; in front, so that the user's own options win.
+        "-XX:+ExitOnOutOfMemoryError",
+        COMPILER_OPTIONS,
+        CODE_CACHE_OPTIONS,
+        HEAP_OPTIONS,
+        f'-Djava.io.tmpdir="{scratch_folder()}"',
+        conf["spark.driver.extraJavaOptions"],
+        f"-Dlog4j2.configurationFile={_log_configuration(level).as_uri()}",
+        *class_archive.java_options(java_home),
+    ]
+    return JvmStart(java_home, spark_home(), conf, " ".join(java_options), options.jars)
+
+
+def grace_seconds(options: SparkOptions) -> float:
+    """A local JVM that keeps all it writes in our scratch folder leaves nothing; others have something to clean up."""
+    elsewhere = "spark.local.dir" in options.conf or "SPARK_LOCAL_DIRS" in os.environ
+    return 0 if is_local(options.master) and not elsewhere else SECONDS_TO_CLEAN_UP
+
+
+def _log_configuration(level: str) -> Path:
+    """The JVM's logging as a file; written whole, so that two programs starting at once never meet half of it."""
+    text = LOGGING.format(level=level.lower())
+    path = cache_folder() / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(text)
+        draft.replace(path)
+    return path

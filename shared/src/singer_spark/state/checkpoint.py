@@ -1,0 +1,89 @@
+"""What a run finished before it died: `checkpoint.json` beside `state.json`, written by the target, read by both.
+
+It stands for slices that are staged whole. It is a good place to go on only while the run that wrote it and the next
+one begin at the same place: the same last commit, and the same state. Whatever moves either makes it void.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import DamagedError
+from singer_spark.state.run_log import LAKE_FOLDER, RunEntry, decode, encode, folder_name
+from singer_spark.state.store import same_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from singer_spark.storage.storage import Storage
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What can be continued.
+
+    Attributes:
+        run_id: The run that wrote it.
+        after: The last committed run before that one; None: there was none.
+        began_from: The saved state that it began from; None: there was none.
+        state: The value of the STATE that the staged files stand for.
+        resume: What the tap said beside that STATE: only the tap knows what it means.
+        target: What the target has staged: only the target knows what it means.
+    """
+
+    run_id: str
+    after: str | None
+    began_from: JSON | None
+    state: JSON
+    resume: JSON
+    target: JSON
+
+    def fits(self, saved: Mapping[str, Any] | None, last: RunEntry | None) -> bool:
+        """Whether a run that begins now begins where the dead one did.
+
+        Args:
+            saved: The committed state, None where there is none.
+            last: The last committed run, None before the first.
+        """
+        return self.after == (last.run_id if last else None) and same_state(self.began_from, saved)
+
+    def to_bytes(self) -> bytes:
+        """As it is written."""
+        return encode(asdict(self))
+
+    @staticmethod
+    def from_bytes(data: bytes, path: str) -> Checkpoint:
+        """Reads `to_bytes` back.
+
+        Raises:
+            DamagedError: it is not as it was written.
+            StorageError: a newer version of the programs wrote it.
+        """
+        body = decode(data, path)
+        try:
+            found = Checkpoint(**{field.name: body[field.name] for field in fields(Checkpoint)})
+        except KeyError as error:
+            raise DamagedError(f"{path} lacks {error}; remove it, the next run then starts anew") from error
+        wrong = [name for name in ("state", "resume", "target") if not isinstance(getattr(found, name), dict)]
+        if wrong:
+            raise DamagedError(f"{path}: {', '.join(wrong)} is no object; remove it, the next run then starts anew")
+        return found
+
+
+def checkpoint_path(pipeline: str) -> str:
+    """The checkpoint of a pipeline in its bucket."""
+    return f"{LAKE_FOLDER}/state/{folder_name(pipeline)}/checkpoint.json"
+
+
+def read_checkpoint(storage: Storage, path: str) -> Checkpoint | None:
+    """The checkpoint at a path, None where nothing is.
+
+    Raises:
+        DamagedError: it is not as it was written.
+        StorageError: a newer version of the programs wrote it.
+    """
+    data = storage.read(path)
+    return None if data is None else Checkpoint.from_bytes(data, path)

@@ -1,0 +1,122 @@
+"""Which state counts, wherever its published copy is kept, and also when that place has just been changed.
+
+The journal says where the last committed run kept it. Is the store another place by now, the state moves there by
+itself. A state of unknown origin that stands there already is refused: nobody can say which of the two is meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import StateError
+from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, read_entry, run_ids
+from singer_spark.state.store import BucketState, SavedState, committed_state, published_state, read_state, same_state
+
+if TYPE_CHECKING:
+    from singer_spark.state.run_log import RunEntry
+    from singer_spark.state.store import StateStore
+    from singer_spark.storage.storage import Storage
+
+# In a run's journal: where it kept the state. Without it, as in journals of the first version: in the lake's bucket.
+STATE_PLACE = "state_place"
+IN_THE_BUCKET = "the lake's bucket"
+
+
+@dataclass(frozen=True)
+class ChosenState:
+    """The state that counts.
+
+    Attributes:
+        saved: It; None before the first.
+        moves_from: The place that it was kept in before, for people; None where the store is that place.
+        replaces: What stands at the store and is replaced, when it moves; None where nothing does.
+        written: Whether it stands at the store already.
+    """
+
+    saved: SavedState | None
+    moves_from: str | None = None
+    replaces: bytes | None = None
+    written: bool = True
+
+
+def place_of(entry: RunEntry) -> str | None:
+    """Where the state was kept after this run; None: in the lake's bucket."""
+    place = entry.body.get(STATE_PLACE)
+    return None if place is None else str(place)
+
+
+def chosen_state(storage: Storage, folder: str, store: StateStore, entry: RunEntry | None) -> ChosenState:
+    """The state that counts.
+
+    Args:
+        storage: The lake's bucket.
+        folder: The pipeline's name as a folder.
+        store: Where the published copy is kept from now on.
+        entry: The pipeline's last committed run.
+
+    Raises:
+        StateError: the published copy is malformed, with line and column; or two different states stand in two places.
+        StorageError: a place can't be read.
+    """
+    unpublished = entry is not None and entry.phase == COMMITTED and entry.state is not None
+    if entry is None or unpublished or place_of(entry) == store.place:
+        return ChosenState(committed_state(store, entry))
+    before, journalled = place_of(entry), _journalled(entry)
+    moves_from = before or IN_THE_BUCKET
+    # The bucket can be asked, so what a person changed there, or removed, counts.
+    here = journalled if before else published_state(BucketState(storage, f"{LAKE_FOLDER}/state/{folder}/state.json"))
+    standing = store.content()
+    there = None if standing is None else SavedState(read_state(standing, store.origin), store.origin)
+    if there is None:
+        return ChosenState(here, moves_from, written=here is None)
+    if same_as(here, there) or (here is None and same_as(journalled, there)):
+        return ChosenState(there, moves_from)
+    left_behind = _was_saved(storage, folder, there.value)
+    if here is None and not left_behind:
+        return ChosenState(there, moves_from)
+    if here is None or not left_behind:
+        raise StateError(
+            f"the state was kept in {moves_from} up to run {entry.run_id}, and {store.origin} holds another one: "
+            "remove that one, then the state moves there by itself, or change state_backend back"
+        )
+    return ChosenState(here, moves_from, standing, written=False)
+
+
+def same_as(one: SavedState | None, other: SavedState | None) -> bool:
+    """Whether two states are the same, wherever they are from."""
+    return same_state(one.value if one else None, other.value if other else None)
+
+
+def check_owner(storage: Storage, folder: str, store: StateStore) -> str | None:
+    """Refuses a place that another lake's runs save to.
+
+    Returns:
+        The run that saved last; None where none did.
+
+    Raises:
+        StateError: another lake's run did.
+    """
+    signature = store.signature()
+    if signature is None or signature.run_id is None:
+        return None
+    if read_entry(storage, f"{LAKE_FOLDER}/runs/{folder}", signature.run_id) is None:
+        raise StateError(
+            f"{store.origin} was saved by run {signature.run_id} of the lake {signature.lake}, which {storage.url} "
+            "knows nothing of: give one of the two lakes another pipeline or table_name; or remove that state, if its "
+            "lake is gone"
+        )
+    return signature.run_id
+
+
+def _journalled(entry: RunEntry) -> SavedState | None:
+    """What the last run saved, or found and left."""
+    value: dict[str, Any] | None = entry.body.get("previous_state") if entry.state is None else entry.state
+    return None if value is None else SavedState(value, f"the journal of run {entry.run_id}")
+
+
+def _was_saved(storage: Storage, folder: str, value: dict[str, Any]) -> bool:
+    """Whether a run of this pipeline saved it once: then it is what was left behind at an earlier change of places."""
+    runs = f"{LAKE_FOLDER}/runs/{folder}"
+    entries = (read_entry(storage, runs, run_id) for run_id in run_ids(storage, runs))
+    return any(entry is not None and same_state(entry.state, value) for entry in entries)

@@ -1,0 +1,129 @@
+"""The runs of a pipeline as their journal objects tell them: what both programs must agree on.
+
+A run's object is created once, if absent: as a commit, as a failure, or as another run's verdict that it is dead.
+Whoever creates it decides. A commit has two phases: `committed`, and `published` once readers see all of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from singer_spark.errors import DamagedError, StorageError
+from singer_spark.singer.exact_json import state_from_json, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from singer_spark.storage.storage import Storage
+
+LAKE_FOLDER = ".dataspoc"
+FORMAT_VERSION = 1
+COMMITTED, PUBLISHED, ABORTED = "committed", "published", "aborted"
+_RUN_ID_TIME = "%Y%m%dT%H%M%S%fZ"
+
+
+def new_run_id(moment: datetime) -> str:
+    """A run id of this moment (UTC), which no other run has."""
+    return f"{moment.strftime(_RUN_ID_TIME)}-{secrets.token_hex(4)}"
+
+
+def time_of(run_id: str) -> datetime:
+    """The moment that a run id names."""
+    return datetime.strptime(run_id.partition("-")[0], _RUN_ID_TIME).replace(tzinfo=UTC)
+
+
+def folder_name(name: str) -> str:
+    """A name as a path segment: all but letters, digits, `-_.` percent-encoded, a leading `.` or `_` too."""
+    encoded = quote(name, safe="").replace("~", "%7E")
+    if encoded[:1] in (".", "_"):
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    return encoded
+
+
+def runs_folder(pipeline: str) -> str:
+    """Folder of a pipeline's journals."""
+    return f"{LAKE_FOLDER}/runs/{folder_name(pipeline)}"
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A decided run, read back from its journal object.
+
+    Attributes:
+        run_id: Sortable by time; also below the clocks of several machines, for the lock hands it on.
+        phase: `committed`, `published` or `aborted`.
+        last_committed: The newest committed run before this one, if there was one.
+        state: The state that it saved; None when it saved none.
+        body: The whole object.
+    """
+
+    run_id: str
+    phase: str
+    last_committed: str | None
+    state: dict[str, Any] | None
+    body: dict[str, Any]
+
+
+def encode(body: dict[str, Any]) -> bytes:
+    """An object of the lake's own folder as it is written: JSON with its format version first."""
+    return to_json({"format_version": FORMAT_VERSION, **body}, 1, ascii_only=True).encode()
+
+
+def decode(data: bytes, path: str) -> dict[str, Any]:
+    """Reads such an object back.
+
+    Raises:
+        DamagedError: it is not as it was written.
+        StorageError: a newer version of the programs wrote it.
+    """
+    try:
+        body = state_from_json(data)
+        version = body["format_version"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DamagedError(f"{path} is damaged ({error}); restore it from a backup, or remove it") from error
+    if version != FORMAT_VERSION:
+        raise StorageError(
+            f"{path} has format version {version}, this program knows {FORMAT_VERSION}: upgrade this program"
+        )
+    return dict(body)
+
+
+def run_ids(storage: Storage, runs: str) -> list[str]:
+    """Ids of all decided runs, newest first."""
+    names = (file.path[len(runs) + 1 :] for file in storage.list(runs))
+    return sorted((name[:-5] for name in names if name.endswith(".json") and "/" not in name), reverse=True)
+
+
+def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
+    """The entry of a run; None while it is undecided."""
+    path = f"{runs}/{run_id}.json"
+    data = storage.read(path)
+    if data is None:
+        return None
+    body = decode(data, path)
+    try:
+        return RunEntry(run_id, body["phase"], body["last_committed"], body["state"], body)
+    except KeyError as error:
+        raise StorageError(f"{path} lacks {error}; restore it from a backup, or remove it") from error
+
+
+def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = None) -> RunEntry | None:
+    """The newest committed run; two reads at most after any number of failed runs.
+
+    Args:
+        storage: The bucket.
+        runs: Folder of the journals.
+        decided: Ids of the runs, newest first, where they are known already.
+    """
+    for run_id in run_ids(storage, runs) if decided is None else decided:
+        entry = read_entry(storage, runs, run_id)
+        if entry is None:  # pruned while we looked
+            continue
+        if entry.phase != ABORTED:
+            return entry
+        return read_entry(storage, runs, entry.last_committed) if entry.last_committed else None
+    return None

@@ -1,0 +1,171 @@
+"""The state as a tap finds it: by a path or URL, or by the target's config; and what a dead run left beside it.
+
+Who knows the lake gets the committed state, also where a run committed and died before its published copy followed,
+and the checkpoint. A state outside of the lake names its lake; where that can't be reached from here, the published
+copy is all there is. It may be one run behind then: the target compares, and refuses what does not fit.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.state.backend import StateBackend, open_database_state, open_state_store
+from singer_spark.state.checkpoint import read_checkpoint
+from singer_spark.state.choice import check_owner, chosen_state
+from singer_spark.state.database_url import DatabaseUrl
+from singer_spark.state.folder import FolderState
+from singer_spark.state.run_log import LAKE_FOLDER, folder_name, last_committed, read_entry
+from singer_spark.state.store import BucketState, published_state
+from singer_spark.storage.storage import Storage, open_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from singer_spark.state.checkpoint import Checkpoint
+    from singer_spark.state.run_log import RunEntry
+    from singer_spark.state.store import SavedState, StateStore
+
+logger = logging.getLogger(__name__)
+
+LAKE_STATE = re.compile(rf"{re.escape(LAKE_FOLDER)}/state/([^/]+)/state\.json")
+
+
+@dataclass(frozen=True)
+class StateSource:
+    """A place to read one pipeline's state from.
+
+    Attributes:
+        store: Where the published copy is.
+        lake: The bucket whose runs save it; None where it is not known, or can't be reached.
+        folder: The pipeline's name as a folder.
+    """
+
+    store: StateStore
+    lake: Storage | None = None
+    folder: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where it is, for people."""
+        return self.store.origin
+
+    @cached_property
+    def saved(self) -> SavedState | None:
+        """The state that counts, None before the first.
+
+        Raises:
+            StateError: it is malformed, with line and column; or another lake's; or two of them stand in two places.
+            StorageError: the place can't be read.
+        """
+        if self.lake is None:
+            return published_state(self.store)
+        check_owner(self.lake, self.folder, self.store)
+        chosen = chosen_state(self.lake, self.folder, self.store, self._last)
+        if chosen.moves_from is not None and chosen.saved is not None:
+            logger.info("The state was kept in %s so far: it is taken from %s.", chosen.moves_from, chosen.saved.origin)
+        return chosen.saved
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint | None:
+        """What a dead run left, if a run that begins now may continue it.
+
+        Raises:
+            StateError: the state is malformed.
+            DamagedError: the checkpoint is not as it was written.
+            StorageError: the place can't be read, or a newer version of the programs wrote the checkpoint.
+        """
+        if self.lake is None:
+            return None
+        found = read_checkpoint(self.lake, f"{LAKE_FOLDER}/state/{self.folder}/checkpoint.json")
+        if found is None:
+            return None
+        saved = self.saved
+        return found if found.fits(saved.value if saved else None, self._last) else None
+
+    @cached_property
+    def _last(self) -> RunEntry | None:
+        assert self.lake is not None
+        return last_committed(self.lake, f"{LAKE_FOLDER}/runs/{self.folder}")
+
+
+def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> StateSource:
+    """The state that a path, an fsspec URL or the URL of a database names.
+
+    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is known by its path.
+
+    Args:
+        url: `sqlite:///rel.db?table=T&pipeline=P`, `postgresql://…?table=T&pipeline=P`, any other as fsspec has it.
+        options: fsspec's, of the state and of its lake.
+
+    Raises:
+        ConfigurationError: the URL does not name a state.
+        StorageError: the place can't be read.
+    """
+    database = check_state_url(url)
+    if database is not None:
+        assert database.pipeline is not None
+        store = open_database_state(database, database.table, database.pipeline, None)
+        return _with_lake(store, folder_name(database.pipeline), options)
+    storage, path = open_url(url, options)
+    in_lake = LAKE_STATE.fullmatch(path)
+    if in_lake is None:
+        return StateSource(BucketState(storage, path))
+    elsewhere = FolderState(storage, path)
+    if elsewhere.signature() is not None:
+        return _with_lake(elsewhere, in_lake[1], options)
+    return StateSource(BucketState(storage, path), storage, in_lake[1])
+
+
+def check_state_url(url: str) -> DatabaseUrl | None:
+    """The database that a state's URL names, None where it names none; without a look at it.
+
+    Raises:
+        ConfigurationError: the URL names no state in a database.
+    """
+    try:
+        database = DatabaseUrl.parse(url)
+        if database is not None and not database.pipeline:
+            raise ConfigurationError(f"{database.place}: name the pipeline, as in …?table=T&pipeline=P")
+        if database is not None:
+            open_database_state(database, database.table, database.pipeline or "", None)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--state: {error}") from error
+    return database
+
+
+def source_of_target(config: Mapping[str, Any]) -> StateSource:
+    """The state that a target of this config keeps, wherever its `state_backend` is.
+
+    Args:
+        config: The target's, with `bucket` and `pipeline`.
+
+    Raises:
+        ConfigurationError: its `state_backend` can't be used.
+    """
+    options, pipeline = config.get("storage_options") or {}, str(config["pipeline"])
+    storage = Storage(str(config["bucket"]), options)
+    backend = StateBackend.of(config.get("state_backend"), options)
+    return StateSource(open_state_store(backend, storage, pipeline), storage, folder_name(pipeline))
+
+
+def _with_lake(store: StateStore, folder: str, options: Mapping[str, Any] | None) -> StateSource:
+    signature = store.signature()
+    if signature is None or signature.lake is None:
+        return StateSource(store)
+    try:
+        lake = Storage(signature.lake, options)
+        known = signature.run_id is None or read_entry(lake, f"{LAKE_FOLDER}/runs/{folder}", signature.run_id)
+    except (ConfigurationError, StorageError) as error:
+        logger.warning(
+            "The lake %s of this state can't be looked at, its published copy is taken: %s", signature.lake, error
+        )
+        return StateSource(store)
+    if not known:
+        logger.warning("The lake %s of this state is not there, its published copy is taken.", signature.lake)
+        return StateSource(store)
+    return StateSource(store, lake, folder)

@@ -1,0 +1,278 @@
+"""The storage operations on a local (or mounted) disk."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from singer_spark.process.identity import Process
+from singer_spark.storage.files import FileInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+SCRATCH_TRIES = 100
+SCRATCH_KEPT_SECONDS = 24 * 60 * 60
+LONGEST_WAIT_SECONDS = 20
+
+
+class LocalFiles:
+    """Files below a folder; content appears whole, by a hard link or a rename out of a scratch folder."""
+
+    def __init__(self, root: Path, scratch: str) -> None:
+        self.root = root
+        self.scratch = root / scratch
+
+    def read(self, path: str) -> bytes:
+        """The content; FileNotFoundError where nothing is."""
+        return (self.root / path).read_bytes()
+
+    def create(self, path: str, data: bytes) -> None:
+        """Creates a file; FileExistsError where one stands."""
+        self._land(path, lambda scratch: _write(scratch, data), _link)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Writes a file over what stands there."""
+        self._land(path, lambda scratch: _write(scratch, data), os.replace)
+
+    def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
+        """Writes over the very content `seen`; FileExistsError where something else stands."""
+        folder = (self.root / path).parent
+        _make_folder(folder)
+        with _sole_writer(folder):
+            try:
+                present: bytes | None = self.read(path)
+            except FileNotFoundError:
+                present = None
+            if present != seen:
+                raise FileExistsError(path)
+            self.replace(path, data)
+
+    def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
+        """None: a hard link never goes over a file that stands."""
+        return ()
+
+    def upload(self, source: Path, path: str) -> None:
+        """Copies a file of this machine in, whole or not at all."""
+        self._land(path, lambda scratch: _copy(source, scratch), os.replace)
+
+    def extend(self, source: str, tail: bytes, target: str) -> None:
+        """Copies a file with bytes behind it, whole or not at all."""
+
+        def write(scratch: Path) -> None:
+            _copy(self.root / source, scratch)
+            with scratch.open("ab") as stream:
+                stream.write(tail)
+            _flush(scratch)
+
+        self._land(target, write, os.replace)
+
+    def _land(self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]) -> None:
+        """Writes a scratch file and lands it whole at its path; written again if it was swept away meanwhile."""
+        target = self.root / path
+        for attempt in range(SCRATCH_TRIES):
+            scratch = self.scratch / f"{Process.this().mark()}.{uuid.uuid4().hex}"
+            try:
+                _make_folder(scratch.parent)
+                write(scratch)
+                _make_folder(target.parent)
+                land(scratch, target)
+                _flush_folder(target.parent)
+                return
+            except FileNotFoundError:
+                if attempt == SCRATCH_TRIES - 1:
+                    raise
+            finally:
+                scratch.unlink(missing_ok=True)
+
+    def move(self, source: str, target: str) -> None:
+        """Renames a file; FileNotFoundError where it is not."""
+        here, there = self.root / source, self.root / target
+        there.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            here.rename(there)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _move_to_another_disk(here, there)
+
+    def delete(self, path: str) -> None:
+        """Removes a file; a missing one is fine."""
+        (self.root / path).unlink(missing_ok=True)
+
+    def delete_all(self, prefix: str) -> None:
+        """Removes a folder with all below it; a missing one is fine."""
+        _remove_tree(self.root / prefix)
+
+    def remove_empty(self, folders: Iterable[str]) -> None:
+        """Removes those of the folders that hold nothing but others of them."""
+        for folder in sorted(folders, reverse=True):  # what is inside comes first
+            try:
+                (self.root / folder).rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+
+    def list(self, prefix: str) -> list[FileInfo]:
+        """All files below a folder; one that can't be read is an error, not an empty one."""
+        found = []
+        for folder, _, names in os.walk(self.root / prefix, onerror=_unless_missing):
+            for name in names:
+                file = Path(folder, name)
+                try:
+                    facts = file.stat()
+                except FileNotFoundError:  # removed while we walked
+                    continue
+                found.append(FileInfo(file.relative_to(self.root).as_posix(), facts.st_size, facts.st_mtime))
+        return found
+
+    def size(self, path: str) -> int:
+        """Size in bytes; FileNotFoundError where nothing is."""
+        return (self.root / path).stat().st_size
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Syncs files, and the folders between them and the root."""
+        folders: set[Path] = set()
+        for path in paths:
+            _flush(self.root / path)
+            folders.update(Path(path).parents)
+        for folder in folders:
+            _flush_folder(self.root / folder)
+
+    def flush_folders(self, paths: Iterable[str]) -> None:
+        """Syncs the folders of removed files."""
+        for folder in {(self.root / path).parent for path in paths}:
+            with suppress(FileNotFoundError):  # removed as well
+                _flush_folder(folder)
+
+    def sweep(self) -> None:
+        """Removes the scratch files that dead writers left; the folder stays for the living."""
+        for file in self.list(self.scratch.relative_to(self.root).as_posix()):
+            if _is_abandoned(file):
+                self.delete(file.path)
+
+
+def _is_abandoned(scratch: FileInfo) -> bool:
+    """Whether its writer is dead; of one that nobody here can tell, whether it was silent for a day."""
+    writer = Process.of_mark(Path(scratch.path).stem)
+    if writer is None or not (writer.is_alive() or writer.is_dead()):
+        return time.time() - (scratch.modified or 0) > SCRATCH_KEPT_SECONDS
+    return writer.is_dead()
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _link(scratch: Path, target: Path) -> None:
+    try:
+        os.link(scratch, target)
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            without = "the disk has no hard links (as FAT, SMB and some FUSE mounts), keep the lake on another one"
+            raise OSError(errno.ENOTSUP, without) from error
+        raise
+
+
+def _move_to_another_disk(source: Path, target: Path) -> None:
+    """Copies to a hidden name beside the target first, so that it appears whole; the kernel does the copying."""
+    place = target.with_name(f".{target.name}.moving")
+    place.mkdir(exist_ok=True)
+    try:
+        scratch = place / uuid.uuid4().hex
+        shutil.copyfile(source, scratch)
+        _flush(scratch)
+        scratch.replace(target)
+        _flush_folder(target.parent)
+        source.unlink(missing_ok=True)
+    finally:
+        # Others' copies too: of one that died, and of one that sleeps, which then can't bring the file back.
+        _remove_tree(place)
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder with those above it, so that a power cut leaves them."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    with suppress(FileExistsError):  # made meanwhile; a file there is told by the next step
+        folder.mkdir()
+    _flush_folder(folder.parent)
+
+
+def _copy(source: Path, file: Path) -> None:
+    if not source.exists():  # not to be taken for a scratch file that was swept away
+        raise OSError(errno.EINVAL, f"{source} is not there")
+    shutil.copyfile(source, file)
+    _flush(file)
+
+
+def _write(file: Path, data: bytes) -> None:
+    with file.open("xb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextmanager
+def _sole_writer(folder: Path) -> Iterator[None]:
+    """Keeps other processes out by the kernel's lock on the folder, which falls with its process."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        while not _locked(descriptor):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another process keeps {folder} locked")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # Some network disks have no such locks: there the run lock alone must do.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EBADF, errno.EINVAL):
+            raise
+    return True
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _flush_folder(folder: Path) -> None:
+    try:
+        _flush(folder)
+    except PermissionError:
+        pass  # one above the bucket, in which we may make folders and not look
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
+            raise
+
+
+def _remove_tree(folder: Path) -> None:
+    """Removes a tree; what vanishes or appears meanwhile is fine, what can't be removed is not."""
+
+    def unless_in_use(_function: object, _path: str, error: tuple[type, BaseException, object]) -> None:
+        # An orphan may still write there: the next start removes that.
+        if getattr(error[1], "errno", None) not in (errno.ENOENT, errno.ENOTEMPTY):
+            raise error[1]
+
+    shutil.rmtree(folder, onerror=unless_in_use)

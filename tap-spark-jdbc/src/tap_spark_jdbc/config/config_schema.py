@@ -1,0 +1,183 @@
+"""The tap's settings as JSON Schema: what `--about` shows, what the docs are made of, what a config is checked by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tap_spark_jdbc.config.batch_settings import CODECS
+
+JSON = dict[str, Any]
+
+TEXT: JSON = {"type": "string", "minLength": 1}
+TEXTS: JSON = {"type": "array", "items": TEXT}
+SECONDS: JSON = {"type": "number", "minimum": 0}
+COUNT: JSON = {"type": "integer", "minimum": 1}
+OPTIONS: JSON = {"type": "object"}
+KEY: JSON = {"type": ["string", "array"], "minLength": 1, "items": TEXT, "minItems": 1, "maxItems": 2}
+LOAD_METHODS = ["append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale"]
+
+
+def _setting(schema: JSON, description: str, *, default: Any = None, secret: bool = False) -> JSON:
+    described = {**schema, "description": description}
+    if default is not None:
+        described["default"] = default
+    if secret:
+        described |= {"secret": True, "writeOnly": True}
+    return described
+
+
+def _object(properties: JSON, required: tuple[str, ...] = ()) -> JSON:
+    schema: JSON = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": list(required)} if required else schema
+
+
+STREAM_OPTIONS = _object(
+    {
+        "replication_key": _setting(
+            KEY,
+            "Column whose values grow with each change, makes the stream INCREMENTAL; or an SQL expression with "
+            "parentheses, or a list of such a column and one that cuts its ties",
+        ),
+        "replication_key_type": _setting(
+            TEXT,
+            "date, datetime, timestamp, integer, decimal, string, uuid or binary; the column's own where not given",
+        ),
+        "start_value": _setting({"type": ["string", "number"]}, "Where a run without bookmark starts, inclusive"),
+        "end_value": _setting(
+            {"type": ["string", "number"]}, "Exclusive end: the run is a backfill of a range, the bookmark stays"
+        ),
+        "key_properties": _setting(TEXTS, "The record's key, where it is not the table's primary key"),
+        "load_method": _setting(
+            {"type": "string", "enum": LOAD_METHODS}, "Load method that the target is asked to use"
+        ),
+        "settle_seconds": _setting(SECONDS, "Instead of the setting `settle_seconds`"),
+        "where": _setting(TEXT, "SQL condition that rows must meet"),
+        "partition_column": _setting(TEXT, "Column to cut a full table by, where it is not the primary key"),
+        "detect_deletes": _setting(
+            {"type": "boolean"}, "Sends the keys of all rows too, so that the target deletes rows that are gone"
+        ),
+        "late_rows": _setting(
+            {"type": "string", "enum": ["all", "open"]},
+            "PostgreSQL: whose rows below the bookmark are looked for: everybody's (`all`), or only those of "
+            "transactions that were open at the last run (`open`): no scan of a large table whose keys only ascend",
+        ),
+        "type_overrides": _setting(
+            {"type": "object", "additionalProperties": TEXT}, "Column to SQL type, or to `text`: its exact text"
+        ),
+    }
+)
+QUERY = _object(
+    {
+        "name": _setting(TEXT, "The stream's name"),
+        "sql": _setting(TEXT, "A SELECT statement"),
+        "key_properties": _setting(TEXTS, "The record's key"),
+        "replication_key": _setting(TEXT, "Column of the result by which the stream is incremental"),
+    },
+    required=("name", "sql"),
+)
+BATCH_CONFIG = _object(
+    {
+        "encoding": _object(
+            {
+                "format": _setting({"type": "string", "enum": list(CODECS)}, "Of the files"),
+                "compression": _setting({"type": "string"}, "zstd for Parquet, gzip for JSON lines where not given"),
+            },
+            required=("format",),
+        ),
+        "storage": _object(
+            {
+                "root": _setting(TEXT, "Path or URL of the folder that the files lie in"),
+                "prefix": _setting({"type": "string"}, "What the path of each file begins with below it"),
+            },
+            required=("root",),
+        ),
+    },
+    required=("encoding", "storage"),
+)
+SPARK = _object(
+    {
+        "master": _setting(TEXT, "Spark master; `local[*]` where not given"),
+        "remote": _setting(TEXT, "URL of a Spark Connect server, instead of a master"),
+        "conf": _setting(OPTIONS, "Spark settings; they win over the tap's own"),
+    }
+)
+
+CONFIG_JSONSCHEMA: JSON = _object(
+    {
+        "jdbc_url": _setting(
+            TEXT,
+            "JDBC URL of the database: `jdbc:postgresql://…`, `jdbc:mariadb://…`, `jdbc:sqlite:…`, `jdbc:duckdb:…`, "
+            "`jdbc:h2:…`, … ([databases.md](databases.md))",
+            secret=True,
+        ),
+        "user": _setting({"type": "string"}, "Who logs in"),
+        "password": _setting({"type": "string"}, "Kept out of every log, error, plan and process list", secret=True),
+        "driver": _setting(TEXT, "Class of the JDBC driver; by the URL where not given"),
+        "driver_package": _setting(
+            TEXT, "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a local cache"
+        ),
+        "driver_jars": _setting(TEXTS, "Local jars of the driver, for machines without a network"),
+        "schemas": _setting(TEXTS, "Globs of schemas that discovery is bounded by; all but system schemas", default=[]),
+        "tables": _setting(TEXTS, "Globs `schema.table` or `table` that discovery is bounded by; all", default=[]),
+        "incremental_tables": _setting(
+            TEXTS,
+            "Specs `schema.table:column:type[:i|e][@start][!append|upsert]`; a table that no spec names and that has "
+            "no default key is fully exported on each run",
+            default=[],
+        ),
+        "default_replication_method": _setting(
+            {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL"]},
+            "Method of every table that has the default replication key: INCREMENTAL where such a key is given, "
+            "else FULL_TABLE",
+        ),
+        "default_replication_key": _setting(TEXT, "Replication key of every table that has a column of this name"),
+        "stream_options": _setting(
+            {"type": "object", "additionalProperties": STREAM_OPTIONS},
+            "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, `end_value`, "
+            "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, `detect_deletes`, "
+            "`late_rows`, `type_overrides`",
+            default={},
+        ),
+        "queries": _setting(
+            {"type": "array", "items": QUERY},
+            "Streams made of SQL: `name`, `sql`, `key_properties`, `replication_key`",
+            default=[],
+        ),
+        "safety_lag_seconds": _setting(
+            SECONDS, "Re-reads this much below the bookmark, for late commits; units of the key for integers", default=0
+        ),
+        "settle_seconds": _setting(
+            SECONDS, "Leaves rows whose key is younger than this, by the database's clock, for the next run", default=0
+        ),
+        "on_stream_error": _setting(
+            {"type": "string", "enum": ["fail", "skip"]},
+            "`skip`: the other streams arrive, the run says which did not and exits 3",
+            default="fail",
+        ),
+        "null_replication_key": _setting(
+            {"type": "string", "enum": ["include", "exclude", "error"]},
+            "Rows whose replication key is NULL: sent on every run, left out, or an error",
+            default="include",
+        ),
+        "n_jobs": _setting(
+            COUNT, "Slices read side by side, of one stream or several; Spark's parallelism where not given"
+        ),
+        "slice_rows": _setting(COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"),
+        "fetch_size": _setting(COUNT, "JDBC rows a round trip; measured where not given"),
+        "batch_config": _setting(
+            BATCH_CONFIG,
+            "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the executors straight to "
+            "storage and named in BATCH messages ([batches.md](batches.md))",
+        ),
+        "add_record_metadata": _setting(
+            {"type": "boolean"},
+            "Parquet batches get the SDK's `_sdc_*` columns, as the target expects them",
+            default=True,
+        ),
+        "storage_options": _setting(
+            OPTIONS, "fsspec's options, for `--state` and for batches", default={}, secret=True
+        ),
+        "spark": _setting(SPARK, "Spark's `master`, `remote` (Spark Connect) and `conf`", default={}),
+    },
+    required=("jdbc_url",),
+)

@@ -1,0 +1,174 @@
+"""The specs of `incremental_tables`: `schema.table:column:type[:i|e][@start][!append|upsert]`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.bookmark import KeyType, KeyValue
+
+GRAMMAR = "schema.table:column:type[:i|e][@start][!append|upsert]"
+_SIGNS = '.:@!"'
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+_BARE = re.compile(rf"[^{_SIGNS}]+")
+_LOAD_METHODS = {"append": "append-only", "upsert": "upsert"}
+
+
+@dataclass(frozen=True)
+class IncrementalSpec:
+    """One parsed spec.
+
+    Attributes:
+        schema: None where the spec has none.
+        table: As spelled in the spec.
+        column: As spelled in the spec.
+        key_type: The key's type.
+        included: False (`:e`): the table is exported whole.
+        start: Raw start value, or None.
+        load_method: `append-only`, `upsert` or None.
+    """
+
+    schema: str | None
+    table: str
+    column: str
+    key_type: KeyType
+    included: bool = True
+    start: str | None = None
+    load_method: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> IncrementalSpec:
+        """Reads a spec.
+
+        Raises:
+            ConfigurationError: it shows at which character the spec goes wrong, and what was expected there.
+        """
+        return _Parser(text).spec()
+
+    def __str__(self) -> str:
+        names = ".".join(_shown(name) for name in (self.schema, self.table) if name is not None)
+        start = "" if self.start is None else f"@{_shown_start(self.start)}"
+        method = {value: name for name, value in _LOAD_METHODS.items()}.get(self.load_method or "")
+        return (
+            f"{names}:{_shown(self.column)}:{self.key_type}{'' if self.included else ':e'}{start}"
+            f"{f'!{method}' if method else ''}"
+        )
+
+
+class _Parser:
+    """Reads a spec from left to right; `position` is where it stands."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def spec(self) -> IncrementalSpec:
+        first = self.name("a table")
+        schema, table = (first, self.name("a table")) if self.take(".") else (None, first)
+        if self.sees("."):
+            raise self.error("a name has at most schema and table; put a name that holds a dot in double quotes")
+        self.want(":", "the replication key's column")
+        column = self.name("a column")
+        self.want(":", "the key's type")
+        key_type = self.key_type()
+        included = self.included() if self.take(":") else True
+        start = self.start(key_type) if self.take("@") else None
+        load_method = self.load_method() if self.take("!") else None
+        if self.position < len(self.text):
+            raise self.error("nothing more was expected here")
+        return IncrementalSpec(schema, table, column, key_type, included, start, load_method)
+
+    def name(self, what: str) -> str:
+        begin = self.position
+        if quoted := _QUOTED.match(self.text, begin):
+            self.position = quoted.end()
+            if not quoted[1]:
+                raise self.error(f"the name of {what} is empty", begin)
+            return quoted[1].replace('""', '"')
+        if self.sees('"'):
+            raise self.error("this double quote is never closed")
+        bare = _BARE.match(self.text, begin)
+        if not bare or not bare[0].strip():
+            raise self.error(f"the name of {what} was expected here")
+        self.position = bare.end()
+        return bare[0].strip()
+
+    def key_type(self) -> KeyType:
+        begin = self.position
+        bare = _BARE.match(self.text, begin)
+        self.position = bare.end() if bare else begin
+        try:
+            return KeyType.of(bare[0] if bare else "")
+        except ValueError as error:
+            raise self.error(str(error), begin) from error
+
+    def included(self) -> bool:
+        begin = self.position
+        bare = _BARE.match(self.text, begin)
+        word = bare[0].strip().lower() if bare else ""
+        if word not in ("i", "e"):
+            raise self.error("i (incremental) or e (exported whole) was expected here", begin)
+        self.position = begin + len(bare[0] if bare else "")
+        return word == "i"
+
+    def start(self, key_type: KeyType) -> str:
+        begin = self.position
+        if quoted := _QUOTED.match(self.text, begin):
+            self.position, raw = quoted.end(), quoted[1].replace('""', '"')
+        else:
+            # A start value may hold colons and exclamation marks: it ends where a load method is the rest.
+            end = re.search(r"(?i)!\s*(append|upsert)\s*$|!\s*[a-z-]*\s*$|$", self.text[begin:])
+            self.position = begin + (end.start() if end else 0)
+            raw = self.text[begin : self.position].strip()
+        if not raw:
+            raise self.error("a start value was expected here", begin)
+        try:
+            KeyValue.parse(raw, key_type, aware=key_type.is_moment)
+        except ValueError as error:
+            raise self.error(f"the start value {error}", begin) from error
+        return raw
+
+    def load_method(self) -> str:
+        begin = self.position
+        word = self.text[begin:].strip().lower()
+        if word not in _LOAD_METHODS:
+            raise self.error("append or upsert was expected here")
+        self.position = len(self.text)
+        return _LOAD_METHODS[word]
+
+    def sees(self, sign: str) -> bool:
+        return self.text.startswith(sign, self.position)
+
+    def take(self, sign: str) -> bool:
+        """Steps over the sign, and the blanks before it, if it stands here."""
+        while self.position < len(self.text) and self.text[self.position] == " ":
+            self.position += 1
+        found = self.sees(sign)
+        self.position += len(sign) if found else 0
+        return found
+
+    def want(self, sign: str, before: str) -> None:
+        if not self.take(sign):
+            raise self.error(f"{sign!r} and {before} were expected here")
+
+    def error(self, problem: str, position: int | None = None) -> ConfigurationError:
+        at = self.position if position is None else position
+        return ConfigurationError(
+            f"spec {self.text!r} goes wrong at character {at + 1} ({self.text[:at]}-->{self.text[at:]}): "
+            f"{problem}; a spec is {GRAMMAR}"
+        )
+
+
+def _shown(name: str) -> str:
+    plain = name == name.strip() and not any(sign in name for sign in _SIGNS)
+    return name if plain and name else _in_quotes(name)
+
+
+def _in_quotes(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _shown_start(start: str) -> str:
+    plain = start == start.strip() and "!" not in start and '"' not in start
+    return start if plain else _in_quotes(start)

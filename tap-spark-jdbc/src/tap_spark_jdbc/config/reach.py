@@ -1,0 +1,32 @@
+"""Which databases the executors of a cluster can't reach, whatever the network: those of this machine alone."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.spark.cluster import is_local
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Files, or databases inside a JVM; Derby, H2 and HSQLDB have servers, too.
+_OF_THIS_MACHINE = re.compile(r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))")
+
+
+def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the database for the executors that are asked for.
+
+    Args:
+        jdbc_url: The setting.
+        spark: The setting, as the config holds it.
+    """
+    remote, master = spark.get("remote"), spark.get("master")
+    url = str(jdbc_url)
+    if not _OF_THIS_MACHINE.match(url) or not (remote or not is_local(master)):
+        return []
+    shown = re.split(r"[?;]", url, maxsplit=1)[0]
+    where = "spark.remote" if remote else "spark.master"
+    return [
+        f"{where}: {shown} is a database of this machine alone, which executors elsewhere don't reach; use local[*]"
+    ]

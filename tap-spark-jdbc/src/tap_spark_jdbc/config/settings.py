@@ -1,0 +1,202 @@
+"""The tap's settings as one frozen value, checked all at once before Spark starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from singer_spark.config.config_secrets import register_secrets
+from singer_spark.config.environment import expand
+from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
+from singer_spark.config.spark_settings import SparkSettings
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.bookmark import KeyType
+from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
+from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
+from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
+from tap_spark_jdbc.config.query_text import query_problems
+from tap_spark_jdbc.config.reach import reach_problems
+
+__all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a config says of the streams that a glob pattern fits; None means nothing was said."""
+
+    replication_key: str | None = None
+    replication_key_type: KeyType | None = None
+    start_value: str | int | float | None = None
+    end_value: str | int | float | None = None
+    key_properties: tuple[str, ...] | None = None
+    load_method: str | None = None
+    settle_seconds: float | None = None
+    where: str | None = None
+    partition_column: str | None = None
+    detect_deletes: bool | None = None
+    late_rows: Literal["all", "open"] | None = None
+    type_overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class QueryStream:
+    """A stream made of SQL."""
+
+    name: str
+    sql: str
+    key_properties: tuple[str, ...] = ()
+    replication_key: str | None = None
+
+
+@dataclass(frozen=True)
+class TapSettings:
+    """Every setting of the tap; the names are those of the config."""
+
+    jdbc_url: str = field(repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    driver: str | None = None
+    driver_package: str | None = None
+    driver_jars: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    incremental_tables: tuple[IncrementalSpec, ...] = ()
+    default_replication_method: Literal["FULL_TABLE", "INCREMENTAL"] = "FULL_TABLE"
+    default_replication_key: str | None = None
+    stream_options: Mapping[str, StreamOptions] = field(default_factory=dict)
+    queries: tuple[QueryStream, ...] = ()
+    safety_lag_seconds: float = 0
+    settle_seconds: float = 0
+    on_stream_error: Literal["fail", "skip"] = "fail"
+    null_replication_key: Literal["include", "exclude", "error"] = "include"
+    n_jobs: int | None = None
+    slice_rows: int | None = None
+    fetch_size: int | None = None
+    batch_config: BatchSettings | None = None
+    add_record_metadata: bool = True
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    spark: SparkSettings = field(default_factory=SparkSettings)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> TapSettings:
+        """Reads the config; a setting that is null counts as not given, `${NAME}` is the environment's variable.
+
+        Raises:
+            ConfigurationError: every bad or unknown setting, in one line.
+        """
+        config = expand(config, CONFIG_JSONSCHEMA["properties"])
+        given = {name: value for name, value in config.items() if value is not None and name not in SDK_SETTINGS}
+        register_secrets(config)
+        given = {name: _number(name, value) for name, value in given.items()}
+        problems = config_problems(given, CONFIG_JSONSCHEMA)
+        specs = _each_spec(given.get("incremental_tables"), problems)
+        options = _stream_options(given.get("stream_options"), problems)
+        queries = _queries(given.get("queries"), problems)
+        if isinstance(url := given.get("jdbc_url"), str) and not url.startswith("jdbc:"):
+            problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
+        if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
+            problems.append("default_replication_method: INCREMENTAL needs default_replication_key, too")
+        problems += _query_problems(given)
+        problems += batch_problems(given.get("batch_config"))
+        problems += _spark_problems(given)
+        if problems:
+            raise ConfigurationError(f"{_counted(problems)}: {'; '.join(problems)}")
+        values: dict[str, Any] = _with_tuples(given)
+        values["incremental_tables"] = specs
+        values["stream_options"] = options
+        values["queries"] = queries
+        values["batch_config"] = BatchSettings.of(given["batch_config"]) if given.get("batch_config") else None
+        values["spark"] = SparkSettings.of(given.get("spark", {}))
+        # A default key alone says what is meant by it.
+        implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
+        values.setdefault("default_replication_method", implied)
+        return cls(**values)
+
+
+def _query_problems(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the SQL of `queries` for this database."""
+    queries = given.get("queries")
+    found = [each for each in queries if isinstance(each, dict)] if isinstance(queries, list) else []
+    return query_problems(given.get("jdbc_url"), found)
+
+
+def _spark_problems(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with `spark`, in itself or for this database."""
+    if not isinstance(spark := given.get("spark"), dict):
+        return []
+    return [*SparkSettings.problems(spark), *reach_problems(given.get("jdbc_url"), spark)]
+
+
+def _number(name: str, value: Any) -> Any:
+    """A number that an environment variable gave as text."""
+    wanted = CONFIG_JSONSCHEMA["properties"].get(name, {}).get("type")
+    if wanted not in ("number", "integer") or not isinstance(value, str):
+        return value
+    try:
+        return int(value) if wanted == "integer" else float(value)
+    except ValueError:
+        return value
+
+
+def _each_spec(specs: Any, problems: list[str]) -> tuple[IncrementalSpec, ...]:
+    parsed = []
+    for text in specs if isinstance(specs, list) else ():
+        try:
+            parsed.append(IncrementalSpec.parse(text))
+        except ConfigurationError as error:
+            problems.append(f"incremental_tables: {error}")
+    return tuple(parsed)
+
+
+def _stream_options(given: Any, problems: list[str]) -> dict[str, StreamOptions]:
+    read = {}
+    for pattern, options in given.items() if isinstance(given, dict) else ():
+        if not isinstance(options, dict):
+            continue
+        known = {name: value for name, value in options.items() if name in StreamOptions.__dataclass_fields__}
+        try:
+            if kind := known.get("replication_key_type"):
+                known["replication_key_type"] = KeyType.of(str(kind))
+        except ValueError as error:
+            problems.append(f"stream_options.{pattern}.replication_key_type: {error}")
+        _part_composite(pattern, known, problems)
+        read[pattern] = StreamOptions(**_with_tuples(known))
+    return read
+
+
+def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) -> None:
+    """Of a composite key the first column is the replication key, and the second one cuts its ties."""
+    key = known.get("replication_key")
+    if not isinstance(key, list) or not key:
+        return
+    known["replication_key"], *rest = key
+    if rest and known.setdefault("partition_column", rest[0]) != rest[0]:
+        problems.append(
+            f"stream_options.{pattern}: partition_column is {known['partition_column']!r}, but the second column of "
+            f"its replication_key is {rest[0]!r}; take one of them out"
+        )
+
+
+def _queries(given: Any, problems: list[str]) -> tuple[QueryStream, ...]:
+    found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    names = [str(each.get("name")) for each in found]
+    problems += [
+        f"queries: the name {name!r} is given {count} times" for name, count in Counter(names).items() if count > 1
+    ]
+    return tuple(
+        QueryStream(
+            **_with_tuples({name: value for name, value in each.items() if name in QueryStream.__dataclass_fields__})
+        )
+        for each in found
+        if "name" in each and "sql" in each
+    )
+
+
+def _with_tuples(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+
+
+def _counted(problems: list[str]) -> str:
+    return "a setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"

@@ -1,0 +1,247 @@
+"""One stream in one run: where it starts, its upper bound, its slices in order, and the bookmark it ends with."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.dialects.tables import Key
+from tap_spark_jdbc.extraction.settling import settled_end, warn_of_a_reload, warn_of_the_future
+from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
+from tap_spark_jdbc.extraction.stream_progress import SplitPosition, StreamProgress
+from tap_spark_jdbc.plan.slices import Range, Slice, indexed_slices, split_slices, tie_slices
+from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from singer_spark.singer.bookmark import Bookmark, Boundary
+    from singer_spark.singer.transaction_snapshot import TransactionSnapshot
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What one stream sends in this run; its bounds are fixed.
+
+    Attributes:
+        plan: The stream.
+        sql: Its SQL, with the edges of this run.
+        bookmark: Where the last run ended; None on a first, full or backfill run.
+        whole: Range of the replication key from the bookmark to the upper bound; None: the key has no row there,
+            or there is no key.
+        connection: For the bounds of slices.
+        progress: What was sent already, by a run that died.
+        lag: How far below a bookmark a run begins.
+        snapshot: What this run can see, for its bookmarks; None where no open transaction can write below.
+    """
+
+    plan: StreamPlan
+    sql: StreamSql
+    bookmark: Bookmark | None
+    whole: Range[Point] | None
+    connection: JdbcConnection
+    progress: StreamProgress
+    lag: float = 0
+    snapshot: TransactionSnapshot | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        connection: JdbcConnection,
+        dialect: Dialect,
+        plan: StreamPlan,
+        bookmark: Bookmark | None,
+        lag: float = 0,
+        progress: StreamProgress | None = None,
+    ) -> Extraction:
+        """Fixes the bounds of the run.
+
+        Args:
+            connection: To ask the database.
+            dialect: The database's.
+            plan: The stream.
+            bookmark: Where the last run, or the one that died, has left the stream.
+            lag: `safety_lag_seconds`.
+            progress: What a run that died has sent; None: nothing.
+
+        Raises:
+            SourceError: the database refused, or there are NULL keys where the user wants none.
+        """
+        sql = StreamSql(dialect, plan, split_key(plan, dialect))
+        kept = None if plan.end_value is not None else bookmark
+        progress = progress or StreamProgress("delta" if _is_delta(plan, kept) or plan.settle_seconds else "full")
+        key = plan.replication_key
+        if key is None or progress.complete:
+            return cls(plan, sql, None, None, connection, progress, lag)
+        bounds = ColumnBounds(connection, sql, key)
+        _look_for_nulls(bounds)
+        lower = _lower(bounds, kept, lag) if progress.lower is None else bounds.point_of_bookmark(progress.lower)
+        upper = _upper(bounds, lower, progress.split)
+        warn_of_a_reload(bounds, kept, upper)
+        warn_of_the_future(plan, upper or (None if kept is None else lower))
+        seen = kept is not None and kept.boundary is not None and kept.boundary.rows > 0
+        at_bookmark = bounds.point_of_bookmark(kept) if seen and kept is not None else None
+        if upper is not None:
+            upper = bounds.known(upper, at_bookmark)
+        whole = None if upper is None else Range(lower, upper, closed=True)
+        return cls(plan, replace(sql, bookmark=at_bookmark, upper=upper), kept, whole, connection, progress, lag)
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether rows below a lower or above an upper bound are left out."""
+        return _is_delta(self.plan, self.bookmark)
+
+    def slices(self, rows: Callable[[], int]) -> Iterator[Slice[Point]]:
+        """The slices in the order in which they are sent.
+
+        Args:
+            rows: How many rows a slice should have, asked before each cut.
+        """
+        if self.progress.complete:
+            return
+        if self.sql.late is not None:
+            yield Slice(late=True)
+        key, split, place = self.plan.replication_key, self.sql.split, self.progress.split
+        along_split = None if split is None else ColumnBounds(self.connection, self.sql, split)
+        begin = None if place is None or along_split is None else along_split.point_of_bookmark(place.next)
+        if key is None:
+            yield from split_slices(along_split, rows, begin=begin)
+            return
+        nulls = self.sends_nulls
+        if self.whole is None or key.indexed:
+            # Where a run may need no Spark at all, it is not started for rows that are not there.
+            quick = self.sql.dialect.shares_snapshots
+            if nulls and (not quick or ColumnBounds(self.connection, self.sql, key).has_nulls()):
+                yield Slice(nulls=True)
+            if self.whole is not None:
+                yield from self._indexed_slices(ColumnBounds(self.connection, self.sql, key), along_split, rows, begin)
+        else:
+            # A delta is small: one scan is cheaper than walking the whole primary key.
+            along_split = None if self.is_delta else along_split
+            yield from split_slices(along_split, rows, self.whole, nulls=nulls, begin=begin)
+
+    def _indexed_slices(
+        self, bounds: ColumnBounds, along_split: ColumnBounds | None, rows: Callable[[], int], begin: Point | None
+    ) -> Iterator[Slice[Point]]:
+        """What is left of the rows that a run died among, then all that follows."""
+        rest, place = self.whole, self.progress.split
+        if rest is not None and place is not None and along_split is not None:
+            until = None if place.until is None else bounds.point_of_bookmark(place.until)
+            part = rest if until is None else Range(rest.lower, until)
+            yield from tie_slices(along_split.inside(part), part, rows, begin)
+            rest = None if until is None else rest.from_(until)
+        if rest is not None:
+            yield from indexed_slices(bounds, rest, rows, None if along_split is None else along_split.inside)
+
+    def count(self, each: Slice[Point]) -> int:
+        """How many rows a slice has now."""
+        ((rows,),) = self.connection.rows(f"SELECT COUNT(*) AS n {self.sql.source} AND {self.sql.condition(each)}")
+        return int(rows or 0)
+
+    @property
+    def sends_nulls(self) -> bool:
+        """Whether rows whose replication key is NULL are sent."""
+        key = self.plan.replication_key
+        includes = self.plan.null_policy == "include" and self.plan.end_value is None
+        return key is not None and key.column.nullable and includes and not self.progress.nulls_sent
+
+    @property
+    def saved_buckets(self) -> tuple[int, ...]:
+        """Sums of the rows sent at the bookmark where they were too many for single fingerprints; else empty."""
+        boundary = self.bookmark.boundary if self.bookmark is not None and self.sql.unseen is None else None
+        return boundary.buckets if boundary is not None else ()
+
+    def behind_bookmark(self) -> Extraction:
+        """The same without the rows at the bookmark, of which none has changed."""
+        if self.whole is None or self.sql.bookmark is None or self.whole.lower != self.sql.bookmark:
+            return self
+        if self.sql.upper == self.sql.bookmark:
+            return replace(self, whole=None)
+        return replace(self, whole=replace(self.whole, after=True))
+
+    def of_unseen_rows(self, unseen: str) -> Extraction:
+        """The same with those rows alone at the bookmark that the last run could not see.
+
+        Args:
+            unseen: The condition of that.
+        """
+        if self.whole is None or self.sql.bookmark is None or self.whole.lower != self.sql.bookmark:
+            return self
+        return replace(self, sql=replace(self.sql, unseen=unseen))
+
+    def reads_again(self, part: Range[Point] | None) -> bool:
+        """Whether a run that goes on inside of these keys sends rows again, or must look at them twice."""
+        if part is None or part.lower is None:
+            return False
+        return self.lag > 0 or part.lower == self.sql.bookmark
+
+    def bookmark_at(self, point: Point, boundary: Boundary | None = None) -> Bookmark:
+        """A bookmark of this stream; with a boundary one that a run may begin from."""
+        key = self.plan.replication_key
+        if key is None:
+            raise ValueError("a stream without replication key has no bookmark")
+        bookmark = point.bookmark(key, boundary)
+        return bookmark if boundary is None else replace(bookmark, snapshot=self.snapshot)
+
+
+def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
+    """The column that cuts a full table: the user's, else the first one of the primary key where that has ranges."""
+    if plan.partition_column is not None:
+        return plan.partition_column
+    column = plan.table.column(plan.table.primary_key[0]) if plan.table.primary_key else None
+    if column is None or column.key_type is None or not dialect.key_ranges:
+        return None
+    return Key.of(plan.table, column, text_moments=dialect.text_moments)
+
+
+def _is_delta(plan: StreamPlan, bookmark: Bookmark | None) -> bool:
+    return bookmark is not None or plan.start_value is not None or plan.end_value is not None
+
+
+def _upper(bounds: ColumnBounds, lower: Point | None, place: SplitPosition | None) -> Point | None:
+    """The upper bound of the run, which belongs to it."""
+    # What is cut along another column is only whole below one and the same bound.
+    if place is not None and place.upper is not None:
+        return bounds.point_of_bookmark(place.upper)
+    end = bounds.sql.plan.end_value
+    ends = [
+        point for point in (None if end is None else bounds.point_of(end), settled_end(bounds)) if point is not None
+    ]
+    return bounds.greatest(Range(lower, min(ends, key=lambda point: point.value, default=None)))
+
+
+def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, lag: float) -> Point | None:
+    """The inclusive lower bound of the run."""
+    plan = bounds.sql.plan
+    if bookmark is None:
+        return None if plan.start_value is None else bounds.point_of(plan.start_value)
+    if not lag:
+        return bounds.point_of_bookmark(bookmark)
+    lowered = bookmark.value.minus(lag)
+    logger.info(
+        "stream %s: rows from %s to the bookmark %s are sent once more (safety_lag_seconds); an append-only table "
+        "will hold them twice",
+        plan.stream, lowered.text, bookmark.value.text,
+    )  # fmt: skip
+    return bounds.point_of(lowered)
+
+
+def _look_for_nulls(bounds: ColumnBounds) -> None:
+    """Says, or refuses, that rows without key are left out."""
+    plan, name = bounds.sql.plan, bounds.key.column.name
+    if not bounds.key.column.nullable or plan.null_policy == "include":
+        return
+    if plan.null_policy == "error" and bounds.has_nulls():
+        raise SourceError(
+            f"stream {plan.stream}: there are rows whose replication key {name!r} is NULL; give them a value, or set "
+            "null_replication_key to include or exclude"
+        )
+    if plan.null_policy == "exclude" and bounds.has_nulls():
+        logger.info("stream %s: rows whose replication key %r is NULL are left out", plan.stream, name)

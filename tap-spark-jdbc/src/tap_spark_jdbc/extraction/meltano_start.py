@@ -1,0 +1,47 @@
+"""Where a run under Meltano begins: at the state's own place, where Meltano's state backend says which that is."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.singer.exact_json import rounded
+from singer_spark.state.source import open_state_source, source_of_target
+from singer_spark.state.store import same_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from singer_spark.state.source import StateSource
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+def source_under_meltano(given: str | None, handed: Mapping[str, Any]) -> StateSource | None:
+    """The place to read the state from.
+
+    Args:
+        given: The file that Meltano gave; None: there was no state when it looked.
+        handed: What its state backend handed over.
+
+    Returns:
+        The state's own place, so that a checkpoint of its lake is found, and a first run says that it is one. A file
+        that says something else stands for itself. None: there is nothing to read.
+
+    Raises:
+        StateError: the state is malformed.
+    """
+    copy = None if given is None else open_state_source(given)
+    try:
+        source = source_of_target(handed)
+        saved = source.saved
+    except (ConfigurationError, StorageError) as error:
+        logger.warning("the state's own place can't be read, so no dead run can be continued: %s", error)
+        return copy
+    if copy is None:
+        return source
+    found = copy.saved
+    # Meltano's copy has floats where the state may have exact decimals.
+    same = found is not None and saved is not None and same_state(rounded(found.value), rounded(saved.value))
+    return source if same else copy

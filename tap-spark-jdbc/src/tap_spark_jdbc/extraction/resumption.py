@@ -1,0 +1,120 @@
+"""Whether a run goes on where another one died: the checkpoint must be of this very extraction (plain Python)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.config.setting_problems import SDK_SETTINGS
+from singer_spark.errors import StateError
+from tap_spark_jdbc.extraction.extraction import split_key
+from tap_spark_jdbc.extraction.run_state import RESUME_FORMAT_VERSION, bookmark_of, checked_state
+from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+from tap_spark_jdbc.source.jdbc_source import url_without_login
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from singer_spark.state.checkpoint import Checkpoint
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+def fingerprint(plans: Sequence[StreamPlan], settings: TapSettings, config: Mapping[str, Any], dialect: Dialect) -> str:
+    """The SHA-256 of all that decides which records are sent, and in which order.
+
+    Args:
+        plans: The streams, in the order in which they are sent.
+        settings: The tap's settings.
+        config: The raw config, for what the SDK does to records.
+        dialect: The database's.
+    """
+    decides = {
+        "source": url_without_login(settings.jdbc_url),
+        "safety_lag_seconds": settings.safety_lag_seconds,
+        "mapping": {name: config[name] for name in SDK_SETTINGS if config.get(name)},
+        "streams": [_of_stream(plan, dialect) for plan in plans],
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def continued(
+    checkpoint: Checkpoint | None, plans: Sequence[StreamPlan], wanted: str, dialect: Dialect
+) -> dict[str, StreamProgress] | None:
+    """The progress of each stream that the dead run began; None: this run starts anew, and the log says why.
+
+    Args:
+        checkpoint: The dead run's, which begins where this run does; None where there is none.
+        plans: The streams of this run.
+        wanted: This run's fingerprint.
+        dialect: The database's.
+
+    Raises:
+        StateError: a newer version of the tap wrote it.
+    """
+    if checkpoint is None:
+        return None
+    version = checkpoint.resume.get("format_version")
+    if isinstance(version, int) and version > RESUME_FORMAT_VERSION:
+        raise StateError(
+            f"the checkpoint of run {checkpoint.run_id} has a resume format version {version}, this tap knows "
+            f"{RESUME_FORMAT_VERSION}: upgrade the tap, or start anew with --no-resume"
+        )
+    if checkpoint.resume.get("fingerprint") != wanted:
+        logger.info(
+            "the config or the tables changed since run %s, which died: starting anew instead of continuing it",
+            checkpoint.run_id,
+        )
+        return None
+    try:
+        streams = _streams(checkpoint, plans, dialect)
+    except (ValueError, StateError) as error:
+        logger.warning("the checkpoint of run %s is damaged (%s): starting anew", checkpoint.run_id, error)
+        return None
+    logger.info("%s; --no-resume starts anew", account(checkpoint.run_id, streams))
+    return streams
+
+
+def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
+    """What is there already, for people."""
+    rows = sum(progress.rows for progress in streams.values())
+    complete = sum(progress.complete for progress in streams.values())
+    return (
+        f"continuing run {run_id}, which died: {rows} rows of {len(streams)} stream(s) are there already, "
+        f"{complete} of them complete"
+    )
+
+
+def _streams(checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Dialect) -> dict[str, StreamProgress]:
+    """Reads all that the run will need, before it says that it continues.
+
+    Raises:
+        ValueError: the progress is malformed.
+        StateError: the state is malformed.
+    """
+    state = checked_state(checkpoint.state, "its state")
+    entries = checkpoint.resume.get("streams")
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        raise ValueError("its streams are no object of objects")
+    by_name = {plan.stream: plan for plan in plans}
+    unknown = [name for name in entries if name not in by_name]
+    if unknown:
+        raise ValueError(f"it speaks of streams {', '.join(unknown)}, which this run does not have")
+    for plan in plans:
+        bookmark_of(state, plan)
+    return {
+        name: StreamProgress.from_json(entry, by_name[name].replication_key, split_key(by_name[name], dialect))
+        for name, entry in entries.items()
+    }
+
+
+def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
+    split = split_key(plan, dialect)
+    table = [plan.table.schema, plan.table.name, plan.table.query]
+    return {**asdict(plan), "table": table, "split": None if split is None else asdict(split)}

@@ -1,0 +1,263 @@
+"""The STATE of one run: what it starts from, how it advances, and the lines that say so (plain Python)."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from singer_spark.config.environment import expand
+from singer_spark.errors import ConfigurationError, DamagedError, StateError
+from singer_spark.process import stdout
+from singer_spark.singer import messages
+from singer_spark.singer.bookmark import Bookmark
+from singer_spark.state.backend import StateBackend
+from singer_spark.state.source import open_state_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from singer_spark.state.checkpoint import Checkpoint
+    from singer_spark.state.source import StateSource
+    from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+
+logger = logging.getLogger("tap-spark-jdbc")
+Start = Literal["saved", "first", "full", "resume"]
+RESUME_FORMAT_VERSION = 1
+# Of a target's config.
+SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")
+
+
+@dataclass(frozen=True)
+class OpeningState:
+    """The state that a run is given.
+
+    Attributes:
+        value: The Singer STATE value.
+        start: `saved`, `first` (a place was named, nothing is there yet) or `full` (none was named, or `--full`);
+            the run's own may become `resume`.
+        checkpoint: What a run finished that began from this state and died; None: there is none, or none is wanted.
+    """
+
+    value: dict[str, Any]
+    start: Start
+    checkpoint: Checkpoint | None = None
+
+    @classmethod
+    def read(
+        cls, location: str | None, options: Mapping[str, Any], *, full: bool = False, resume: bool = True
+    ) -> OpeningState:
+        """Reads the state at a path or URL, and the checkpoint of its lake.
+
+        Args:
+            location: The path or URL, also of a database; None: no state is given.
+            options: fsspec's.
+            full: As in `of`.
+            resume: As in `of`.
+
+        Raises:
+            ConfigurationError: the URL names no state.
+            StateError: as in `of`.
+            StorageError: as in `of`.
+        """
+        return cls.of(None if location is None else open_state_source(location, options), full=full, resume=resume)
+
+    @classmethod
+    def of(cls, source: StateSource | None, *, full: bool = False, resume: bool = True) -> OpeningState:
+        """Reads the state at its place, and the checkpoint of its lake.
+
+        Args:
+            source: The place; None: no state is given.
+            full: Everything is extracted, whatever the state says; a checkpoint is not looked at.
+            resume: Whether a checkpoint is looked at.
+
+        Raises:
+            StateError: the state is malformed; with `full` that is only said, as the state is not needed.
+            StorageError: the place can't be read, or a newer version of the programs wrote the checkpoint.
+        """
+        if source is None:
+            return cls({}, "full")
+        try:
+            saved = source.saved
+            value = {} if saved is None else checked_state(saved.value, saved.origin)
+        except StateError as error:
+            if not full:
+                raise
+            logger.warning("--full: the malformed state is ignored, with the bookmarks of all streams: %s", error)
+            return cls({}, "full")
+        if full:
+            logger.info("--full: everything is extracted again; a checkpoint of a run that died is ignored")
+            return cls(value, "full")
+        checkpoint = _checkpoint(source) if resume else None
+        if not resume:
+            logger.info("--no-resume: a checkpoint of a run that died is ignored")
+        if saved is None:
+            if checkpoint is None:
+                logger.info("no state at %s yet: this is a first run", source.origin)
+            return cls({}, "first", checkpoint)
+        return cls(value, "saved", checkpoint)
+
+
+class RunState:
+    """The state as it advances, and its lines on standard output."""
+
+    def __init__(self, opening: OpeningState) -> None:
+        self.start = opening.start
+        self.continued_run: str | None = None
+        self.fingerprint: str | None = None
+        self._take(opening.value)
+        self._opening = copy.deepcopy(opening.value) if opening.start == "saved" else None
+        self._opening_resume: dict[str, Any] | None = None
+        self._progress: dict[str, StreamProgress] = {}
+        self._before = copy.deepcopy(opening.value)
+        self._skipped: list[str] = []
+        self._last_line = b""
+
+    def go_on(self, checkpoint: Checkpoint, streams: Mapping[str, StreamProgress]) -> None:
+        """Continues the run that left this checkpoint.
+
+        Args:
+            checkpoint: Its state is where the run goes on.
+            streams: Its progress, stream by stream.
+        """
+        self.start, self.continued_run = "resume", checkpoint.run_id
+        self._take(checkpoint.state)
+        self._opening, self._opening_resume = copy.deepcopy(checkpoint.state), checkpoint.resume
+        self._progress = dict(streams)
+
+    def forget(self, plans: list[StreamPlan]) -> None:
+        """On a full run: drops the bookmarks of the streams that are extracted anew; others stay as they are."""
+        for plan in plans:
+            if self.start == "full" and plan.end_value is None:
+                self.value["bookmarks"].pop(plan.stream, None)
+
+    def bookmark(self, plan: StreamPlan) -> Bookmark | None:
+        """Where a stream starts.
+
+        Raises:
+            StateError: its bookmark can't be used.
+        """
+        return bookmark_of(self.value, plan)
+
+    def progress(self, plan: StreamPlan) -> StreamProgress | None:
+        """What was sent of a stream already, by a run that died."""
+        return self._progress.get(plan.stream)
+
+    def advance(self, plan: StreamPlan, bookmark: Bookmark | None, progress: StreamProgress) -> None:
+        """Moves a stream's bookmark, if there is a new one, and its progress."""
+        if bookmark is not None:
+            self.value["bookmarks"][plan.stream] = bookmark.to_json()
+        self._progress[plan.stream] = progress
+
+    def drop(self, plan: StreamPlan) -> None:
+        """A fully exported stream has no bookmark, whatever it was before."""
+        self.value["bookmarks"].pop(plan.stream, None)
+
+    def skip(self, stream: str, sent_as: Sequence[str]) -> None:
+        """A stream failed: its bookmark is again what it was before the run, also before one that this goes on from.
+
+        Args:
+            stream: The stream.
+            sent_as: What a target knows it as.
+        """
+        before = self._before.get("bookmarks", {}).get(stream)
+        if before is None:
+            self.value["bookmarks"].pop(stream, None)
+        else:
+            self.value["bookmarks"][stream] = copy.deepcopy(before)
+        self._progress.pop(stream, None)
+        self._skipped += sent_as
+
+    def write_opening(self) -> None:
+        """The first message: what the run starts from."""
+        value = self.value if self._opening is None else self._opening
+        resume = self._resume() if self._opening_resume is None else self._opening_resume
+        stdout.write(messages.state_message(value, final=False, start=self.start, resume=resume))
+        self._last_line = messages.state_message(value, resume=resume)
+
+    def write(self) -> None:
+        """A STATE line, unless the last one said the same."""
+        line = messages.state_message(self.value, resume=self._resume(), skipped=self._skipped)
+        if line != self._last_line:
+            stdout.write(line)
+            self._last_line = line
+
+    def write_final(self) -> None:
+        """The last message: the run is complete."""
+        resume = self._resume()
+        stdout.write(messages.state_message(self.value, final=True, resume=resume, skipped=self._skipped))
+
+    def _take(self, value: Mapping[str, Any]) -> None:
+        self.value = copy.deepcopy(dict(value))
+        self.value.setdefault("bookmarks", {})
+
+    def _resume(self) -> dict[str, Any] | None:
+        """What a next run needs beyond the value to go on from here."""
+        if self.fingerprint is None:
+            return None
+        streams = {stream: progress.to_json() for stream, progress in self._progress.items()}
+        return {"format_version": RESUME_FORMAT_VERSION, "fingerprint": self.fingerprint, "streams": streams}
+
+
+def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
+    """Where a STATE value says that a stream starts.
+
+    Raises:
+        StateError: its bookmark can't be used.
+    """
+    key, entry = plan.replication_key, state.get("bookmarks", {}).get(plan.stream)
+    if key is None or entry is None:
+        return None
+    return Bookmark.from_json(plan.stream, entry, key.column.name, key.key_type, aware=key.aware)
+
+
+def read_target_config(path: Path) -> dict[str, Any]:
+    """The config of a target, as far as it says where the state is.
+
+    Raises:
+        ConfigurationError: the file can't be read, names no bucket and pipeline, or has a wrong `state_backend`.
+    """
+    named = f"--state-from {path}"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{named}: {error}; name the target's config file") from error
+    missing = [name for name in ("bucket", "pipeline") if not isinstance(config, dict) or not config.get(name)]
+    if missing:
+        raise ConfigurationError(f"{named}: {' and '.join(missing)} is not set there")
+    given = {name: config[name] for name in SETTINGS_OF_THE_STATE if config.get(name) is not None}
+    config = expand(given, {name: {"type": "object"} for name in ("storage_options", "state_backend")})
+    backend = config.get("state_backend", {"uri": ""})
+    if not isinstance(backend, dict) or not isinstance(backend.get("uri"), str):
+        raise ConfigurationError(f"{named}: state_backend must be an object with uri")
+    if problems := StateBackend.problems(config.get("state_backend")):
+        raise ConfigurationError(f"{named}: {'; '.join(problems)}")
+    return config
+
+
+def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
+    """The value, if its bookmarks have the shape of bookmarks.
+
+    Raises:
+        StateError: they have not.
+    """
+    bookmarks = value.get("bookmarks", {})
+    if not isinstance(bookmarks, dict) or not all(isinstance(entry, dict) for entry in bookmarks.values()):
+        raise StateError(
+            f'{origin}: `bookmarks` must be an object of objects, like {{"bookmarks": {{"stream": {{…}}}}}}; '
+            "correct it, or run with --full"
+        )
+    return value
+
+
+def _checkpoint(source: StateSource) -> Checkpoint | None:
+    """The checkpoint of a run that began from the state at this place and died."""
+    try:
+        return source.checkpoint
+    except DamagedError as error:
+        logger.warning("the checkpoint of a run that died can't be continued, starting anew: %s", error)
+        return None

@@ -1,0 +1,112 @@
+"""Keys that don't fit the moment: rows too young (`settle_seconds`), keys of the future, a bookmark above all keys."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+from singer_spark.singer.bookmark import KeyType, KeyValue
+from singer_spark.singer.key_value import has_zone
+from tap_spark_jdbc.plan.slices import Range
+
+if TYPE_CHECKING:
+    from singer_spark.singer.bookmark import Bookmark
+    from tap_spark_jdbc.dialects.tables import Key
+    from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.plan.stream_sql import Point
+
+logger = logging.getLogger("tap-spark-jdbc")
+# A key without zone may be the wall clock of any.
+CLOCK_SLACK = timedelta(days=1)
+
+
+def settled_end(bounds: ColumnBounds) -> Point | None:
+    """The first key that is too young, by the database's clock; None where none is.
+
+    Raises:
+        SourceError: the database refused.
+    """
+    seconds = bounds.sql.plan.settle_seconds
+    if not seconds:
+        return None
+    now = _now(bounds)
+    end = bounds.point_of(_in_form(bounds.key, now.minus(seconds)))
+    _tell(bounds, end, _in_form(bounds.key, now))
+    return end
+
+
+def _now(bounds: ColumnBounds) -> KeyValue:
+    # One row in every database's SQL, also where SELECT wants a FROM; no row of the table is read for it.
+    dialect = bounds.sql.dialect
+    one = f"SELECT COUNT(*) AS n FROM {dialect.table(bounds.sql.plan.table)} WHERE 1=0"
+    ((now,),) = bounds.connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
+    kind = KeyType.TIMESTAMP if dialect.now_has_zone else KeyType.DATETIME
+    try:
+        # The clock of an unknown database may be in any zone: without one nobody knows what is young.
+        if dialect.now_has_zone and not has_zone(str(now)):
+            raise ValueError("it names no time zone")
+        moment = KeyValue.parse(now, kind, aware=dialect.now_has_zone)
+    except ValueError as error:
+        raise SourceError(
+            f"settle_seconds: the database's clock says {now!r}, which can't be used ({error}); leave young rows out "
+            "by a condition in stream_options.<stream>.where"
+        ) from error
+    return KeyValue(KeyType.DATETIME, moment.text.removesuffix("Z"))
+
+
+def _in_form(key: Key, moment: KeyValue) -> KeyValue:
+    """A moment of the database's clock, which is UTC, as a value of the key; a day is as old as its beginning."""
+    return key.parse(moment.text[:10] if key.key_type is KeyType.DATE else moment.text)
+
+
+def _tell(bounds: ColumnBounds, end: Point, now: KeyValue) -> None:
+    plan, young = bounds.sql.plan, bounds.greatest(Range(end))
+    if young is None:
+        return
+    logger.info("stream %s: rows from %s on are left for the next run (settle_seconds)", plan.stream, end.value.text)
+    if _is_ahead(young.value, now.moment()):
+        logger.warning(
+            "stream %s: the greatest replication key lies in the future: %s; its row is left until then",
+            plan.stream, young.value.text,
+        )  # fmt: skip
+
+
+def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
+    """Says that a bookmark will hide, or hides, the rows of the present."""
+    if point is None or not point.value.key_type.is_moment:
+        return
+    if _is_ahead(point.value, datetime.now(UTC).replace(tzinfo=None)):
+        logger.warning(
+            "stream %s: the greatest replication key lies in the future: %s; once it is the bookmark, rows below it "
+            "are not seen; settle_seconds leaves such rows out; a bookmark that stands there is set back in the state",
+            plan.stream, point.value.text,
+        )  # fmt: skip
+
+
+def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Point | None) -> None:
+    """Says that the bookmark hides every row: the source was loaded anew, or a sequence started again.
+
+    Args:
+        bounds: Of the replication key.
+        bookmark: Where the last run ended; None: nothing is hidden.
+        upper: The upper bound of this run; None: no key at or above its lower bound.
+    """
+    if bookmark is None or (upper is not None and upper.value >= bookmark.value):
+        return
+    at, greatest, stream = bounds.point_of_bookmark(bookmark), bounds.greatest(Range()), bounds.sql.plan.stream
+    # An empty source hides nothing yet. `settle_seconds` may have left out what stands at the bookmark or above.
+    if greatest is None or bounds.greatest(Range(at)) is not None:
+        return
+    logger.warning(
+        "stream %s: no key of the source reaches the bookmark %s, the greatest is %s; if the source was loaded anew, "
+        "or a sequence started again, rows below the bookmark may be missed: run once with --full, or "
+        "`spark-lake state reset --stream %s`",
+        stream, bookmark.value.text, greatest.value.text, stream,
+    )  # fmt: skip
+
+
+def _is_ahead(value: KeyValue, now: datetime) -> bool:
+    return value.moment() > now + (timedelta() if value.aware else CLOCK_SLACK)

@@ -1,0 +1,138 @@
+"""The bounds of slices, asked of the database: greatest key, the key so many rows further on, counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+from singer_spark.singer.bookmark import KeyType
+from tap_spark_jdbc.plan.slices import Range, Slice
+from tap_spark_jdbc.plan.stream_sql import Point, StreamSql, range_condition
+
+if TYPE_CHECKING:
+    from singer_spark.singer.bookmark import Bookmark, KeyValue
+    from singer_spark.singer.sql_type import SqlType
+    from tap_spark_jdbc.dialects.tables import Column, Key
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+# A row is looked at before the first slice is cut where a column may be as long as this, or longer.
+LONG_BYTES = 1_000
+LOOKED_AT = 50
+# Taken for the width of a row where there may be long ones, and nothing tells.
+CAREFUL_BYTES = 32_000
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """Bounds along one key column of a stream (`slices.BoundsSource`)."""
+
+    connection: JdbcConnection
+    sql: StreamSql
+    key: Key
+    key_range: Range[Point] | None = None
+
+    def greatest(self, within: Range[Point]) -> Point | None:
+        """The greatest value of the range; None where it is empty. NULLs do not count."""
+        return self._one(f"{self._inside(within)} ORDER BY {self._name} DESC", 0)
+
+    def at(self, within: Range[Point], offset: int) -> Point | None:
+        """See `slices.BoundsSource.at`."""
+        return self._one(f"{self._inside(within)} ORDER BY {self._name}", offset)
+
+    def next_above(self, value: Point, within: Range[Point]) -> Point | None:
+        """See `slices.BoundsSource.next_above`."""
+        return self.at(Range(value, within.upper, within.closed, after=True), 0)
+
+    def inside(self, key: Range[Point]) -> ColumnBounds:
+        """The bounds along this column among the rows of a range of the replication key."""
+        return replace(self, key_range=key)
+
+    def point(self, raw: str) -> Point:
+        """A value as the database printed it.
+
+        Raises:
+            SourceError: it is no value that a bookmark can hold.
+        """
+        try:
+            value = self.key.parse(raw)
+        except ValueError as error:
+            raise SourceError(
+                f"stream {self.sql.plan.stream}: key column {self.key.column.name!r} holds {raw!r}, which no bookmark "
+                f"can hold: {error}; leave such rows out by `where` in the stream's `stream_options`"
+            ) from error
+        return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
+
+    def point_of(self, value: KeyValue, raw: str | None = None) -> Point:
+        """A value of a bookmark or a setting."""
+        wants_form = raw is None and self.key.textual
+        like = self._text(self._inside(Range())) if wants_form else None
+        return Point(self.sql.dialect.literal(self.key, value, raw=raw, like=like), value, raw)
+
+    def point_of_bookmark(self, bookmark: Bookmark) -> Point:
+        """Where a bookmark stands."""
+        return self.point_of(bookmark.value, bookmark.raw)
+
+    def known(self, point: Point, earlier: Point | None) -> Point:
+        """The earlier point where the database takes both for one value (a collation that ignores case does)."""
+        if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
+            return point
+        same = f"{self._name} = {point.literal} AND {self._name} = {earlier.literal}"
+        found = self.connection.rows(
+            f"SELECT 1 AS n {self.sql.source} AND {same} {self.sql.dialect.limited(1, ordered=False)}"
+        )
+        return earlier if found else point
+
+    def has_nulls(self) -> bool:
+        """Whether there is a row whose key is NULL."""
+        page = self.sql.dialect.limited(1, ordered=False)
+        return bool(self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {self._name} IS NULL {page}"))
+
+    @property
+    def _name(self) -> str:
+        return self.sql.dialect.quote(self.key.column.name)
+
+    def _inside(self, within: Range[Point]) -> str:
+        condition = f"{self.sql.source} AND {range_condition(self._name, within)}"
+        return condition if self.key_range is None else f"{condition} AND {self.sql.condition(Slice(self.key_range))}"
+
+    def _one(self, ordered: str, offset: int) -> Point | None:
+        raw = self._text(ordered, offset)
+        return None if raw is None else self.point(raw)
+
+    def _text(self, condition: str, offset: int = 0) -> str | None:
+        # The text is made of the one row that is wanted, and not of all that the offset skips.
+        one = f"SELECT {self._name} {condition} {self.sql.dialect.limited(1, offset)}"
+        found = self.connection.rows(f"SELECT {self.sql.dialect.key_text(self.key)} FROM ({one}) one")
+        return found[0][0] if found else None
+
+
+def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
+    """About how many bytes a row has, by the first ones of the table; None where no column is long by its type."""
+    table, template = sql.plan.table, sql.dialect.width
+    long = long_columns(sql.plan)
+    if not long:
+        return None
+    if template is None or table.is_view or table.query is not None:
+        return CAREFUL_BYTES
+    widths = []
+    for column in long:
+        if column.reading.read_as in ("STRING", "BINARY"):
+            read, name = sql.dialect.select(column), sql.dialect.quote(column.name)
+            widths.append(f"COALESCE({template.replace('{s}', read).replace('{c}', name)}, 0)")
+    page = sql.dialect.limited(LOOKED_AT, ordered=False)
+    few = f"SELECT {' + '.join(widths) or '0'} AS w FROM {sql.dialect.table(table)} {page}"
+    ((width,),) = connection.rows(f"SELECT AVG(w) AS w FROM ({few}) few")
+    return float(width or 0)
+
+
+def long_columns(plan: StreamPlan) -> list[Column]:
+    """The columns that may hold long values, by their types."""
+    return [column for column in plan.columns if _may_be_long(column.sql_type)]
+
+
+def _may_be_long(kind: SqlType) -> bool:
+    if kind.name in ("CHAR", "VARCHAR"):
+        return kind.precision is None or kind.precision > LONG_BYTES
+    return kind.name in ("TEXT", "JSON", "VARBINARY", "GEOMETRY", "ARRAY", "LIST", "STRUCT", "MAP", "UNION")

@@ -1,0 +1,114 @@
+"""How far a stream has come beyond what its bookmark says: it lies beside the STATE value, for a next run to go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from singer_spark.errors import StateError
+from singer_spark.singer.bookmark import Bookmark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tap_spark_jdbc.dialects.tables import Key
+
+JSON = dict[str, Any]
+Extent = Literal["full", "delta"]
+
+
+@dataclass(frozen=True)
+class SplitPosition:
+    """A place among rows that are cut along the split column.
+
+    Attributes:
+        next: The first value of the split column whose rows are still to be sent.
+        until: The replication keys of these rows end before this one; None: at the upper bound, which belongs to them.
+        upper: The upper bound of the run that died, with the rows at it that were sent so far; None: there is no key.
+    """
+
+    next: Bookmark
+    until: Bookmark | None = None
+    upper: Bookmark | None = None
+
+
+@dataclass(frozen=True)
+class StreamProgress:
+    """What was sent of a stream, by all runs that worked at it since the last commit.
+
+    Attributes:
+        extent: What the first of these runs said that it sends of the stream.
+        rows: How many were sent.
+        complete: All of it; what a bookmark can continue never is.
+        nulls_sent: The rows without replication key were sent.
+        lower: The replication key at which the rest begins, where the bookmark does not say it.
+        split: The place among rows that the replication key can't tell apart.
+    """
+
+    extent: Extent
+    rows: int = 0
+    complete: bool = False
+    nulls_sent: bool = False
+    lower: Bookmark | None = None
+    split: SplitPosition | None = None
+
+    def to_json(self) -> JSON:
+        """The stream's entry; what is not there is left out."""
+        entry: JSON = {"extent": self.extent, "rows": self.rows}
+        entry |= {name: True for name in ("complete", "nulls_sent") if getattr(self, name)}
+        if self.lower is not None:
+            entry["lower"] = self.lower.to_json()
+        if self.split is not None:
+            values = {"next": self.split.next, "until": self.split.until, "upper": self.split.upper}
+            entry["split"] = {name: value.to_json() for name, value in values.items() if value is not None}
+        return entry
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any], key: Key | None, split: Key | None) -> StreamProgress:
+        """Reads what `to_json` gave.
+
+        Args:
+            entry: The stream's entry.
+            key: The stream's replication key.
+            split: Its split column.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        extent, rows = entry.get("extent"), entry.get("rows")
+        if extent not in ("full", "delta") or not isinstance(rows, int):
+            raise ValueError(f"extent {extent!r} with {rows!r} rows")
+        place = entry.get("split")
+        return cls(
+            extent,
+            rows,
+            complete=entry.get("complete") is True,
+            nulls_sent=entry.get("nulls_sent") is True,
+            lower=_bookmark(entry.get("lower"), key),
+            split=None if place is None else _position(place, key, split),
+        )
+
+
+def _position(place: Any, key: Key | None, split: Key | None) -> SplitPosition:
+    if not isinstance(place, dict):
+        raise ValueError(f"split is {place!r}")
+    following, until, upper = (
+        _bookmark(place.get(name), column) for name, column in (("next", split), ("until", key), ("upper", key))
+    )
+    if following is None or (upper is None) != (key is None):
+        raise ValueError("split lacks a bound")
+    return SplitPosition(following, until, upper)
+
+
+def _bookmark(entry: Any, key: Key | None) -> Bookmark | None:
+    if entry is None:
+        return None
+    if not isinstance(entry, dict) or key is None:
+        raise ValueError(f"{entry!r} is no value of a key")
+    try:
+        found = Bookmark.from_json("", entry, key.column.name, key.key_type, aware=key.aware)
+    except StateError as error:
+        raise ValueError(f"{entry!r} is no value of column {key.column.name!r}") from error
+    if found is None:
+        raise ValueError(f"{entry!r} holds no value")
+    return found

@@ -1,0 +1,159 @@
+"""The Singer catalog of discovered tables, and what a catalog that comes in says of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.bookmark import KeyType
+from singer_spark.singer.sql_type import property_schema
+from tap_spark_jdbc.plan.stream_choice import Choice, Said, choose, options_of, specs_by_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.dialects.tables import Column, Table
+    from tap_spark_jdbc.plan.stream_choice import Name
+
+JSON = dict[str, Any]
+
+# A key that grows with each change; a text or a UUID can be one too, but only its owner knows.
+_GROWING = (KeyType.INTEGER, KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP)
+
+
+def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence[str] = ()) -> JSON:
+    """`{"streams": [...]}` with standard metadata, everything selected, methods and keys by the settings.
+
+    Args:
+        tables: What discovery found.
+        settings: The tap's settings.
+        unknown: What is wrong with the names in `schemas` and `tables`.
+
+    Raises:
+        ConfigurationError: the settings name tables or columns that are not there.
+    """
+    problems = list(unknown)
+    specs = specs_by_table(tables, [], settings, problems)
+    streams = []
+    for table in tables:
+        try:
+            options = options_of(table.stream, settings)
+            choice = choose(table, Said(), options, specs.get((table.schema, table.name)), settings)
+            streams.append(_entry(table, choice))
+        except ValueError as error:
+            problems.append(f"stream {table.stream}: {error}")
+    if problems:
+        raise ConfigurationError("; ".join(problems))
+    return {"streams": streams}
+
+
+def selected_tables(catalog: Mapping[str, Any]) -> list[Name]:
+    """(schema, table) of each selected stream of a catalog, for `Bounds.only`."""
+    return [name for entry in catalog.get("streams", []) if is_selected(entry) for name in possible_tables(entry)]
+
+
+def deselected_tables(catalog: Mapping[str, Any]) -> list[Name]:
+    """(schema, table) of each stream that a catalog knows and leaves out."""
+    return [name for entry in catalog.get("streams", []) if not is_selected(entry) for name in possible_tables(entry)]
+
+
+def is_selected(entry: Mapping[str, Any]) -> bool:
+    """Whether a catalog's stream is to be sent; one of which nothing is said is."""
+    root = _metadata(entry).get((), {})
+    if root.get("inclusion") == "unsupported":
+        return False
+    for place, name in ((root, "selected"), (entry, "selected"), (root, "selected-by-default")):
+        if place.get(name) is not None:
+            return bool(place[name])
+    return True
+
+
+def possible_tables(entry: Mapping[str, Any]) -> list[Name]:
+    """Schema and table of a catalog's stream by its metadata; where that is silent, all that its name can mean."""
+    root = _metadata(entry).get((), {})
+    table = root.get("table-name") or entry.get("table_name")
+    if table is not None:
+        return [(root.get("schema-name"), str(table))]
+    parts = stream_of(entry).split("-")
+    return [(None, "-".join(parts)), *(("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts)))]
+
+
+def stream_of(entry: Mapping[str, Any]) -> str:
+    """The name of a catalog's stream."""
+    return str(entry.get("tap_stream_id") or entry.get("stream"))
+
+
+def said_by(entry: Mapping[str, Any], table: Table) -> Said:
+    """What a catalog's stream says of its table."""
+    metadata = _metadata(entry)
+    root = metadata.get((), {})
+    keys = (root.get(name) for name in ("view-key-properties", "table-key-properties"))
+    key_properties = next(filter(None, (*keys, entry.get("key_properties"))), ())
+    return Said(
+        method=root.get("replication-method") or entry.get("replication_method"),
+        key=root.get("replication-key") or entry.get("replication_key"),
+        key_properties=tuple(key_properties),
+        columns=frozenset(column.name for column in table.columns if _column_selected(column, entry, metadata)),
+    )
+
+
+def _column_selected(column: Column, entry: Mapping[str, Any], metadata: Mapping[tuple[str, ...], JSON]) -> bool:
+    properties = (entry.get("schema") or {}).get("properties")
+    if properties and column.name not in properties:
+        return False
+    said = metadata.get(("properties", column.name), {})
+    if said.get("selected") is not None:
+        return bool(said["selected"])
+    return said.get("selected-by-default") is not False
+
+
+def _metadata(entry: Mapping[str, Any]) -> dict[tuple[str, ...], JSON]:
+    return {tuple(each.get("breadcrumb", ())): each.get("metadata", {}) for each in entry.get("metadata") or ()}
+
+
+def _entry(table: Table, choice: Choice) -> JSON:
+    """A stream of the catalog; what is None says nothing and is left out."""
+    properties = {column.name: property_schema(column.sql_type, nullable=column.nullable) for column in table.columns}
+    automatic = {*choice.key_properties, choice.key}
+    entry = {
+        "tap_stream_id": table.stream,
+        "stream": table.stream,
+        "table_name": table.name,
+        "is_view": table.is_view,
+        "row_count": table.row_estimate,
+        "key_properties": list(choice.key_properties),
+        "replication_method": choice.method,
+        "replication_key": choice.key,
+        "schema": {"type": "object", "properties": properties},
+        "metadata": [
+            {"breadcrumb": [], "metadata": _root_metadata(table, choice)},
+            *(_column_metadata(column, automatic=column.name in automatic) for column in table.columns),
+        ],
+    }
+    return {name: value for name, value in entry.items() if value is not None}
+
+
+def _root_metadata(table: Table, choice: Choice) -> JSON:
+    candidates = [column.name for column in table.columns if column.key_type in _GROWING]
+    root = {
+        "inclusion": "available",
+        "selected": True,
+        "schema-name": table.schema,
+        "table-name": table.name,
+        "is-view": table.is_view,
+        "row-count": table.row_estimate,
+        "table-key-properties": list(choice.key_properties),
+        "view-key-properties": list(choice.key_properties) if table.is_view else None,
+        # Indexed ones first: those cost no scan.
+        "valid-replication-keys": sorted(candidates, key=lambda name: name not in table.indexed),
+        "replication-method": choice.method,
+        "replication-key": choice.key,
+    }
+    return {name: value for name, value in root.items() if value is not None}
+
+
+def _column_metadata(column: Column, *, automatic: bool) -> JSON:
+    inclusion = "unsupported" if column.reading.problem else "automatic" if automatic else "available"
+    metadata = {"inclusion": inclusion, "selected": True, "sql-datatype": column.native_type}
+    return {"breadcrumb": ["properties", column.name], "metadata": metadata}

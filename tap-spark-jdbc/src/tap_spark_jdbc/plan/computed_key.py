@@ -1,0 +1,56 @@
+"""A replication key that is an expression: the table with one more column, its value, which the stream has too."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.plan.stream_choice import options_of
+from tap_spark_jdbc.source.queries import described_columns
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+# PostgreSQL cuts names behind 63 bytes.
+_LONGEST_NAME = 60
+
+
+def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings) -> Table:
+    """The table, read by a query that computes its replication key where the stream's options give an expression.
+
+    Raises:
+        SourceError: the database refused the expression.
+    """
+    expression = options_of(table.stream, settings).replication_key
+    if expression is None or "(" not in expression or table.column(expression) is not None:
+        return table
+    name = column_name(expression)
+    if table.column(name) is not None:
+        raise ConfigurationError(
+            f"stream {table.stream}: replication_key {expression!r} would be a column {name!r}, which the table has "
+            "already; make a stream of it by `queries`"
+        )
+    # By which late rows are known.
+    writer = ", t.xmin" if dialect.shares_snapshots and not table.is_view else ""
+    sql = f"SELECT t.*{writer}, ({expression}\n) AS {dialect.quote(name)} FROM {dialect.table(table)} t"
+    try:
+        *_, computed = described_columns(connection, dialect, sql)
+    except SourceError as error:
+        raise SourceError(
+            f"stream {table.stream}: the database refused replication_key {expression!r}: {error}"
+        ) from error
+    return replace(table, columns=(*table.columns, computed), query=sql, computed_key=expression)
+
+
+def column_name(expression: str) -> str:
+    """What the column is called: the expression's words, so that another expression is another key."""
+    words = "_".join(re.findall(r"\w+", expression.lower()))
+    if len(words.encode()) <= _LONGEST_NAME:
+        return words
+    return f"{words[:40].encode()[:40].decode(errors='ignore')}_{hashlib.sha256(expression.encode()).hexdigest()[:12]}"

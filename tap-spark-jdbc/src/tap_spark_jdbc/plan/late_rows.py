@@ -1,0 +1,117 @@
+"""Rows that were committed late: below a bookmark, and not there when the last run looked. SQL text only.
+
+Every row version of PostgreSQL has the number of the transaction that wrote it in its system column `xmin`: its lower
+32 bits, also once the row is frozen. A subtransaction has a number of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
+from tap_spark_jdbc.plan.slices import Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+K = TypeVar("K")
+WRITER = "CAST(CAST(xmin AS text) AS bigint)"
+"""The writer's number of a row, its lower 32 bits."""
+_CYCLE = 2**32
+# Numbers below are no transactions: rows that have them were there before all others.
+_FIRST = 3
+
+
+@dataclass(frozen=True)
+class LateRows(Generic[K]):
+    """Which rows a run sends beside those that its bookmark's value says.
+
+    Attributes:
+        snapshot: What the last run could see.
+        xmax: Of this run's snapshot.
+        sent: Where that run, or the one that died, has sent everything that it could see.
+    """
+
+    snapshot: TransactionSnapshot
+    xmax: int
+    sent: tuple[Slice[K], ...]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every row that the last run could see is known as such."""
+        return len(self.snapshot.seen) < MAX_SEEN and self.xmax - self.snapshot.xmin <= _CYCLE
+
+    def unseen(self, writer: str) -> str:
+        """The condition that the last run could not see a row.
+
+        Args:
+            writer: SQL of the row's writer, `WRITER` or its alias.
+        """
+        first, span = self.snapshot.xmin, self.xmax - self.snapshot.xmin
+        condition = _within(writer, first, span)
+        # After a whole cycle of numbers those that were seen are no longer known by them.
+        if not self.snapshot.seen or span > _CYCLE:
+            return condition
+        distances = ",".join(str(number - first) for number in self.snapshot.seen)
+        return f"{condition} AND {_distance(writer, first)} <> ALL (CAST('{{{distances}}}' AS bigint[]))"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a look at the writers of all rows found.
+
+    Attributes:
+        seen: Those between `xmin` and `xmax` of this run's snapshot whose rows it shows, ascending; at most `MAX_SEEN`.
+        late: Whether it shows a row that the last run could not see, where that run has sent everything.
+        new: Whether it shows any row that the last run could not see.
+    """
+
+    seen: tuple[int, ...]
+    late: bool
+    new: bool
+
+
+def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRows[K] | None, places: str) -> str:
+    """SQL that looks at the writers of all rows once, in one row of three texts (`written_of`).
+
+    A writer that the server calls unfinished is not *seen*: its number is that of a row a whole cycle older.
+
+    Args:
+        source: `FROM` and `WHERE` of the stream.
+        xmin: Of the snapshot that it is asked in.
+        xmax: Of it.
+        snapshot: The server's own text of it, a literal.
+        late: What the last run could see; None where there is none.
+        places: The condition of where that run has sent everything.
+    """
+    first = xmin if late is None else min(xmin, late.snapshot.xmin)
+    distance = _distance("w", xmin)
+    number = f"CAST(CAST({xmin} + d AS text) AS xid8)"
+    unseen = "FALSE" if late is None else late.unseen("w")
+    rows = f"SELECT {WRITER} AS w, ({places}) AS placed {source} AND {_within(WRITER, first, xmax - first)}"
+    return (
+        f"WITH written AS MATERIALIZED (SELECT w, bool_or(placed) AS placed FROM ({rows}) r GROUP BY w) "
+        f"SELECT (SELECT string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
+        f"(SELECT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) between_both "
+        f"WHERE pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
+        f"AND pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen), "
+        f"(SELECT CASE WHEN bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}), "
+        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen})"
+    )
+
+
+def written_of(row: Sequence[str | None], xmin: int) -> Written:
+    """What `written_query` gave."""
+    distances, late, new = row
+    listed: Sequence[str] = distances.split(",") if distances else ()
+    return Written(tuple(xmin + int(distance) for distance in listed), late == "1", new == "1")
+
+
+def _distance(writer: str, first: int) -> str:
+    """How many numbers a writer comes behind this one, modulo a cycle."""
+    return f"MOD({writer} + {_CYCLE - first % _CYCLE}, {_CYCLE})"
+
+
+def _within(writer: str, first: int, span: int) -> str:
+    return f"{writer} >= {_FIRST} AND {_distance(writer, first)} < {span}"

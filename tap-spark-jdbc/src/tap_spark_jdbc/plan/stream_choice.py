@@ -1,0 +1,240 @@
+"""What is said of a stream, by whom, and what counts: the catalog, `stream_options`, `incremental_tables`, defaults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal
+
+from singer_spark.config.setting_problems import nearest
+from tap_spark_jdbc.config.settings import StreamOptions
+
+if TYPE_CHECKING:
+    from singer_spark.singer.bookmark import KeyType
+    from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
+    from tap_spark_jdbc.config.settings import QueryStream, TapSettings
+    from tap_spark_jdbc.dialects.tables import Table
+
+FULL_TABLE: Literal["FULL_TABLE"] = "FULL_TABLE"
+INCREMENTAL: Literal["INCREMENTAL"] = "INCREMENTAL"
+
+Name = tuple[str | None, str]
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a catalog entry says of a stream; None where it says nothing.
+
+    Attributes:
+        method: `replication-method`.
+        key: `replication-key`.
+        key_properties: Of the table or the view.
+        columns: The selected ones; None: all.
+    """
+
+    method: str | None = None
+    key: str | None = None
+    key_properties: tuple[str, ...] = ()
+    columns: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What counts for a stream, names spelled as the database spells them.
+
+    Attributes:
+        method: `FULL_TABLE` or `INCREMENTAL`.
+        key: Name of the replication key; None for FULL_TABLE.
+        key_type: What the user says of it; None: by its column.
+        start: Raw start value.
+        load_method: What the user asks the target for.
+        key_properties: Columns of the record's key.
+        options: The stream's options.
+    """
+
+    method: Literal["FULL_TABLE", "INCREMENTAL"]
+    key: str | None
+    key_type: KeyType | None
+    start: str | int | float | None
+    load_method: str | None
+    key_properties: tuple[str, ...]
+    options: StreamOptions
+
+
+def choose(
+    table: Table, said: Said, options: StreamOptions, spec: IncrementalSpec | None, settings: TapSettings
+) -> Choice:
+    """Lays all that is said of a table over each other.
+
+    Raises:
+        ValueError: a column that is named is not there, or a method can't be had.
+    """
+    spec_key = _column_name(table, spec.column, "the spec's column") if spec is not None else None
+    key = _replication_key(table, said, options, spec, spec_key, settings)
+    same_key = spec if spec is not None and spec.included and spec_key == key else None
+    start = options.start_value if options.start_value is not None else (same_key.start if same_key else None)
+    named = said.key_properties or options.key_properties or ()
+    return Choice(
+        method=FULL_TABLE if key is None else INCREMENTAL,
+        key=key,
+        key_type=options.replication_key_type or (same_key.key_type if same_key else None),
+        start=None if key is None else start,
+        load_method=options.load_method or (spec.load_method if spec else None),
+        key_properties=tuple(_column_name(table, name, "key property") for name in named) or table.primary_key,
+        options=options,
+    )
+
+
+def _replication_key(
+    table: Table,
+    said: Said,
+    options: StreamOptions,
+    spec: IncrementalSpec | None,
+    spec_key: str | None,
+    settings: TapSettings,
+) -> str | None:
+    """The replication key that counts; None: the table is exported whole."""
+    if said.method not in (None, FULL_TABLE, INCREMENTAL):
+        raise ValueError(f"replication method {said.method} is not one of {FULL_TABLE} and {INCREMENTAL}")
+    if said.method == FULL_TABLE:
+        return None
+    if said.key is not None:
+        return _column_name(table, said.key, "the catalog's replication key")
+    if table.computed_key is not None and options.replication_key == table.computed_key:
+        return table.columns[-1].name
+    if options.replication_key is not None:
+        named = options.replication_key
+        list_it = "; columns of a composite key are given as a list" if "," in named and not table.column(named) else ""
+        return _column_name(table, named, "replication_key", list_it)
+    if spec is not None:
+        chosen = spec_key if spec.included else None
+    elif settings.default_replication_method == INCREMENTAL and settings.default_replication_key is not None:
+        chosen = fitting_name(settings.default_replication_key, [column.name for column in table.columns])
+    else:
+        chosen = None
+    if chosen is None and said.method == INCREMENTAL:
+        raise ValueError("it is INCREMENTAL by the catalog, but nothing names its replication key")
+    return chosen
+
+
+def detects_deletes(stream: str, choice: Choice) -> bool:
+    """Whether the keys of all rows are sent, so that the target finds those that are gone.
+
+    Raises:
+        ValueError: they are wanted, but can't be of use.
+    """
+    if not choice.options.detect_deletes:
+        return False
+    if not choice.key_properties:
+        raise ValueError("detect_deletes needs a primary key; give it key_properties in stream_options")
+    if choice.options.end_value is not None:
+        raise ValueError(
+            "detect_deletes compares the whole table, and with end_value the run is a backfill of a range; take one of "
+            "the two out"
+        )
+    if choice.load_method == "append-only":
+        raise ValueError(
+            "detect_deletes needs a table with one row for each key, and append-only never removes a row; ask for "
+            "load_method upsert or append-dedup"
+        )
+    if choice.load_method == "overwrite":
+        logger.info("stream %s: detect_deletes is not needed: overwrite keeps no row that is gone", stream)
+        return False
+    return True
+
+
+def options_of(stream: str, settings: TapSettings) -> StreamOptions:
+    """All options whose pattern fits the stream, laid over each other; its own name weighs most, then the later."""
+    patterns = [each for each in settings.stream_options if each != stream and _fits(stream, each)]
+    said = [settings.stream_options[pattern] for pattern in patterns]
+    said += [_of_query(query) for query in settings.queries if query.name == stream]
+    if stream in settings.stream_options:
+        said.append(settings.stream_options[stream])
+    merged: dict[str, Any] = {}
+    for given in said:
+        for each in fields(StreamOptions):
+            value = getattr(given, each.name)
+            if isinstance(value, Mapping):
+                merged[each.name] = {**merged.get(each.name, {}), **value}
+            elif value is not None:
+                merged[each.name] = value
+    return StreamOptions(**merged)
+
+
+def _of_query(query: QueryStream) -> StreamOptions:
+    """What a query says of its stream: more than a pattern does, and less than the stream's own options."""
+    return StreamOptions(replication_key=query.replication_key, key_properties=query.key_properties or None)
+
+
+def unused_patterns(streams: Sequence[str], settings: TapSettings) -> list[str]:
+    """What to say of `stream_options` that name one stream which is not there; of other patterns the log is told."""
+    unknown = [each for each in settings.stream_options if not any(_fits(stream, each) for stream in streams)]
+    patterns = [each for each in unknown if any(sign in each for sign in "*?[")]
+    for each in patterns if streams else ():
+        logger.warning("stream_options: %r fits no stream", each)
+    plain = [each for each in unknown if each not in patterns]
+    return [f"stream_options: there is no stream {each!r}{nearest(each, list(streams))}" for each in plain]
+
+
+def specs_by_table(
+    tables: Sequence[Table], deselected: Sequence[Name], settings: TapSettings, problems: list[str]
+) -> dict[Name, IncrementalSpec]:
+    """Each spec's table; of several specs for one table the last counts.
+
+    Args:
+        tables: What discovery found.
+        deselected: Tables that a catalog knows and leaves out: a spec may name them.
+        settings: With the specs.
+        problems: Gets a line for each spec that no table fits, or more than one.
+    """
+    found: dict[Name, IncrementalSpec] = {}
+    names: list[Name] = [*((table.schema, table.name) for table in tables), *deselected]
+    shown = {name: name[1] if name[0] is None else f"{name[0]}.{name[1]}" for name in names}
+    for spec in settings.incremental_tables:
+        wanted = spec.table if spec.schema is None else f"{spec.schema}.{spec.table}"
+        fitting = _fitting_tables(spec, names)
+        if len(fitting) == 1:
+            found[fitting[0]] = spec
+        elif fitting:
+            both = " and ".join(shown[name] for name in fitting)
+            problems.append(f"incremental_tables: {wanted!r} could be {both}; spell it as the database does")
+        else:
+            known = sorted({name[1] if spec.schema is None else shown[name] for name in names})
+            problems.append(f"incremental_tables: there is no table {wanted!r}{nearest(wanted, known)}")
+    return found
+
+
+def _fitting_tables(spec: IncrementalSpec, names: Sequence[Name]) -> list[Name]:
+    """The tables that a spec can mean: spelled exactly so, else in any case; a schema may be left out."""
+    inside = [name for name in dict.fromkeys(names) if _same(name[0], spec.schema, exact=False)]
+    exact = [name for name in inside if name[1] == spec.table and _same(name[0], spec.schema, exact=True)]
+    return exact or [name for name in inside if name[1].lower() == spec.table.lower()]
+
+
+def _same(schema: str | None, wanted: str | None, *, exact: bool) -> bool:
+    if wanted is None or schema is None:
+        return wanted is None
+    return schema == wanted if exact else schema.lower() == wanted.lower()
+
+
+def fitting_name(name: str, known: Sequence[str]) -> str | None:
+    """The name spelled exactly so, else the only one that differs by case alone."""
+    if name in known:
+        return name
+    fitting = [each for each in known if each.lower() == name.lower()]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _column_name(table: Table, name: str, what: str, advice: str = "") -> str:
+    known = [column.name for column in table.columns]
+    found = fitting_name(name, known)
+    if found is None:
+        raise ValueError(f"{what} {name!r} is no column of {table.qualified_name}{nearest(name, known)}{advice}")
+    return found
+
+
+def _fits(stream: str, pattern: str) -> bool:
+    return stream == pattern or fnmatchcase(stream.lower(), pattern.lower())

@@ -1,0 +1,57 @@
+"""Which columns of a table a stream has, and how each is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from singer_spark.config.setting_problems import nearest
+from tap_spark_jdbc.dialects import overridden
+from tap_spark_jdbc.plan.stream_choice import Choice, Said, fitting_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tap_spark_jdbc.dialects.tables import Column, Table
+
+
+def selected_columns(table: Table, said: Said, choice: Choice) -> tuple[Column, ...]:
+    """The selected columns under their overrides; those of the keys are always read.
+
+    Raises:
+        ValueError: an override fits no column or no type, a column can't be read, or nothing is selected.
+    """
+    names = [column.name for column in table.columns]
+    automatic = {*choice.key_properties, choice.key}
+    overrides = {}
+    for name, wanted in choice.options.type_overrides.items():
+        found = fitting_name(name, names)
+        if found is None:
+            raise ValueError(f"type_overrides: {name!r} is no column{nearest(name, names)}")
+        overrides[found] = wanted
+    selected = []
+    for column in table.columns:
+        if said.columns is not None and column.name not in said.columns and column.name not in automatic:
+            continue
+        type_name = overrides.get(column.name)
+        read = column if type_name is None else overridden(column, type_name)
+        if read.reading.problem is not None:
+            raise ValueError(
+                f"column {column.name!r} can't be read: {read.reading.problem}; "
+                "deselect it in a catalog, or set its type_overrides to text"
+            )
+        selected.append(read)
+    if not selected:
+        raise ValueError("no column of it is selected; deselect the stream instead")
+    _refuse_twins(selected)
+    return tuple(selected)
+
+
+def _refuse_twins(columns: Sequence[Column]) -> None:
+    seen: dict[str, str] = {}
+    for column in columns:
+        twin = seen.setdefault(column.name.lower(), column.name)
+        if twin != column.name:
+            raise ValueError(
+                f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake could tell "
+                "apart; deselect one of them in a catalog"
+            )

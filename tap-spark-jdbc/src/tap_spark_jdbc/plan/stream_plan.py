@@ -1,0 +1,245 @@
+"""What this run does with each stream: the catalog, the settings and the tables, laid over each other."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from singer_spark.config.setting_problems import nearest
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.messages import keys_stream
+from singer_spark.singer.sql_type import property_schema
+from tap_spark_jdbc.dialects.tables import Key
+from tap_spark_jdbc.plan.catalog import (
+    deselected_tables,
+    is_selected,
+    possible_tables,
+    said_by,
+    selected_tables,
+    stream_of,
+)
+from tap_spark_jdbc.plan.stream_choice import (
+    FULL_TABLE,
+    INCREMENTAL,
+    Choice,
+    Said,
+    choose,
+    detects_deletes,
+    fitting_name,
+    options_of,
+    specs_by_table,
+    unused_patterns,
+)
+from tap_spark_jdbc.plan.stream_columns import selected_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from singer_spark.singer.bookmark import KeyValue
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.dialects.tables import Column, Table
+
+__all__ = ["FULL_TABLE", "INCREMENTAL", "StreamPlan", "plan_streams"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """One selected stream.
+
+    Attributes:
+        table: Where it comes from.
+        stream: Its name.
+        columns: The selected ones, key columns always among them; type overrides are applied.
+        replication_method: `FULL_TABLE` or `INCREMENTAL`.
+        replication_key: None for FULL_TABLE.
+        key_properties: The record's key: of the catalog, the settings or the table; may be empty.
+        start_value: Inclusive lower bound of a run without bookmark.
+        end_value: Exclusive upper bound; the run is then a backfill and leaves the bookmark alone.
+        load_method: What the user asked the target for, if anything.
+        where: SQL condition of the user's own, to be put in parentheses.
+        partition_column: Key to split by, where the user names one.
+        detect_deletes: Whether the keys of all rows are sent behind the records.
+        late_rows: Whose rows below a bookmark are looked for: everybody's, or those of transactions that were open.
+        settle_seconds: Rows whose key is younger than this are left for the next run.
+        null_policy: What becomes of rows whose replication key is NULL.
+    """
+
+    table: Table
+    stream: str
+    columns: tuple[Column, ...]
+    replication_method: Literal["FULL_TABLE", "INCREMENTAL"]
+    replication_key: Key | None = None
+    key_properties: tuple[str, ...] = ()
+    start_value: KeyValue | None = None
+    end_value: KeyValue | None = None
+    load_method: str | None = None
+    where: str | None = None
+    partition_column: Key | None = None
+    detect_deletes: bool = False
+    late_rows: Literal["all", "open"] = "all"
+    settle_seconds: float = 0
+    null_policy: Literal["include", "exclude", "error"] = "include"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the records, without stream annotations."""
+        properties = {
+            column.name: property_schema(column.sql_type, nullable=column.nullable) for column in self.columns
+        }
+        return {"type": "object", "properties": properties}
+
+
+def plan_streams(
+    tables: Sequence[Table],
+    settings: TapSettings,
+    catalog: Mapping[str, Any] | None = None,
+    *,
+    text_moments: bool,
+    refused: dict[str, str] | None = None,
+    unknown: Sequence[str] = (),
+) -> list[StreamPlan]:
+    """One plan for each selected stream, in the catalog's order, else the tables'.
+
+    Args:
+        tables: What discovery found.
+        settings: The tap's settings.
+        catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is selected.
+        text_moments: `Dialect.text_moments`.
+        refused: Gets what is wrong with single streams, by their names; None: that is an error like all else.
+        unknown: What is wrong with the names in `schemas` and `tables`.
+
+    Raises:
+        ConfigurationError: all that does not fit, at once: unknown tables and columns (with the nearest names),
+            keys that can't be ordered, two streams with one name, two columns that differ by case only.
+    """
+    problems = list(unknown)
+    deselected = [] if catalog is None else deselected_tables(catalog)
+    of_streams: dict[str, str] = {}
+    if catalog is not None and refused is not None:
+        deselected += selected_tables(catalog)  # a spec may name one that is gone
+    specs = specs_by_table(tables, deselected, settings, problems)
+    if catalog is None:
+        problems += unused_patterns([table.stream for table in tables], settings)
+    plans = []
+    for table, said in _selected(tables, catalog, of_streams):
+        try:
+            spec = specs.get((table.schema, table.name))
+            choice = choose(table, said, options_of(table.stream, settings), spec, settings)
+            plans.append(_plan(table, said, choice, settings, text_moments=text_moments))
+        except ValueError as error:
+            of_streams[table.stream] = f"stream {table.stream}: {error}"
+    if refused is None:
+        problems += of_streams.values()
+    else:
+        refused |= of_streams
+    for stream, count in Counter(plan.stream for plan in plans).items():
+        if count > 1:
+            both = " and ".join(plan.table.qualified_name for plan in plans if plan.stream == stream)
+            problems.append(f"{both} would both be stream {stream!r}; deselect one in a catalog, or by `tables`")
+    names = {plan.stream for plan in plans}
+    problems += [
+        f"stream {plan.stream}: detect_deletes sends its keys as stream {keys_stream(plan.stream)!r}, which is another "
+        "table's name; deselect that one, or read it by a tap of its own"
+        for plan in plans
+        if plan.detect_deletes and keys_stream(plan.stream) in names
+    ]
+    if problems:
+        raise ConfigurationError("; ".join(problems))
+    if not plans and not refused:
+        raise ConfigurationError(_why_none(settings, catalog))
+    return plans
+
+
+def _why_none(settings: TapSettings, catalog: Mapping[str, Any] | None) -> str:
+    """What to say where there is no stream at all."""
+    if catalog is not None:
+        return "there is no stream to send: the catalog selects none; select some, or run without --catalog"
+    if settings.tables or settings.schemas:
+        return "there is no stream to send: no table fits `schemas` and `tables`; --discover shows what there is"
+    return "there is no stream to send: this user can read no table of the database; name one in `schemas`, or grant it"
+
+
+def _selected(
+    tables: Sequence[Table], catalog: Mapping[str, Any] | None, problems: dict[str, str]
+) -> list[tuple[Table, Said]]:
+    """The selected tables, each with what the catalog says of it."""
+    if catalog is None:
+        return [(table, Said()) for table in tables]
+    by_name = {(table.schema, table.name): table for table in tables}
+    selected = []
+    for entry in catalog.get("streams", []):
+        if not is_selected(entry):
+            continue
+        stream = stream_of(entry)
+        table = next((by_name[name] for name in possible_tables(entry) if name in by_name), None)
+        if table is None:
+            problems[stream] = (
+                f"stream {stream!r} of the catalog has no table in the database any more"
+                f"{nearest(stream, [table.stream for table in tables])}; deselect it, or discover anew"
+            )
+            continue
+        _tell_of_gone_columns(stream, entry, table)
+        selected.append((table, said_by(entry, table)))
+    return selected
+
+
+def _tell_of_gone_columns(stream: str, entry: Mapping[str, Any], table: Table) -> None:
+    gone = [name for name in (entry.get("schema") or {}).get("properties", {}) if table.column(name) is None]
+    if gone:
+        logger.warning("stream %s: the catalog's columns %s are gone from the table", stream, ", ".join(gone))
+
+
+def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, text_moments: bool) -> StreamPlan:
+    options = choice.options
+    key = _key(table, choice.key, choice, text_moments=text_moments) if choice.key is not None else None
+    if options.end_value is not None and key is None:
+        raise ValueError("end_value needs a replication key")
+    split = None
+    if options.partition_column is not None:
+        split = _key(table, options.partition_column, None, text_moments=text_moments)
+    return StreamPlan(
+        table=table,
+        stream=table.stream,
+        columns=selected_columns(table, said, choice),
+        replication_method=choice.method,
+        replication_key=key,
+        key_properties=choice.key_properties,
+        start_value=None if key is None else _value(key, choice.start, "start value"),
+        end_value=None if key is None else _value(key, options.end_value, "end_value"),
+        load_method=choice.load_method,
+        where=options.where,
+        partition_column=split,
+        detect_deletes=detects_deletes(table.stream, choice),
+        late_rows=options.late_rows or "all",
+        settle_seconds=0 if key is None else _settles(key, options.settle_seconds, settings.settle_seconds),
+        null_policy=settings.null_replication_key,
+    )
+
+
+def _key(table: Table, name: str, choice: Choice | None, *, text_moments: bool) -> Key:
+    found = fitting_name(name, [column.name for column in table.columns])
+    column = table.column(found) if found is not None else None
+    if column is None:
+        raise ValueError(f"partition_column {name!r} is no column{nearest(name, [c.name for c in table.columns])}")
+    return Key.of(table, column, choice.key_type if choice else None, text_moments=text_moments)
+
+
+def _settles(key: Key, said: float | None, default: float) -> float:
+    seconds = default if said is None else said
+    if seconds and not key.key_type.is_moment:
+        raise ValueError(
+            f"settle_seconds needs a key of dates or times, and {key.column.name!r} is of type {key.key_type}, which "
+            "has no age; set its settle_seconds in stream_options to 0, or take another key"
+        )
+    return seconds
+
+
+def _value(key: Key, raw: str | int | float | None, what: str) -> KeyValue | None:
+    try:
+        return None if raw is None else key.parse(raw)
+    except ValueError as error:
+        raise ValueError(f"{what} of key {key.column.name!r}: {error}") from error

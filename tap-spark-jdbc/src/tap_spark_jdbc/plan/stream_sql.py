@@ -1,0 +1,156 @@
+"""The SQL of one stream: what is selected, and the condition of each slice. Text only, nothing is asked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from singer_spark.singer.bookmark import Bookmark
+from tap_spark_jdbc.plan.late_rows import WRITER
+from tap_spark_jdbc.plan.slices import Range, Slice
+
+if TYPE_CHECKING:
+    from singer_spark.singer.bookmark import Boundary, KeyValue
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.dialects.tables import Key
+    from tap_spark_jdbc.plan.late_rows import LateRows
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+
+EVERYTHING = "1=1"
+
+
+def enclosed(expression: str) -> str:
+    """SQL of the user's own in parentheses; a comment at its end does not swallow the closing one."""
+    return f"({expression}\n)" if "--" in expression or "#" in expression else f"({expression})"
+
+
+class Edge(IntEnum):
+    """Rows that need a second look once they are rendered."""
+
+    NONE = 0
+    BOOKMARK = 1
+    UPPER = 2
+    NULL = 3
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a key, three ways.
+
+    Attributes:
+        literal: As SQL; two points are one where their literals are.
+        value: As a bookmark holds it.
+        raw: As the database prints it; None where it did not come from there.
+    """
+
+    literal: str
+    value: KeyValue = field(compare=False)
+    raw: str | None = field(default=None, compare=False)
+
+    def bookmark(self, key: Key, boundary: Boundary | None = None) -> Bookmark:
+        """The value as a state holds it."""
+        return Bookmark(key.column.name, self.value, boundary, self.raw if key.textual else None)
+
+
+@dataclass(frozen=True)
+class StreamSql:
+    """The SQL of one stream in one run.
+
+    Attributes:
+        dialect: The database's.
+        plan: The stream's.
+        split: The column that cuts what the replication key can't.
+        bookmark: Where the last run ended, if rows at that very value need a second look.
+        upper: The run's upper bound.
+        late: The rows that were committed late since the last run, where there may be any.
+        unseen: The condition that the last run could not see a row, where it tells which rows at the bookmark are new.
+    """
+
+    dialect: Dialect
+    plan: StreamPlan
+    split: Key | None = None
+    bookmark: Point | None = None
+    upper: Point | None = None
+    late: LateRows[Point] | None = None
+    unseen: str | None = None
+
+    @property
+    def source(self) -> str:
+        """`FROM` and the user's own condition."""
+        condition = enclosed(self.plan.where) if self.plan.where else EVERYTHING
+        return f"FROM {self.dialect.table(self.plan.table)} WHERE {condition}"
+
+    def aliases(self) -> list[str]:
+        """Names of the selected columns inside SQL and Spark, so that no name of the user's meets their quoting."""
+        return [f"c{position}" for position in range(len(self.plan.columns))]
+
+    def relation(self, each: Slice[Point]) -> str:
+        """The subselect that Spark reads of a slice: the columns by alias, and `edge`."""
+        quote = self.dialect.quote
+        selected = [
+            f"{self.dialect.select(column)} AS {quote(alias)}"
+            for column, alias in zip(self.plan.columns, self.aliases(), strict=True)
+        ]
+        selected.append(f"{self._edge()} AS {quote('edge')}")
+        return f"(SELECT {', '.join(selected)} {self.source} AND {self.condition(each)}) s"
+
+    def statement(self, each: Slice[Point]) -> str:
+        """A slice's rows as one statement, for people."""
+        columns = ", ".join(self.dialect.select(column) for column in self.plan.columns)
+        return f"SELECT {columns} {self.source} AND {self.condition(each)}"
+
+    def condition(self, each: Slice[Point]) -> str:
+        """A slice's condition."""
+        if each.late and self.late is not None:
+            places = " OR ".join(f"({self.condition(place)})" for place in self.late.sent)
+            return f"({places}) AND {self.late.unseen(WRITER)}"
+        terms = []
+        key = self.plan.replication_key
+        if key is not None and (each.key is not None or each.nulls):
+            terms.append(_key_condition(self.dialect.quote(key.column.name), each))
+            terms += self._only_unseen(self.dialect.quote(key.column.name), each)
+        if self.split is not None and each.split is not None:
+            name = self.dialect.quote(self.split.column.name)
+            inside = range_condition(name, each.split)
+            # A key column of a primary key may hold NULL in SQLite; such rows go with the lowest.
+            orphans = self.split.column.nullable and each.split.lower is None
+            terms.append(f"({inside} OR {name} IS NULL)" if orphans else inside)
+        return " AND ".join(terms) or EVERYTHING
+
+    def _only_unseen(self, name: str, each: Slice[Point]) -> list[str]:
+        """Of the rows at the bookmark those that the last run could not see."""
+        begins_there = each.key is not None and each.key.lower == self.bookmark and not each.key.after
+        if self.unseen is None or self.bookmark is None or not begins_there:
+            return []
+        return [f"({name} <> {self.bookmark.literal} OR {self.unseen})"]
+
+    def _edge(self) -> str:
+        key = self.plan.replication_key
+        if key is None:
+            return str(int(Edge.NONE))
+        name = self.dialect.quote(key.column.name)
+        cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
+        for point, edge in ((self.bookmark, Edge.BOOKMARK), (self.upper, Edge.UPPER)):
+            if point is not None:
+                cases.append(f"WHEN {name} = {point.literal} THEN {int(edge)}")
+        return f"CASE {' '.join(cases)} ELSE {int(Edge.NONE)} END"
+
+
+def range_condition(name: str, within: Range[Point]) -> str:
+    """The condition that a column, whose quoted name this is, lies in a range."""
+    if within.lower is not None and within.lower == within.upper and within.closed and not within.after:
+        return f"{name} = {within.lower.literal}"
+    terms = []
+    if within.lower is not None:
+        terms.append(f"{name} {'>' if within.after else '>='} {within.lower.literal}")
+    if within.upper is not None:
+        terms.append(f"{name} {'<=' if within.closed else '<'} {within.upper.literal}")
+    return " AND ".join(terms) or f"{name} IS NOT NULL"
+
+
+def _key_condition(name: str, each: Slice[Point]) -> str:
+    if each.key is None:
+        return f"{name} IS NULL"
+    inside = range_condition(name, each.key)
+    return f"({inside} OR {name} IS NULL)" if each.nulls else inside

@@ -1,0 +1,91 @@
+"""Rows at a bookmark that have not changed, by the database's own word: a run without news reads nothing (PostgreSQL).
+
+The checksum is made in the very snapshot in which the rows were read and fingerprinted; an equal one later means equal
+rows. It says no more than that: whatever else it says, the rows are read and compared by their fingerprints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.plan.slices import Range
+from tap_spark_jdbc.plan.stream_sql import range_condition
+
+if TYPE_CHECKING:
+    from singer_spark.singer.bookmark import Bookmark
+    from tap_spark_jdbc.extraction.extraction import Extraction
+    from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
+
+logger = logging.getLogger("tap-spark-jdbc")
+FORMAT = "1"
+CHARACTERS = 32
+# Two sums of 64 bits each, whatever the order of the rows; a row's text tells NULL from an empty one.
+_SUMS = """
+SELECT CAST(pg_current_snapshot() AS text), COUNT(*), CAST(SUM(hashtextextended(t, 0)) AS text),
+  CAST(SUM(hashtextextended(t, 1)) AS text)
+FROM (SELECT CAST(ROW(q.*) AS text) COLLATE "C" AS t FROM ({rows}) q) h
+"""
+
+
+def without_unchanged(extraction: Extraction) -> Extraction:
+    """The extraction without the rows at the bookmark, if none of them has changed; else as it is."""
+    boundary = extraction.bookmark.boundary if extraction.bookmark is not None else None
+    at = extraction.sql.bookmark
+    if boundary is None or boundary.checksum is None or at is None or not _is_quick(extraction):
+        return extraction
+    found = _checksum(extraction, at)
+    return extraction.behind_bookmark() if found is not None and found[1] == boundary.checksum else extraction
+
+
+def sealed(bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamSnapshots) -> Bookmark | None:
+    """The bookmark with the checksum of the rows at it, where the database can tell what all readers saw.
+
+    Args:
+        bookmark: That a stream ends with; None: it stays as it was.
+        extraction: What was read.
+        snapshots: The snapshot that it was read in, still held.
+    """
+    upper = extraction.sql.upper
+    if bookmark is None or bookmark.boundary is None or upper is None or not _is_quick(extraction):
+        return bookmark
+    if not bookmark.boundary.rows or snapshots.held is None:
+        return bookmark
+    # Some of the rows at the bookmark were sent by a run that died: what they are now, nobody has looked.
+    if extraction.progress.split is not None:
+        return bookmark
+    found = _checksum(extraction, upper)
+    # A connection that broke meanwhile is another one now, outside of the snapshot.
+    if found is None or found[0] != snapshots.held:
+        return bookmark
+    return replace(bookmark, boundary=replace(bookmark.boundary, checksum=found[1]))
+
+
+def _is_quick(extraction: Extraction) -> bool:
+    """Whether the rows are found by an index."""
+    key = extraction.plan.replication_key
+    return extraction.sql.dialect.shares_snapshots and key is not None and key.indexed
+
+
+def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
+    """The snapshot that the database answers by, and the checksum of the rows at a key; None where it can't tell."""
+    sql, connection = extraction.sql, extraction.connection
+    key = extraction.plan.replication_key
+    assert key is not None
+    condition = range_condition(sql.dialect.quote(key.column.name), Range(at, at, closed=True))
+    columns = sql.plan.columns
+    selected = [f"{sql.dialect.select(each)} AS {name}" for each, name in zip(columns, sql.aliases(), strict=True)]
+    query = _SUMS.replace("{rows}", f"SELECT {', '.join(selected)} {sql.source} AND {condition}")
+    try:
+        ((snapshot, *sums),) = connection.rows(query)
+    except SourceError as error:
+        logger.debug("stream %s: no checksum of the rows at the bookmark: %s", sql.plan.stream, error)
+        return None
+    # What is made of the columns belongs to it: rendered in another way the same rows are other records.
+    rendering = [(each.name, sql.dialect.select(each), each.reading.read_as, each.reading.becomes) for each in columns]
+    text = repr((FORMAT, rendering, sums))
+    return str(snapshot), hashlib.sha256(text.encode()).hexdigest()[:CHARACTERS]

@@ -1,0 +1,154 @@
+"""The spool: slices rendered ahead into local files, while those before them are being sent."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from singer_spark.process.scratch import scratch_folder
+from tap_spark_jdbc.extraction.slice_size import SliceSize
+from tap_spark_jdbc.plan.slices import Slice
+from tap_spark_jdbc.plan.stream_sql import Point
+from tap_spark_jdbc.reading.streamed_lines import StreamedLines
+from tap_spark_jdbc.source.lost_connection import again
+
+CHUNK_BYTES = 1 << 22
+# Of a scan that can't be cut.
+PIECE_BYTES = 32_000_000
+
+
+@dataclass(frozen=True)
+class SpoolFile:
+    """The rendered lines of one slice.
+
+    Attributes:
+        slice: Which.
+        path: Where they are.
+        rows: How many they were when rendered.
+    """
+
+    slice: Slice[Point]
+    path: Path
+    rows: int
+
+
+class SpoolStream:
+    """The rendered lines of one long scan, piece by piece.
+
+    It begins when its turn has come: one that waited for its reader would keep a task from those before it.
+    """
+
+    def __init__(
+        self,
+        each: Slice[Point],
+        begin: Callable[[], tuple[StreamedLines, Path | None]],
+        troubled: Callable[[], None],
+    ) -> None:
+        """Begins nothing yet.
+
+        Args:
+            each: The slice.
+            begin: Gives the lines and their first piece; what fails before that is tried anew, for nothing is sent.
+            troubled: Called before it is.
+        """
+        self._slice = each
+        self._begin = begin
+        self._troubled = troubled
+
+    def files(self) -> Iterator[SpoolFile]:
+        """The pieces; each is deleted, and the next one made, once that is asked for."""
+        lines, path = again(self._begin, self._pause)
+        try:
+            while path is not None:
+                yield SpoolFile(self._slice, path, count_lines(path))
+                path.unlink()
+                path = lines.next()
+        finally:
+            lines.close()
+
+    def _pause(self, seconds: float) -> None:
+        self._troubled()
+        time.sleep(seconds)
+
+
+class Spool:
+    """The files of one stream, in a folder of its own."""
+
+    def __init__(self, size: SliceSize) -> None:
+        """Makes the folder.
+
+        Args:
+            size: Learns from what was rendered.
+        """
+        self._size = size
+        self._streams: list[StreamedLines] = []
+        self._numbers = count()
+        self._folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
+
+    def file(self, each: Slice[Point], render: Callable[[Path], Path]) -> SpoolFile:
+        """Renders a slice; an attempt that fails leaves nothing.
+
+        Args:
+            each: Which.
+            render: Renders it into a new folder and gives the file.
+        """
+        folder = self._new_folder()
+        try:
+            path = render(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        file = SpoolFile(each, path, count_lines(path))
+        self._size.learn(file.rows, path.stat().st_size)
+        return file
+
+    def stream(self, each: Slice[Point], job: Callable[[Path], None], troubled: Callable[[], None]) -> SpoolStream:
+        """Renders a slice of any size piece by piece.
+
+        Args:
+            each: Which.
+            job: Renders it into a named pipe.
+            troubled: See `Ahead`.
+        """
+
+        def begin() -> tuple[StreamedLines, Path | None]:
+            lines = StreamedLines(job, self._new_folder(), PIECE_BYTES)
+            self._streams.append(lines)
+            try:
+                return lines, lines.next()
+            except BaseException:
+                lines.close()
+                raise
+
+        return SpoolStream(each, begin, troubled)
+
+    def _new_folder(self) -> Path:
+        return self._folder / f"slice-{next(self._numbers):06d}"
+
+    def remove(self) -> None:
+        """Gives the disk space back."""
+        for each in self._streams:
+            each.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def one_by_one(made: Iterator[SpoolFile | SpoolStream]) -> Iterator[SpoolFile]:
+    """The files; each is deleted once the next one is asked for."""
+    for each in made:
+        if isinstance(each, SpoolStream):
+            yield from each.files()
+        else:
+            yield each
+            shutil.rmtree(each.path.parent, ignore_errors=True)
+
+
+def count_lines(path: Path) -> int:
+    """How many lines a file has."""
+    with path.open("rb", buffering=0) as file:
+        chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+        return sum(chunk.count(b"\n") for chunk in chunks)

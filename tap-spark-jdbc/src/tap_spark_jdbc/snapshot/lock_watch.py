@@ -1,0 +1,92 @@
+"""Whether another session waits for what one of our transactions holds; then these are ended at once (PostgreSQL).
+
+Who reads a table locks it against DDL, and everybody else's queries queue behind the DDL that waits. Our transactions,
+also those of executors, are known by a shared advisory lock that each of them takes: `pg_locks` shows it to every user.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+LOOK_SECONDS = 0.4
+_OURS = """
+WITH ours AS MATERIALIZED (
+  SELECT l.pid FROM pg_catalog.pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+    AND CAST(CAST(l.classid AS text) AS bigint) = {high} AND CAST(CAST(l.objid AS text) AS bigint) = {low}
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+)
+"""
+_WAITING = f"""{_OURS}
+SELECT CAST(MIN(w.pid) AS text) FROM pg_catalog.pg_locks w
+WHERE NOT w.granted AND w.pid NOT IN (SELECT pid FROM ours) AND pg_blocking_pids(w.pid) && ARRAY(SELECT pid FROM ours)
+"""
+_END = f"{_OURS} SELECT COUNT(pg_terminate_backend(pid)) FROM ours WHERE pid <> pg_backend_pid()"
+
+
+class LockWatch:
+    """Looks, by the connection that holds a snapshot, until it is stopped.
+
+    Attributes:
+        mark: The statement by which a transaction is known as one of these.
+        waiter: The process of the session that waited; None: none did.
+    """
+
+    def __init__(self, holder: JdbcConnection) -> None:
+        """Looks at nothing yet.
+
+        Args:
+            holder: Its transaction is ended first, so that no further reader can begin.
+        """
+        number = secrets.randbits(62)
+        halves = {"high": str(number >> 32), "low": str(number & 0xFFFFFFFF)}
+        # No query: a transaction's snapshot must be set before the first one is parsed, and some drivers parse ahead.
+        self.mark = f"DO 'BEGIN PERFORM pg_advisory_xact_lock_shared({number}); END'"
+        self.waiter: str | None = None
+        self._waiting, self._end = (_filled(each, halves) for each in (_WAITING, _END))
+        self._holder = holder
+        self._over = Event()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._thread = Thread(target=self._watch, name="lock-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Looks no longer; the holder is free for others when this returns."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _watch(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                self._look()
+            except Exception as error:  # as Py4J raises it where the JVM has ended
+                # The snapshot has ended with its connection: what reads in it fails.
+                logger.debug("no longer checking whether other sessions wait for this one: %s", error)
+                return
+
+    def _look(self) -> None:
+        if self.waiter is None:
+            self.waiter = self._holder.rows(self._waiting)[0][0]
+            if self.waiter is None:
+                return
+            self._holder.execute("ROLLBACK")
+        # Until nobody reads any longer: one may just have begun.
+        self._holder.rows(self._end)
+
+
+def _filled(sql: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        sql = sql.replace(f"{{{name}}}", value)
+    return sql

@@ -1,0 +1,173 @@
+"""One snapshot of the database for several connections, one after the other (PostgreSQL).
+
+A connection of its own holds it. That one touches no table, so it keeps no lock that DDL would wait for; whoever asks
+by the snapshot does so in transactions that are as short as one question, or one slice. Where another session waits
+for one of these all the same, they are ended (`lock_watch`); and what DDL has done in between is noticed behind each
+slice (`relation_shapes`), before anything of it is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.snapshot.lock_watch import LockWatch
+from tap_spark_jdbc.snapshot.relation_shapes import RelationShapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tap_spark_jdbc.source.database import Database
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+_ISOLATION = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# A transaction that waits for slices to be read must not be ended for waiting.
+_WAITS = """
+SELECT count(set_config(name, '0', true)) FROM pg_catalog.pg_settings
+WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
+# Longer than this nothing waits that is read within a snapshot.
+LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
+_AGAIN = "run again: that goes on where this run stopped"
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What is read in a snapshot, and how it is known that no other session stood in its way.
+
+    Attributes:
+        stream: What is read.
+        shapes: As the snapshot shows them.
+        holder: Sees the present; its own transaction keeps the snapshot.
+        within: Asks within the snapshot.
+        watch: Looks whether somebody waits.
+    """
+
+    stream: str
+    shapes: RelationShapes
+    holder: JdbcConnection
+    within: JdbcConnection
+    watch: LockWatch
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around all that is read of rows; nothing of it may be used before this is left.
+
+        Raises:
+            SourceError: this run gave way to another session, or the table is another one now.
+        """
+        try:
+            yield
+        except SourceError as error:
+            if told := self._given_way() or self._changed_for_sure():
+                raise SourceError(told) from error
+            raise
+        if told := self._given_way() or self._changed():
+            raise SourceError(told)
+
+    def _given_way(self) -> str | None:
+        if self.watch.waiter is None:
+            return None
+        return (
+            f"stream {self.stream}: another session (process {self.watch.waiter}) is waiting for a lock that reading "
+            f"blocks, as for ALTER or TRUNCATE, and this run gave way to it; {_AGAIN}"
+        )
+
+    def _changed(self) -> str | None:
+        told = self.shapes.change(self.holder, self.within)
+        return None if told is None else f"stream {self.stream}: {told} while it was read; {_AGAIN}"
+
+    def _changed_for_sure(self) -> str | None:
+        try:
+            return self._changed()
+        except SourceError as error:
+            logger.debug("stream %s: can't ask whether it has changed: %s", self.stream, error)
+            return None
+
+
+class SharedSnapshot:
+    """The snapshot that the connection for bounds, and each reader, sees the database by.
+
+    Attributes:
+        identifier: The server's name of it, while it is held.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._watch: LockWatch | None = None
+        self.identifier: str | None = None
+
+    @property
+    def source(self) -> JdbcSource:
+        """The source as readers open it: in the snapshot, while there is one."""
+        source = self._database.source
+        if self.identifier is None or self._watch is None:
+            return source
+        begin = (f"SET TRANSACTION {_ISOLATION}", *self._entered(self.identifier, self._watch))
+        return replace(source, transaction=begin, snapshot=self.identifier)
+
+    def begin(self) -> str:
+        """Takes a snapshot and shares it until `end`.
+
+        Returns:
+            The server's own text of it.
+
+        Raises:
+            SourceError: the server can't share one.
+        """
+        holder, connection = self._database.snapshot_connection, self._database.connection
+        self._watch = LockWatch(holder)
+        holder.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {self._watch.mark}")
+        holder.execute(_WAITS)
+        ((identifier, snapshot),) = holder.rows("SELECT pg_export_snapshot(), CAST(pg_current_snapshot() AS text)")
+        connection.within(f"BEGIN {_ISOLATION}", *self._entered(str(identifier), self._watch))
+        connection.rows("SELECT 1")
+        self.identifier = identifier
+        self._watch.start()
+        return str(snapshot)
+
+    def undisturbed(self, stream: str, source: str) -> Undisturbed | None:
+        """What is read in it, as it is now; None where no snapshot is held.
+
+        Args:
+            stream: What is read.
+            source: `FROM` and `WHERE` of it.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        if self._watch is None or self.identifier is None:
+            return None
+        connection = self._database.connection
+        shapes = RelationShapes.of(connection, source)
+        return Undisturbed(stream, shapes, self._database.snapshot_connection, connection, self._watch)
+
+    def unwatch(self) -> None:
+        """The run is over, and the connections are about to be closed."""
+        if self._watch is not None:
+            self._watch.stop()
+
+    def end(self) -> None:
+        """Lets go of the snapshot, whatever became of its transaction; never raises."""
+        self.identifier = None
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        watch.stop()
+        try:
+            self._database.connection.within()
+            self._database.snapshot_connection.execute("ROLLBACK")
+        except SourceError as error:
+            # The next snapshot is held by a new one.
+            logger.debug("the transaction of the snapshot ended with its connection: %s", error)
+            self._database.close_snapshot()
+
+    def _entered(self, identifier: str, watch: LockWatch) -> tuple[str, ...]:
+        snapshot = self._database.source.dialect.string(identifier)
+        return f"SET TRANSACTION SNAPSHOT {snapshot}", LOCK_TIMEOUT, watch.mark

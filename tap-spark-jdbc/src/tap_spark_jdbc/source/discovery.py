@@ -1,0 +1,127 @@
+"""Which tables a database has, asked in a handful of queries whatever their number."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.source.driver_metadata import tables_by_driver
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.dialects import CatalogQueries, Dialect
+    from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+Row = Sequence[Any]
+
+
+def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
+    """The tables and views within bounds, by schema and name.
+
+    Raises:
+        SourceError: the database refused.
+    """
+    if bounds.only is not None and not bounds.only:
+        return []
+    if dialect.catalog is None:
+        tables = tables_by_driver(connection, dialect, bounds)
+    else:
+        tables = _tables_by_catalog(connection, dialect, bounds)
+    return sorted(tables, key=lambda table: (table.schema or "", table.name))
+
+
+def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
+    """By the database's own catalog."""
+    assert dialect.catalog is not None
+    condition = _condition(dialect, bounds)
+    wanted = ("table_schema", "table_name", "column_name", "position")
+    details = ("native_type", "nullable", "table_kind", "row_estimate")
+    asked = {
+        dialect.catalog.columns: (*wanted, *details),
+        dialect.catalog.primary_keys: wanted,
+        dialect.catalog.indexes: wanted,
+    }
+    described, *names = _rows(connection, dialect.catalog, asked, condition)
+    columns: dict[Name, list[Row]] = defaultdict(list)
+    for row in described:
+        name = (row[0], row[1])
+        if bounds.admit(*name, dialect.system_schemas):
+            columns[name].append(row)
+    keys, indexes = map(_names_by_table, names)
+    return [_table(name, rows, keys, indexes, dialect) for name, rows in columns.items()]
+
+
+def _rows(
+    connection: JdbcConnection, catalog: CatalogQueries, asked: Mapping[str, Sequence[str]], condition: str
+) -> list[list[Row]]:
+    """All rows of some queries, whose columns are given.
+
+    They come in a few values: a round trip to the JVM for each row would take minutes on a big catalog.
+    """
+    questions = []
+    for query, columns in asked.items():
+        bounded = f"SELECT * FROM ({query}) every {condition}"
+        questions.append(catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded))
+    if connection.holds:
+        return [[row for (text,) in connection.rows(each) for row in json.loads(text or "[]")] for each in questions]
+    # Each question has connections of its own, which cost more than the answer.
+    parts = [f"SELECT '{n}' AS part, part{n}.* FROM ({each}) part{n}" for n, each in enumerate(questions)]
+    rows: list[list[Row]] = [[] for _ in questions]
+    for part, text in connection.rows(" UNION ALL ".join(parts)):
+        rows[int(part or 0)] += json.loads(text or "[]")
+    return rows
+
+
+def _table(
+    name: Name, rows: list[Row], keys: Mapping[Name, list[str]], indexes: Mapping[Name, list[str]], dialect: Dialect
+) -> Table:
+    ordered = sorted(rows, key=_position)
+    *_, kind, row_estimate = ordered[0]
+    return Table(
+        schema=name[0],
+        name=name[1],
+        columns=tuple(dialect.column(row[2], row[4] or "", nullable=row[5] != "0") for row in ordered),
+        is_view=kind == "view",
+        primary_key=tuple(keys.get(name, ())),
+        indexed=frozenset(indexes.get(name, ())),
+        row_estimate=None if row_estimate is None else int(row_estimate),
+    )
+
+
+def _names_by_table(rows: Iterable[Row]) -> dict[Name, list[str]]:
+    """Column names of each table, by position."""
+    found: dict[Name, list[str]] = defaultdict(list)
+    for row in sorted(rows, key=_position):
+        found[(row[0], row[1])].append(row[2])
+    return found
+
+
+def _position(row: Row) -> int:
+    return int(row[3])
+
+
+def _condition(dialect: Dialect, bounds: Bounds) -> str:
+    """Keeps a database from describing what nobody asked for."""
+    terms = []
+    if (names := bounds.table_names()) is not None:
+        terms.append(_among(dialect, "table_name", names))
+    if dialect.has_schemas and (schemas := bounds.schema_names()) is not None:
+        terms.append(_among(dialect, "table_schema", schemas))
+    elif dialect.has_schemas and bounds.only is None and not bounds.schemas:
+        terms += [f"NOT table_schema LIKE {dialect.string(_like(each))} ESCAPE '!'" for each in dialect.system_schemas]
+    return f"WHERE {' AND '.join(terms)}" if terms else ""
+
+
+def _among(dialect: Dialect, column: str, names: Sequence[str]) -> str:
+    exact = ", ".join(dialect.string(name) for name in names)
+    lowered = ", ".join(dialect.string(name.lower()) for name in names)
+    return f"({column} IN ({exact}) OR lower({column}) IN ({lowered}))"
+
+
+def _like(pattern: str) -> str:
+    """A glob of nothing but stars, as a LIKE pattern."""
+    return re.sub("[!%_]", r"!\g<0>", pattern).replace("*", "%")

@@ -1,0 +1,268 @@
+"""A JDBC connection inside Spark's JVM, for metadata and small results."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+from xml.etree import ElementTree
+
+from py4j.protocol import Py4JJavaError
+
+from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.source.jdbc_errors import kind_of, reason, refused, shown
+from tap_spark_jdbc.source.jdbc_source import JdbcSource, plain_url
+from tap_spark_jdbc.source.jvm_driver import loaded_driver
+from tap_spark_jdbc.source.lost_connection import again
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = ["JdbcConnection", "JdbcSource"]
+
+Row = tuple[str | None, ...]
+T = TypeVar("T")
+
+_ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
+
+
+class JdbcConnection:
+    """A java.sql.Connection in autocommit mode; a context manager, for one thread at a time.
+
+    Attributes:
+        holds: Whether a transaction that is begun is there for the next question.
+    """
+
+    holds = True
+
+    def __init__(self, connection: Any, gateway: Any, reopen: Callable[[], JdbcConnection] | None = None) -> None:
+        """Wraps an open connection; see `open`."""
+        self._connection = connection
+        self._gateway = gateway
+        self._reopen = reopen
+        self._asking = Lock()
+        self._begin: str | None = None
+
+    @classmethod
+    def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
+        """Connects.
+
+        Args:
+            gateway: Py4J's, to the JVM; it needs no session.
+            source: The database.
+            lasting: Whether a question whose connection breaks is asked again over a new one: not where the session
+                holds something, a transaction or a snapshot.
+
+        Raises:
+            ConfigurationError: the driver is not on Spark's class path, or does not take the URL.
+            SourceError: one line: unreachable, unknown database, wrong password, …
+        """
+        jvm = gateway.jvm
+        for name, value in source.dialect.system_properties.items():
+            if jvm.java.lang.System.getProperty(name) is None:
+                jvm.java.lang.System.setProperty(name, value)
+        driver = loaded_driver(gateway, source)
+        properties = jvm.java.util.Properties()
+        for name, value in source.connection_properties().items():
+            properties.setProperty(name, value)
+        try:
+            raw = driver.connect(source.url, properties)
+        except Py4JJavaError as error:
+            raise refused(f"can't connect to {plain_url(source.url)}", error) from error
+        if raw is None:
+            raise ConfigurationError(f"driver {source.driver} does not take {plain_url(source.url)}; check jdbc_url")
+        connection = cls(raw, gateway, partial(cls.open, gateway, source) if lasting else None)
+        for statement in source.dialect.session_statements:
+            connection.execute(statement)
+        return connection
+
+    def within(self, *begin: str) -> None:
+        """From here on each of `rows` is a short transaction of its own, which keeps no lock behind it.
+
+        Args:
+            begin: The statements that it begins with; none: questions stand alone again.
+        """
+        with self._asking:
+            self._begin = "; ".join(begin) or None
+
+    def execute(self, sql: str) -> None:
+        """Runs a statement that gives no rows.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        try:
+            statement = self._connection.createStatement()
+            try:
+                statement.execute(sql)
+            finally:
+                statement.close()
+        except Py4JJavaError as error:
+            raise refused(f"the database refused {shown(sql)}", error) from error
+
+    def rows(self, sql: str) -> list[Row]:
+        """All rows of a small result (MAX, COUNT, bounds), each value by `getString`.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        return self._answer(partial(self._rows, sql))
+
+    def _rows(self, sql: str) -> list[Row]:
+        if self._begin is None:
+            return self._selected(sql)
+        try:
+            self.execute(self._begin)
+            found = self._selected(sql)
+        except SourceError:
+            with suppress(SourceError):
+                self.execute("ROLLBACK")
+            raise
+        self.execute("COMMIT")
+        return found
+
+    def _selected(self, sql: str) -> list[Row]:
+        try:
+            statement = self._connection.createStatement()
+            try:
+                return _row_by_row(statement.executeQuery(sql))
+            finally:
+                statement.close()
+        except Py4JJavaError as error:
+            raise refused(f"the database refused {shown(sql)}", error) from error
+
+    def describe(self, query: str) -> list[dict[str, str | None]]:
+        """The columns of a query's result, which is not run, named as `getColumns` names what it knows of columns.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        return self._answer(partial(self._describe, query))
+
+    def _describe(self, query: str) -> list[dict[str, str | None]]:
+        try:
+            statement = self._connection.prepareStatement(query)
+            try:
+                found = statement.getMetaData()
+                return [_described(found, place + 1) for place in range(found.getColumnCount())]
+            finally:
+                statement.close()
+        except Py4JJavaError as error:
+            raise kind_of(error)(reason(error)) from error
+
+    def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
+        """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        try:
+            return self._answer(partial(self._metadata, method, arguments, self._at_once))
+        except (ElementTree.ParseError, _NotAtOnce):
+            return self._answer(partial(self._metadata, method, arguments, _row_by_row))
+
+    def identifier_quote(self) -> str:
+        """What the driver says that identifiers are quoted with."""
+        return str(self._connection.getMetaData().getIdentifierQuoteString()).strip()
+
+    def search_pattern(self, name: str) -> str:
+        """A name as a pattern of the metadata methods that fits this name alone."""
+        escape = str(self._connection.getMetaData().getSearchStringEscape() or "")
+        return re.sub(r"[_%]", lambda match: escape + match[0], name.replace(escape, escape * 2)) if escape else name
+
+    def close(self) -> None:
+        """Closes the connection; never raises."""
+        try:
+            self._connection.close()
+        except Exception:  # the JVM may be gone already
+            return
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        """What a question gives; where the connection breaks, over a new one."""
+        reopen = self._reopen
+        if reopen is None:
+            with self._asking:
+                return ask()
+        broken = False
+
+        def attempt() -> T:
+            nonlocal broken
+            if broken:
+                self.close()
+                self._connection = reopen()._connection
+            broken = True
+            return ask()
+
+        # The thread that cut the slices of a stream that failed may still wait for its last answer.
+        with self._asking:
+            return again(attempt)
+
+    def __enter__(self) -> JdbcConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _metadata(self, method: str, arguments: tuple[Any, ...], move: Any) -> list[dict[str, str | None]]:
+        try:
+            result = getattr(self._connection.getMetaData(), method)(*map(self._java, arguments))
+            try:
+                described = result.getMetaData()
+                count = described.getColumnCount()
+                names = [described.getColumnLabel(position + 1).upper() for position in range(count)]
+                return [dict(zip(names, row, strict=True)) for row in move(result)]
+            finally:
+                result.close()
+        except Py4JJavaError as error:
+            raise refused(f"the database refused to describe itself ({method})", error) from error
+
+    def _java(self, value: Any) -> Any:
+        """A tuple of strings as a `String[]`; everything else as it stands."""
+        if not isinstance(value, tuple):
+            return value
+        array = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(value))
+        for position, text in enumerate(value):
+            array[position] = text
+        return array
+
+    def _at_once(self, result: Any) -> list[Row]:
+        """The result as one XML text, which saves a round trip to the JVM for each value."""
+        jvm = self._gateway.jvm
+        writer = jvm.java.io.StringWriter()
+        try:
+            rowset = jvm.javax.sql.rowset.RowSetProvider.newFactory().createWebRowSet()
+            rowset.writeXml(result, writer)
+        except Py4JJavaError as error:
+            raise _NotAtOnce from error
+        data = ElementTree.fromstring(writer.toString()).find(f"{_ROWSET}data")
+        return [tuple(_value(cell) for cell in row) for row in (data if data is not None else ())]
+
+
+class _NotAtOnce(Exception):
+    """This driver's results can't be put into a row set."""
+
+
+def _row_by_row(result: Any) -> list[Row]:
+    columns = range(1, result.getMetaData().getColumnCount() + 1)
+    rows = []
+    while result.next():
+        rows.append(tuple(result.getString(column) for column in columns))
+    return rows
+
+
+def _described(result: Any, place: int) -> dict[str, str | None]:
+    return {
+        "COLUMN_NAME": str(result.getColumnLabel(place)),
+        "TYPE_NAME": str(result.getColumnTypeName(place)),
+        "COLUMN_SIZE": str(result.getPrecision(place)),
+        "DECIMAL_DIGITS": str(result.getScale(place)),
+    }
+
+
+def _value(cell: ElementTree.Element) -> str | None:
+    return None if cell.find(f"{_ROWSET}null") is not None else (cell.text or "")

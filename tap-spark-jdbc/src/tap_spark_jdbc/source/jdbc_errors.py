@@ -1,0 +1,87 @@
+"""What a driver's failure is told as: the one line, what to do, and whether the connection broke."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConnectionLostError, SourceError
+from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost
+
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
+
+_HINTS = {
+    "08": "check host and port in jdbc_url, and that the server is up",
+    "28": "check user and password",
+    "3D": "check the database's name in jdbc_url",
+    "42": "check names, and what the user may read",
+    "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, …); run again: that "
+    "goes on where this run stopped",
+    "57014": "give the statement more time, or make slices smaller by slice_rows",
+    "XJ004": "check the path in jdbc_url",
+    "SQLITE_CANTOPEN": "check the path in jdbc_url",
+}
+
+# By what the message says, where it is no matter of the state alone.
+_RSA = (
+    "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, or, where the network "
+    "is trusted, allowPublicKeyRetrieval=true"
+)
+_HINTS_BY_WORDS = {"RSA public key is not available": _RSA, "Public Key Retrieval is not allowed": _RSA}
+
+# What says of a failure only that somebody waited for it.
+_AWAITED = re.compile(r"Exception thrown in awaitResult")
+
+
+def reason(error: Py4JJavaError) -> str:
+    """The driver's message in one line, with what to do where its SQLSTATE tells."""
+    cause = error.java_exception
+    messages: list[str] = []
+    while cause is not None and len(messages) < 3:
+        text = " ".join(str(cause.getMessage() or cause.getClass().getSimpleName()).split())
+        if not any(text in known for known in messages):
+            messages.append(text)
+        cause = cause.getCause()
+    return with_hint(": ".join(messages), first_sql_state(error))
+
+
+def with_hint(told: str, state: str) -> str:
+    """A driver's message, with what to do where its SQLSTATE tells."""
+    by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in told), "")
+    hint = by_words or (
+        _HINTS.get(state) or _HINTS.get(state[:2]) or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in told), "")
+    )
+    return f"{told}; {hint}" if hint else told
+
+
+def refused(what: str, error: Py4JJavaError) -> SourceError:
+    """What is raised of a failure."""
+    return kind_of(error)(f"{what}: {reason(error)}")
+
+
+def kind_of(error: Py4JJavaError) -> type[SourceError]:
+    """Whether the connection broke, or the database refused."""
+    return ConnectionLostError if is_lost(error) else SourceError
+
+
+def shown(sql: str) -> str:
+    """A statement in one line, not too long."""
+    text = " ".join(sql.split())
+    return f"`{text[:300]}…`" if len(text) > 300 else f"`{text}`"
+
+
+def job_reason(text: str) -> str:
+    """The failure of the task in Spark's report, without its class and its trace."""
+    _, _, failure = text.rpartition("most recent failure: ")
+    if _AWAITED.search(failure):
+        _, _, failure = failure.rpartition("Caused by: ")
+    lost = re.sub(r"^Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): ", "", failure)
+    kept = itertools.takewhile(
+        lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()
+    )
+    message = " ".join(" ".join(kept).split())
+    # As Spark Connect puts the class in front.
+    message = re.sub(r"^\([\w.$]+\) ", "", message)
+    return re.sub(r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message)

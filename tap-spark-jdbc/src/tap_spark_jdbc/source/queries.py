@@ -1,0 +1,87 @@
+"""Streams made of SQL: a query is a table whose columns the database describes without running it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.config.query_text import bare
+from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.source.driver_metadata import native_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tap_spark_jdbc.config.settings import QueryStream
+    from tap_spark_jdbc.dialects import Dialect
+    from tap_spark_jdbc.dialects.tables import Column
+    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+
+
+def described_queries(
+    connection: JdbcConnection, dialect: Dialect, queries: Sequence[QueryStream], tables: Collection[str]
+) -> list[Table]:
+    """Each query as a table without schema.
+
+    Args:
+        connection: To the database, which runs none of them.
+        dialect: The database's.
+        queries: The user's.
+        tables: Streams that are there already.
+
+    Raises:
+        ConfigurationError: a query's name is a table's stream, or its columns have no names of their own.
+        SourceError: the database refused one.
+    """
+    taken = [query.name for query in queries if query.name in tables]
+    if taken:
+        raise ConfigurationError(
+            f"queries: {', '.join(map(repr, taken))} is a table's stream already; give the query another name"
+        )
+    return [_described(connection, dialect, query) for query in queries]
+
+
+def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) -> tuple[Column, ...]:
+    """The columns of a query, each with the way to read it; any of them may be NULL.
+
+    Raises:
+        ConfigurationError: two have one name.
+        SourceError: the database refused.
+    """
+    rows = connection.describe(f"SELECT * FROM (\n{sql}\n) q")
+    names = [str(row["COLUMN_NAME"]) for row in rows]
+    twins = sorted({repr(name) for name in names if names.count(name) > 1})
+    if twins:
+        raise ConfigurationError(f"more than one column is named {' or '.join(twins)}; name them apart by AS")
+    types = [native_type(row) for row in rows]
+    if dialect.described_type is not None:
+        types = _asked(connection, dialect, rows)
+    # An outer join makes NULLs of columns that have none in their table.
+    return tuple(
+        dialect.column(name, "" if kind == dialect.undeclared_type else kind, nullable=True)
+        for name, kind in zip(names, types, strict=True)
+    )
+
+
+def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream) -> Table:
+    table = Table(None, query.name, (), query=bare(query.sql))
+    try:
+        return replace(table, columns=described_columns(connection, dialect, table.query or ""))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"queries: {query.name!r}: {error}") from error
+    except SourceError as error:
+        raise SourceError(f"queries: the database refused the SQL of {query.name!r}: {error}") from error
+
+
+def _asked(connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]) -> list[str]:
+    """The types as the database's own catalog names them; one that it can't name keeps the driver's word."""
+    assert dialect.described_type is not None
+    asked = [
+        dialect.described_type.replace("{precision}", str(int(row["COLUMN_SIZE"] or 0)))
+        .replace("{scale}", str(int(row["DECIMAL_DIGITS"] or 0)))
+        .replace("{name}", dialect.string(str(row["TYPE_NAME"])))
+        for row in rows
+    ]
+    (found,) = connection.rows(f"SELECT {', '.join(f'{each} AS t{place}' for place, each in enumerate(asked))}")
+    return [kind or str(row["TYPE_NAME"]) for kind, row in zip(found, rows, strict=True)]

@@ -1,0 +1,155 @@
+"""The database asked by the readers of a Spark Connect server, which hands out no connection.
+
+Each question is a query of its own, over a connection of its own: there is no transaction, and no driver to talk to.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, ConnectionLostError, SingerSparkError, SourceError
+from singer_spark.spark.connect_answer import answer
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, Row
+from tap_spark_jdbc.source.jdbc_errors import job_reason, shown
+from tap_spark_jdbc.source.lost_connection import again, is_lost
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+FETCH_SIZE = "1000"
+# Spark reads what it takes for text by `getString`, and so what it is told to take for it. Of our questions those for a
+# number name it `n`; a name that the answer has not is passed over.
+NUMBER = "`n` STRING"
+# A decimal's own precision and scale are in its Spark type.
+_DECIMAL = "decimal("
+
+
+class RemoteConnection(JdbcConnection):
+    """What `JdbcConnection` answers, as far as a query can."""
+
+    holds = False
+
+    def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
+        """Asks nothing yet."""
+        super().__init__(None, None)
+        self._spark = spark
+        self._source = source
+
+    def execute(self, sql: str) -> None:
+        """Asks, where it is a question.
+
+        Raises:
+            SourceError: the database refused, or it is none: nothing that a session keeps can be said to it.
+        """
+        if not sql.lstrip().upper().startswith("SELECT"):
+            raise SourceError("Spark Connect gives no connection of its own")
+        self.rows(sql)
+
+    def rows(self, sql: str) -> list[Row]:
+        """All rows of a small result, each value by `getString`; the columns have names of their own.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        return again(partial(self._asked, sql))
+
+    def describe(self, query: str) -> list[dict[str, str | None]]:
+        """The columns of a query's result, which is not run.
+
+        Raises:
+            SourceError: the database refused.
+        """
+        return again(partial(self._described, query))
+
+    def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
+        """Nothing: there is no driver to ask.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise self._no_driver()
+
+    def identifier_quote(self) -> str:
+        """Nothing: there is no driver to ask.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise self._no_driver()
+
+    def search_pattern(self, name: str) -> str:
+        """The name as it stands."""
+        return name
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _no_driver(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"spark.remote: tables of {self._source.dialect.name} are found by asking its driver, which Spark Connect "
+            "does not let a program do; use spark.master"
+        )
+
+    def _asked(self, sql: str) -> list[Row]:
+        try:
+            found = self._texts(sql)
+            return self._as_texts(sql) if found is None else found
+        except Exception as error:
+            raise _told(f"the database refused {shown(sql)}", error) from error
+
+    def _texts(self, sql: str) -> list[Row] | None:
+        """The answer where all of it is text, or a number of that name; None where it is not."""
+        try:
+            table, schema = answer(self._frame(sql, customSchema=NUMBER))
+        except Exception as error:
+            if is_lost(error):
+                raise
+            # Perhaps a value that Spark can't hold; if the database refused, it says so once more.
+            return None
+        return _rows(table) if all(each.dataType.typeName() == "string" for each in schema.fields) else None
+
+    def _as_texts(self, sql: str) -> list[Row]:
+        """The answer whatever its types, for two questions."""
+        names = self._frame(sql).columns
+        texts = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in names)
+        return _rows(answer(self._frame(sql, customSchema=texts))[0])
+
+    def _described(self, query: str) -> list[dict[str, str | None]]:
+        try:
+            fields = self._frame(query).schema.fields
+        except Exception as error:
+            raise _told("", error) from error
+        return [_described(field) for field in fields]
+
+    def _frame(self, sql: str, **options: str) -> DataFrame:
+        reader = self._spark.read.format("jdbc").options(**self._source.reader_options(), fetchsize=FETCH_SIZE)
+        return reader.options(**options).option("dbtable", f"(\n{sql}\n) asked").load()
+
+
+def _rows(table: pa.Table) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _described(field: Any) -> dict[str, str | None]:
+    kind, told = field.dataType.simpleString(), field.metadata
+    precision, scale = "0", str(told.get("scale", 0))
+    if kind.startswith(_DECIMAL):
+        precision, scale = kind.removeprefix(_DECIMAL).rstrip(")").split(",")
+    return {
+        "COLUMN_NAME": field.name,
+        "TYPE_NAME": told.get("jdbcClientType") or kind,
+        "COLUMN_SIZE": precision,
+        "DECIMAL_DIGITS": scale,
+    }
+
+
+def _told(what: str, error: Exception) -> SingerSparkError:
+    if isinstance(error, SingerSparkError):
+        return error
+    reason = job_reason(str(error))
+    kind = ConnectionLostError if is_lost(error) else SourceError
+    return kind(f"{what}: {reason}" if what else reason)

@@ -1,0 +1,61 @@
+"""Names in `schemas` and `tables` that no table has: an error with the nearest names; a pattern is told in the log."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from singer_spark.config.setting_problems import nearest
+from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.dialects.tables import Table
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+def unknown_names(
+    found: Sequence[Table], settings: TapSettings, all_within: Callable[[tuple[str, ...]], Sequence[Table]]
+) -> list[str]:
+    """What to say of plain names; of patterns that nothing matches the log is told.
+
+    Args:
+        found: The tables within the settings' bounds.
+        settings: With the bounds.
+        all_within: The tables within schemas, or all; asked only where a name is not known.
+    """
+    tables = [each for each in settings.tables if not any(_is_table(each, table) for table in found)]
+    schemas = [each for each in settings.schemas if not any(_is_schema(each, table) for table in found)]
+    # A schema may well be there without any table that `tables` lets through.
+    if schemas and settings.tables:
+        inside = all_within(tuple(schemas))
+        schemas = [each for each in schemas if not any(_is_schema(each, table) for table in inside)]
+    for setting, names in (("tables", tables), ("schemas", schemas)):
+        for name in filter(is_pattern, names):
+            logger.warning("setting %s: %r fits no %s", setting, name, setting.removesuffix("s"))
+    tables, schemas = ([each for each in names if not is_pattern(each)] for names in (tables, schemas))
+    if not tables and not schemas:
+        return []
+    known = all_within(settings.schemas) or all_within(()) if not schemas else all_within(())
+    names = sorted({name for table in known for name in (table.qualified_name, table.name)})
+    inside_of = sorted({table.schema for table in known if table.schema is not None})
+    return [
+        *(f"tables: there is no table {each!r}{nearest(each, _alike(each, names))}" for each in tables),
+        *(f"schemas: there is no table in a schema {each!r}{nearest(each, inside_of)}" for each in schemas),
+    ]
+
+
+def _alike(name: str, names: Sequence[str]) -> list[str]:
+    """With a schema or without one, as the name is written."""
+    return [each for each in names if ("." in each) == ("." in name)]
+
+
+def _is_table(pattern: str, table: Table) -> bool:
+    return fits(table.qualified_name, pattern) or fits(table.name, pattern)
+
+
+def _is_schema(pattern: str, table: Table) -> bool:
+    return table.schema is None or fits(table.schema, pattern)

@@ -1,0 +1,247 @@
+"""A stream of the SDK whose records do not pass through Python: whole files are handed on, or named in messages."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from singer_sdk import Stream
+from singer_sdk.mapper import SameRecordTransform
+
+from singer_spark.process import stdout
+from singer_spark.singer import messages
+from tap_spark_jdbc.reading.bookmark_checksum import sealed
+from tap_spark_jdbc.reading.lane import Lane
+from tap_spark_jdbc.reading.slices_ahead import Threads
+from tap_spark_jdbc.streams.stream_batches import BatchReading
+from tap_spark_jdbc.streams.stream_lines import LineReading
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Mapping
+
+    from singer_sdk import Tap
+
+    from singer_spark.program.progress import Progress
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.extraction.extraction import Extraction
+    from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.reading.edges import Edges
+    from tap_spark_jdbc.reading.spool import SpoolFile
+    from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
+    from tap_spark_jdbc.source.database import Database
+    from tap_spark_jdbc.streams.stream_reading import StreamReading
+
+
+@dataclass(frozen=True)
+class TapRun:
+    """What all streams of a run share."""
+
+    settings: TapSettings
+    database: Database
+    snapshots: StreamSnapshots
+    state: RunState
+    progress: Progress
+
+
+class JdbcStream(Stream):
+    """One table. State is the run's `RunState`; the SDK's own bookkeeping of it is left idle."""
+
+    def __init__(self, tap: Tap, run: TapRun, plan: StreamPlan) -> None:
+        super().__init__(tap, schema=plan.schema, name=plan.stream)
+        self.plan = plan
+        self._run = run
+        self.primary_keys = list(plan.key_properties)
+        self.replication_key = plan.replication_key.column.name if plan.replication_key else None
+        self.forced_replication_method = plan.replication_method
+        self._tap_state = {}
+        self._reading: StreamReading[Any] | None = None
+        self._own_threads: Threads | None = None
+        self._states_between = True
+
+    @property
+    def reading(self) -> StreamReading[Any]:
+        """What is read of it in this run; begun, for lines, when it is first asked for, unless it was."""
+        if self._reading is None:
+            run = self._run
+            self._own_threads = Threads.of(run.database.n_jobs)
+            lane = Lane(run.database, run.snapshots, self._own_threads)
+            self._reading = reading = LineReading(self.plan, run.state, run.settings, lane)
+            if self.ABORT_AT_RECORD_COUNT is not None:
+                reading.limit(self.ABORT_AT_RECORD_COUNT)
+            reading.begin()
+        return self._reading
+
+    @contextmanager
+    def read_by(self, reading: StreamReading[Any]) -> Iterator[None]:
+        """Sends what is read here, for as long as the context lasts."""
+        self._reading = reading
+        try:
+            yield
+        finally:
+            self._reading = None
+
+    @property
+    def extraction(self) -> Extraction:
+        """The bounds of this run, fixed when they are first asked for."""
+        return self.reading.extraction
+
+    @property
+    def hands_on_lines(self) -> bool:
+        """Whether records leave as they are rendered; stream maps and flattening need them one by one."""
+        maps = self.stream_maps
+        return len(maps) == 1 and type(maps[0]) is SameRecordTransform and not maps[0].flattening_enabled
+
+    def log(self, message: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
+        """Logs what the SDK says, but for errors: the command line tells those, once."""
+        if level < logging.ERROR:
+            super().log(message, *args, level=level, **kwargs)
+
+    def take_back(self) -> None:
+        """It failed half-way, and the others go on: what was sent of it counts for nothing."""
+        self._run.progress.forget(self.name)
+        self._run.state.skip(self.name, [each.stream_alias for each in self.stream_maps])
+        self._run.state.write()
+
+    def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
+        """The records one by one, for stream maps and flattening."""
+        for file, _ in self._sent_files():
+            with file.path.open("rb") as lines:
+                for line in lines:
+                    yield orjson.loads(line)["record"]
+
+    def _sync_records(
+        self, context: Mapping[str, Any] | None = None, *, write_messages: bool = True
+    ) -> Generator[dict[str, Any], Any, Any]:
+        self._states_between = write_messages
+        if not (self.hands_on_lines and write_messages):
+            yield from super()._sync_records(context, write_messages=write_messages)
+            self._end_own_reading()
+            return
+        keys = self.reading.keys
+        if keys is not None:
+            keys.announce()
+        for file, rows in self._sent_files():
+            size = file.path.stat().st_size
+            with self._announced(late=file.slice.late and rows > 0):
+                stdout.send_file(file.path)
+            self._run.progress.advance(self.name, rows, size)
+        if keys is not None:
+            keys.send()
+        self._end_own_reading()
+
+    def get_batch_config(self, config: Mapping[str, Any]) -> Any:
+        """As configured; none in a test of the connection, which sends one record."""
+        return super().get_batch_config(config) if self.ABORT_AT_RECORD_COUNT is None else None
+
+    def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
+        reading, state = self.reading, self._run.state
+        assert isinstance(reading, BatchReading)
+        if reading.keys is not None:
+            reading.keys.announce()
+        for batch, rows in reading.sent():
+            if batch.files:
+                with self._announced(late=batch.slice.late):
+                    stdout.write(reading.message(batch))
+                self._run.progress.advance(self.name, rows, sum(file.size for file in batch.files))
+            if moved := reading.edges.after(batch.slice):
+                state.advance(self.plan, *moved)
+                state.write()
+        self._conclude(reading.edges)
+        state.write()
+        if reading.keys is not None:
+            reading.keys.send()
+
+    @contextmanager
+    def _announced(self, *, late: bool) -> Iterator[None]:
+        """Around the records of a slice: a SCHEMA of their own says of late rows what they are."""
+        if late:
+            self._write_own_schema(late_rows=True)
+        yield
+        if late:
+            self._write_own_schema()
+
+    def _write_schema_message(self) -> None:
+        if not self.hands_on_lines:
+            super()._write_schema_message()
+            return
+        self._write_own_schema()
+
+    def _write_own_schema(self, *, late_rows: bool = False) -> None:
+        plan, estimate = self.plan, self._row_estimate()
+        self._run.progress.expect(self.name, estimate)
+        stdout.write(
+            messages.schema_message(
+                self.name,
+                plan.schema,
+                list(plan.key_properties),
+                [self.replication_key] if self.replication_key else [],
+                replication_method=plan.replication_method,
+                extent=self.extraction.progress.extent,
+                load_method=plan.load_method,
+                late_rows=late_rows,
+                row_estimate=estimate,
+            )
+        )
+
+    def _row_estimate(self) -> int | None:
+        """By the database's statistics, where the table is read whole."""
+        part = self.extraction.is_delta or self.plan.where is not None or self.extraction.progress.rows > 0
+        return None if part else self.plan.table.row_estimate
+
+    def _end_own_reading(self) -> None:
+        """Those that the run has begun are the run's to end."""
+        if self._own_threads is not None and self._reading is not None:
+            self._reading.end()
+            self._own_threads.close()
+            self._reading, self._own_threads = None, None
+
+    def _sent_files(self) -> Iterator[tuple[SpoolFile, int]]:
+        """The files to send, with their rows; when the next is asked for, STATE may say that the last is sent."""
+        state, reading, limit = self._run.state, self.reading, self.ABORT_AT_RECORD_COUNT
+        assert isinstance(reading, LineReading)
+        edges = reading.edges
+        for file in reading.files():
+            yield file, edges.treat(file)
+            if limit is None and (moved := edges.after(file.slice)):
+                state.advance(self.plan, *moved)
+                if self._states_between:
+                    state.write()
+        if limit is None:
+            self._conclude(edges)
+        if self._states_between:
+            state.write()
+
+    def _conclude(self, edges: Edges) -> None:
+        """Moves the bookmark to the upper bound, and says what the user should know."""
+        state = self._run.state
+        bookmark, progress = edges.final()
+        state.advance(self.plan, sealed(bookmark, self.extraction, self.reading.lane.snapshots), progress)
+        if self.plan.replication_key is None:
+            state.drop(self.plan)
+        if edges.nulls:
+            self.logger.info(
+                "stream %s: %d rows whose replication key %r is NULL were sent, as they are on every run",
+                self.name, edges.nulls, self.replication_key,
+            )  # fmt: skip
+
+    # State is kept by the run's `RunState`: what the SDK would note of it per record is not needed.
+
+    def get_replication_key_signpost(self, context: Mapping[str, Any] | None = None) -> None:
+        """None: the upper bound of the run takes its place."""
+
+    def _write_starting_replication_value(self, context: Mapping[str, Any] | None) -> None: ...
+
+    def _increment_stream_state(
+        self, latest_record: Mapping[str, Any], *, context: Mapping[str, Any] | None = None
+    ) -> None: ...
+
+    def _finalize_state(self, state: dict[str, Any] | None = None) -> None: ...
+
+    def _write_state_message(self) -> None: ...
+
+    def finalize_state_progress_markers(self, state: dict[str, Any] | None = None) -> None:
+        """Nothing: there are no markers."""

@@ -1,0 +1,148 @@
+"""Which rows of the source were sent as they are, by the bookmark: these a lake must have, of others nothing is known.
+
+A row is *firm* where its replication key lies below the bookmark, or at it with a known fingerprint. Not firm are the
+rows that the next run sends: above the bookmark, new or changed at it, within the safety lag, committed late, without
+replication key; and those that `start_value` and `end_value` leave out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from singer_spark.compared_source import FIRM, ROW
+from singer_spark.singer.bookmark import BUCKETS
+from tap_spark_jdbc.extraction.extraction import Extraction, split_key
+from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
+from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+from tap_spark_jdbc.plan.slices import Range, Slice
+from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql, enclosed, range_condition
+from tap_spark_jdbc.reading.batch_writer import lake_columns
+from tap_spark_jdbc.reading.spark_reader import bucket, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from singer_spark.singer.bookmark import Bookmark
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.reading.spark_reader import SliceReader
+    from tap_spark_jdbc.source.database import Database
+
+# Beside `Edge`: a row that the next run sends, or that the tap leaves out.
+LOOSE = 4
+
+
+@dataclass(frozen=True)
+class StandingSql(StreamSql):
+    """The SQL of all rows of a stream; `edge` says how each stands to the bookmark.
+
+    Attributes:
+        start: Rows below are left out.
+        end: Rows at it and above are left out.
+        lowered: From here on the next run sends rows again.
+    """
+
+    start: Point | None = None
+    end: Point | None = None
+    lowered: Point | None = None
+
+    def _edge(self) -> str:
+        key = self.plan.replication_key
+        if key is None:
+            return super()._edge()
+        name = self.dialect.quote(key.column.name)
+        cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
+        cases += [f"WHEN {condition} THEN {LOOSE}" for condition in self._left_out(name)]
+        if self.bookmark is not None:
+            cases.append(f"WHEN {name} = {self.bookmark.literal} THEN {int(Edge.BOOKMARK)}")
+        if self.late is not None:
+            cases.append(f"WHEN {self.condition(Slice(late=True))} THEN {LOOSE}")
+        return f"CASE {' '.join(cases)} ELSE {int(Edge.NONE)} END"
+
+    def _left_out(self, name: str) -> Sequence[str]:
+        ranges = [
+            None if self.start is None else Range(None, self.start),
+            None if self.end is None else Range(self.end),
+            None if self.lowered is None else Range(self.lowered),
+            None if self.bookmark is None else Range(self.bookmark, after=True),
+        ]
+        return [range_condition(name, each) for each in ranges if each is not None]
+
+
+def standing(database: Database, plan: StreamPlan, bookmark: Bookmark | None, lag: float) -> Extraction:
+    """All rows of a stream, with their standing; nothing is read yet.
+
+    Args:
+        database: The source.
+        plan: The stream.
+        bookmark: The stream's saved one.
+        lag: `safety_lag_seconds`.
+
+    Raises:
+        SourceError: the database refused.
+    """
+    dialect, connection = database.source.dialect, database.connection
+    kept = None if plan.end_value is not None else bookmark
+    sql = StandingSql(dialect, plan, split_key(plan, dialect))
+    key = plan.replication_key
+    if key is not None:
+        bounds = ColumnBounds(connection, sql, key)
+        sql = replace(
+            sql,
+            bookmark=None if kept is None else bounds.point_of_bookmark(kept),
+            start=None if plan.start_value is None else bounds.point_of(plan.start_value),
+            end=None if plan.end_value is None else bounds.point_of(plan.end_value),
+            lowered=None if kept is None or not lag else bounds.point_of(kept.value.minus(lag)),
+        )
+        sql = replace(sql, plan=_with_newer_rows(sql))
+    return Extraction(sql.plan, sql, kept, None, connection, StreamProgress("full"), lag)
+
+
+def _with_newer_rows(sql: StandingSql) -> StreamPlan:
+    """A row that has changed since so that it no longer meets the user's condition is no row that is gone."""
+    plan, key = sql.plan, sql.plan.replication_key
+    if plan.where is None or key is None or sql.bookmark is None:
+        return plan
+    newer = range_condition(sql.dialect.quote(key.column.name), Range(sql.bookmark, after=True))
+    return replace(plan, where=f"{enclosed(plan.where)} OR {newer}")
+
+
+def source_rows(extraction: Extraction, reader: SliceReader, slices: Sequence[Slice[Point]], fetch: int) -> DataFrame:
+    """The rows as `SourceRows.rows` has them.
+
+    Args:
+        extraction: Of `standing`.
+        reader: Of its SQL.
+        slices: Each a task of its own.
+        fetch: JDBC rows a round trip.
+    """
+    rows = reader.rows_of(slices, fetch)
+    firm = F.col("edge") == int(Edge.NONE)
+    if (sent := _sent(extraction, reader, fetch)) is not None:
+        at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
+        rows = rows.withColumn("fingerprint", F.when(at_bookmark, fingerprint(reader.record())))
+        firm = firm | (at_bookmark & sent)
+    row = F.expr(f"struct({', '.join(lake_columns(extraction.plan, reader))})")
+    return rows.select(row.alias(ROW), F.coalesce(firm, F.lit(False)).alias(FIRM))
+
+
+def _sent(extraction: Extraction, reader: SliceReader, fetch: int) -> Column | None:
+    """Whether a row at the bookmark was sent as it is; None where that is not known of any.
+
+    Of a table without key twins can't be told apart, one of which may be new.
+    """
+    bookmark, at = extraction.bookmark, extraction.sql.bookmark
+    boundary = None if bookmark is None else bookmark.boundary
+    if boundary is None or at is None or not boundary.rows or not extraction.plan.key_properties:
+        return None
+    if boundary.hashes:
+        # One text: a call for each of a thousand fingerprints takes long.
+        known = ", ".join(f"'{each}'" for each in sorted(set(boundary.hashes)))
+        return F.expr(f"fingerprint IN ({known})")
+    present = reader.bucket_sums(at, fetch)
+    changed = [n for n in range(BUCKETS) if boundary.buckets[n] != present.get(n, (0, 0))[1] % 2**64]
+    return ~bucket(F.col("fingerprint")).isin(*changed) if changed else F.lit(True)

@@ -1,0 +1,150 @@
+"""The source for who compares it with a lake (`spark-lake verify`): `singer_spark.compared_source` for JDBC."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.compared_source import ReadAgainError, SourceRows
+from singer_spark.errors import ConfigurationError
+from singer_spark.imports.singer_sdk_import import import_singer_sdk
+from singer_spark.singer.schema_mapping import stream_spark_schema
+from tap_spark_jdbc.extraction.fingerprints import Frame
+from tap_spark_jdbc.extraction.run_state import bookmark_of, checked_state
+from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds, long_columns
+from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, FEWER, SCAN_FETCHED
+from tap_spark_jdbc.plan.slices import joined, split_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tap_spark_jdbc.extraction.extraction import Extraction
+    from tap_spark_jdbc.plan.slices import Slice
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+# Nothing of a slice is kept: it may be larger than one that is rendered.
+SLICE_ROWS = 200_000
+# Spark looks up the columns of each by a connection of its own.
+MOST_SLICES = 64
+FETCH_SIZE = 5_000
+_CHANGES_RECORDS = ("stream_maps", "flattening_enabled")
+# A failing stream must not be left out, and no batch is written.
+_OWN = {"on_stream_error": "fail", "batch_config": None}
+
+
+def open_source(
+    config: Mapping[str, Any], catalog: Mapping[str, Any] | None = None, *, from_environment: bool = False
+) -> SourceView:
+    """The source of a tap with this config; no JVM yet.
+
+    Args:
+        config: As the tap's `--config` holds it.
+        catalog: As its `--catalog` holds it.
+        from_environment: Whether its environment variables count, as by `--config ENV`.
+
+    Raises:
+        ConfigurationError: every bad setting, in one line; or records are changed on their way.
+    """
+    changes = [name for name in _CHANGES_RECORDS if config.get(name)]
+    if changes:
+        raise ConfigurationError(
+            f"the tap's {' and '.join(changes)} change records in Python, so the lake's rows are not the source's: "
+            "there is nothing to compare"
+        )
+    import_singer_sdk()
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+    own = {**config, **_OWN}
+    selected = None if catalog is None else dict(catalog)
+    tap = TapSparkJdbc(config=own, catalog=selected, parse_env_config=from_environment, setup_mapper=False)
+    return SourceView(tap)
+
+
+class SourceView:
+    """See `singer_spark.compared_source.ComparedSource`."""
+
+    def __init__(self, tap: TapSparkJdbc) -> None:
+        """Asks nothing yet."""
+        self._tap = tap
+        self._plans: dict[str, StreamPlan] | None = None
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """Local paths of the driver's jars."""
+        return self._tap.database.source.jars
+
+    def streams(self) -> tuple[str, ...]:
+        """Names of the selected streams."""
+        return tuple(self._by_name())
+
+    @contextmanager
+    def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
+        """The rows of a stream, for as long as the context lasts."""
+        from tap_spark_jdbc.reading.spark_reader import SliceReader, TooWideError
+        from tap_spark_jdbc.verify.sent_rows import source_rows, standing
+
+        tap, plan = self._tap, self._by_name()[stream]
+        source, fetched = tap.snapshots.source, self._fetch_size(plan)
+        bound = FETCH_BOUND if tap.settings.fetch_size is None else None
+        bookmark = bookmark_of(checked_state(dict(state), "the saved state"), plan)
+        extraction = standing(tap.database, plan, bookmark, tap.settings.safety_lag_seconds)
+        extraction = tap.snapshots.begin(extraction, follows=False)
+        try:
+            with tap.snapshots.reading():
+                reader = SliceReader(session, source, extraction.sql, Frame(b"", b""), fetch_bytes=bound)
+                slices = self._slices(extraction)
+
+                @cache
+                def rows_by(fetch_size: int) -> DataFrame:
+                    rows = source_rows(extraction, reader, slices, fetch_size)
+                    return rows.coalesce(tap.settings.n_jobs) if tap.settings.n_jobs else rows
+
+                @contextmanager
+                def told() -> Iterator[None]:
+                    nonlocal fetched
+                    try:
+                        with reader.told():
+                            yield
+                    except TooWideError as error:
+                        fetched = max(1, fetched // FEWER)
+                        raise ReadAgainError from error
+
+                key = plan.replication_key
+                yield SourceRows(
+                    stream,
+                    stream_spark_schema(plan.schema, stream),
+                    lambda: rows_by(fetched),
+                    plan.key_properties,
+                    None if key is None else key.column.name,
+                    None if extraction.bookmark is None else extraction.bookmark.value.text,
+                    told,
+                )
+        finally:
+            tap.snapshots.end()
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._tap.database.close()
+
+    def _by_name(self) -> dict[str, StreamPlan]:
+        if self._plans is None:
+            self._plans = {plan.stream: plan for plan in self._tap.plans()}
+        return self._plans
+
+    def _fetch_size(self, plan: StreamPlan) -> int:
+        """JDBC rows a round trip, at first."""
+        dialect = self._tap.database.source.dialect
+        if said := self._tap.settings.fetch_size or dialect.fetch_size:
+            return said
+        return SCAN_FETCHED if dialect.fetch_bound is None and long_columns(plan) else FETCH_SIZE
+
+    def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
+        """Cut along the primary key: a row that moves to another replication key meanwhile is read once."""
+        split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
+        bounds = None if split is None else ColumnBounds(extraction.connection, extraction.sql, split)
+        return joined(list(split_slices(bounds, lambda: rows)), MOST_SLICES)

@@ -1,0 +1,211 @@
+"""SQL for the latest row of each key of a table that keeps every version, as DuckDB and Spark understand it.
+
+The newest row is the one with the greatest cursor, NULL being the smallest; then the last received: the files of a
+later run have greater names, and within a file a later row has a greater number. In a table with hive folders the SQL
+also looks for what says of files that were joined when each of their rows was received (`row_order`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.metadata_columns import DELETED_AT
+from target_spark_lake.columns.partitioning import NULL_VALUE, Partitioning, escaped
+from target_spark_lake.layout import LAKE_FOLDER
+from target_spark_lake.settings import DELTA, PARQUET
+from target_spark_lake.tables.table_record import check_owner, read_record
+
+if TYPE_CHECKING:
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.settings import TargetSettings
+
+Quoter = Callable[[str], str]
+DUCKDB, SPARK = "duckdb", "spark"
+ENGINES = (DUCKDB, SPARK)
+# The file that a row was in first, and its number there.
+_FIRST_FILE, _FIRST_ROW = "_spark_lake_first_file", "_spark_lake_first_row"
+_RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
+# Where DuckDB has another name for a type that folders say.
+_DUCKDB_TYPES = {"string": "VARCHAR"}
+
+
+def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, stream: str, engine: str) -> str:
+    """The SQL for a stream's table.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        settings: The target's: the options of the stream count.
+        stream: Its name.
+        engine: One of `ENGINES`.
+
+    Raises:
+        ConfigurationError: there is no such table, or its key is not known.
+    """
+    options = settings.options_of(stream)
+    table = layout.table(stream, options.path)
+    record = read_record(storage, layout.table_record(table))
+    if record is None or record.is_claim():
+        raise ConfigurationError(f"stream {stream}: there is no table {table} in {storage.url}; load it first")
+    check_owner(record, layout.pipeline, stream, table)
+    keys = record.key_properties if options.key_properties is None else options.key_properties
+    if not keys:
+        raise ConfigurationError(
+            f"stream {stream}: its primary key is not known, so it has no latest rows; give it key_properties in "
+            "stream_options"
+        )
+    cursor = record.cursor if options.cursor is None else (options.cursor,)
+    unknown = [name for name in (*keys, *cursor) if name not in record.columns]
+    if unknown:
+        raise ConfigurationError(f"stream {stream}: table {table} has no column {', '.join(unknown)}")
+    hides = settings.hard_delete if options.hard_delete is None else options.hard_delete
+    if record.format == DELTA and engine != SPARK:
+        raise ConfigurationError(
+            f"stream {stream}: {table} is a Delta table, and only Spark's SQL shows the order of its files; use "
+            "--engine spark, or load_method upsert"
+        )
+    url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
+    folders = Partitioning.of(stream, record.partition_by)
+    if folders and not cursor and not {part.column for part in folders.parts} <= set(keys):
+        raise ConfigurationError(
+            f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the rows of a key may "
+            "lie in several folders, whose files don't tell which was received last; give it a cursor in stream_options"
+        )
+    orders = f"{storage.url}/{layout.row_order(table, '*')}"
+    if engine == SPARK:
+        # The record is there in any case: where nothing is, Spark refuses to look.
+        found = [layout.table_record(table), layout.row_order(table, "*")]
+        inner = ",".join(path.removeprefix(f"{LAKE_FOLDER}/") for path in found)
+        orders = f"{storage.url_for_spark(LAKE_FOLDER)}/{{{inner}}}"
+    return SnapshotView(url, orders, record.columns, keys, cursor, hides, record.format, folders).sql(engine)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _decoded(text: str) -> str:
+    """SQL of Spark for a text without its percent signs; a plus sign stays one."""
+    return f"url_decode(replace({text}, '+', '%2B'))"
+
+
+# The rows of a table with `_FIRST_FILE` and `_FIRST_ROW`.
+_PART, _PARTS, _PARTS_OF = "_spark_lake_part", "_spark_lake_parts", "_spark_lake_parts_of"
+_DUCKDB_ORDER = f"""
+    SELECT told.*, coalesce({_PART}.file, parse_filename(_spark_lake_file)) AS {_FIRST_FILE},
+      coalesce({_PART}.file_row + file_row_number - {_PART}.first_row, file_row_number) AS {_FIRST_ROW}
+    FROM {{source}} AS told
+    ASOF LEFT JOIN (
+      SELECT {_PARTS_OF}, {_PART}, {_PART}.first_row AS _spark_lake_begins
+      FROM (
+        SELECT parse_filename(filename, true) AS {_PARTS_OF}, unnest(from_json(content,
+          '{{{{"parts": [{{{{"first_row": "BIGINT", "file": "VARCHAR", "file_row": "BIGINT"}}}}]}}}}').parts) AS {_PART}
+        FROM read_text({{orders}})
+      ) AS orders
+    ) AS known ON parse_filename(_spark_lake_file) = {_PARTS_OF} AND file_row_number >= _spark_lake_begins
+  """
+_SPARK_ORDER = f"""
+    SELECT *, coalesce({_PART}.file, _spark_lake_file) AS {_FIRST_FILE},
+      coalesce({_PART}.file_row + _spark_lake_row - {_PART}.first_row, _spark_lake_row) AS {_FIRST_ROW}
+    FROM (
+      SELECT told.*, element_at(filter({_PARTS}, each -> each.first_row <= _spark_lake_row), -1) AS {_PART}
+      FROM (
+        SELECT {{columns}}, _metadata.file_name AS _spark_lake_file, _metadata.row_index AS _spark_lake_row
+        FROM {{source}}
+      ) AS told
+      LEFT JOIN (
+        SELECT substring_index(_metadata.file_name, '.json', 1) AS {_PARTS_OF},
+          from_json(value, 'parts ARRAY<STRUCT<first_row: BIGINT, file: STRING, file_row: BIGINT>>').parts AS {_PARTS}
+        FROM text.{{orders}} WITH (wholetext = 'true')
+      ) AS known ON _spark_lake_file = {_PARTS_OF}
+    ) AS placed
+  """
+
+
+@dataclass(frozen=True)
+class SnapshotView:
+    """What the SQL is about.
+
+    Attributes:
+        url: Folder of the table, as the engine reaches it.
+        orders: Pattern of the objects that tell the order of rows, of which there may be none.
+        columns: The table's columns: name to Spark's name of the type, in order.
+        keys: The key's columns.
+        cursor: Columns that tell the newest row, the first one first.
+        without_deleted: Whether keys whose latest row is marked as deleted are left out.
+        format: `parquet` or `delta`.
+        folders: The table's hive folders, which say some of the columns; None where it has none.
+    """
+
+    url: str
+    orders: str
+    columns: Mapping[str, str]
+    keys: Sequence[str]
+    cursor: Sequence[str]
+    without_deleted: bool
+    format: str = PARQUET
+    folders: Partitioning | None = None
+
+    def sql(self, engine: str) -> str:
+        """One SELECT."""
+        return self._duckdb() if engine == DUCKDB else self._spark()
+
+    def _duckdb(self) -> str:
+        def quoted(name: str) -> str:
+            escaped = name.replace('"', '""')
+            return f'"{escaped}"'
+
+        options = "union_by_name = true, filename = '_spark_lake_file', file_row_number = true"
+        if said := self._said():
+            types = ", ".join(f"{quoted(name)}: {_DUCKDB_TYPES.get(kind, kind)}" for name, kind in said.items())
+            options += f", hive_partitioning = true, hive_types = {{{types}}}"
+        source = f"read_parquet({_text(f'{self.url}/**/*.parquet')}, {options})"
+        if not self.folders:
+            return self._select(quoted, source, ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"])
+        return self._select(quoted, f"({_DUCKDB_ORDER.format(source=source, orders=_text(self.orders))})", _RECEIVED)
+
+    def _spark(self) -> str:
+        def quoted(name: str) -> str:
+            escaped = name.replace("`", "``")
+            return f"`{escaped}`"
+
+        plain = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
+        source = f"delta.{quoted(self.url)}" if self.format == DELTA else plain
+        if not self.folders:
+            return self._select(quoted, source, ["_metadata.file_name DESC", "_metadata.row_index DESC"])
+        columns = ["*"]
+        if self.format != DELTA:
+            # Spark would guess what folders say, and read 007 as 7.
+            source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"
+            path = _decoded("_metadata.file_path")
+            for name, kind in self._said().items():
+                text = _decoded(f"substring_index(substring_index({path}, '/{escaped(name)}=', -1), '/', 1)")
+                columns.append(f"CAST(nullif({text}, '{NULL_VALUE}') AS {kind}) AS {quoted(name)}")
+        told = _SPARK_ORDER.format(columns=", ".join(columns), source=source, orders=quoted(self.orders))
+        return self._select(quoted, f"({told})", _RECEIVED)
+
+    def _said(self) -> Mapping[str, str]:
+        """The columns that folders say, with Spark's names of their types."""
+        names = self.folders.columns if self.folders else frozenset()
+        return {name: kind for name, kind in self.columns.items() if name in names}
+
+    def _select(self, quoted: Quoter, source: str, received: Sequence[str]) -> str:
+        columns = ", ".join(map(quoted, self.columns))
+        keys = ", ".join(map(quoted, self.keys))
+        newest = [f"{quoted(name)} DESC NULLS LAST" for name in self.cursor]
+        wanted = "_spark_lake_place = 1"
+        if self.without_deleted and DELETED_AT in self.columns:
+            wanted += f" AND {quoted(DELETED_AT)} IS NULL"
+        return (
+            f"SELECT {columns}\n"
+            "FROM (\n"
+            f"  SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join([*newest, *received])})"
+            " AS _spark_lake_place\n"
+            f"  FROM {source}\n"
+            ") AS versions\n"
+            f"WHERE {wanted}"
+        )

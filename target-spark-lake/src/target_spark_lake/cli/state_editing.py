@@ -1,0 +1,166 @@
+"""`spark-lake state set | reset | restore`: a state that a person gives, saved by a journalled run of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.state.run_log import ABORTED, read_entry
+from target_spark_lake.cli.stream_key import KEY, VALUE, is_bookmark, key_of_stream
+from target_spark_lake.commit.run_reports import entries
+from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.state.saving import cleared
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from singer_spark.singer.key_value import KeyValue
+    from singer_spark.state.run_log import RunEntry
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.state.bookmark_key import BookmarkKey
+
+JSON = dict[str, Any]
+
+
+def set_value(
+    run: PipelineRun, stream: str, value: str, replication_key: str | None = None, key_type: str | None = None
+) -> bool:
+    """Sets where a stream's next run starts.
+
+    Args:
+        run: The open run; ended here, well or not.
+        stream: The stream's name.
+        value: As a person writes it.
+        replication_key: The column, where no state of the pipeline says.
+        key_type: Its type, where neither a state nor the table says.
+
+    Returns:
+        Whether the state is another one now; False leaves no trace of the run.
+
+    Raises:
+        ConfigurationError: the value is none of the key, or nothing tells what the key is.
+        StorageError: the storage failed; the text says whether the run is committed.
+        LockedError: another run took the pipeline over.
+    """
+    return change_state(run, lambda saved: _with_value(run, saved or {}, stream, value, replication_key, key_type))
+
+
+def reset(run: PipelineRun, stream: str | None = None) -> bool:
+    """Removes a stream's bookmark, or all: the next run starts there from the beginning.
+
+    Args:
+        run: The open run; ended here, well or not.
+        stream: The stream's name; None: all of the state.
+
+    Returns:
+        Whether the state is another one now; False leaves no trace of the run.
+
+    Raises:
+        ConfigurationError: the state has no bookmark of the stream.
+        StorageError: the storage failed; the text says whether the run is committed.
+        LockedError: another run took the pipeline over.
+    """
+    return change_state(run, lambda saved: _without(saved, stream, run.layout.pipeline))
+
+
+def restore(run: PipelineRun, run_id: str, *, before: bool = False) -> bool:
+    """Makes the state that a run saved the current one.
+
+    Args:
+        run: The open run; ended here, well or not.
+        run_id: The run that saved the state.
+        before: Takes the state that this run found instead: what it did to the state is undone.
+
+    Returns:
+        Whether the state is another one now; False leaves no trace of the run.
+
+    Raises:
+        ConfigurationError: there is no such run, or it saved no state.
+        StorageError: the storage failed; the text says whether the run is committed.
+        LockedError: another run took the pipeline over.
+    """
+    return change_state(run, lambda _: _state_of(run.storage, run.layout, run_id, before=before))
+
+
+def _with_value(
+    run: PipelineRun, state: JSON, stream: str, text: str, replication_key: str | None, key_type: str | None
+) -> JSON:
+    if state and not isinstance(state.get("bookmarks"), dict):
+        raise ConfigurationError(
+            f"pipeline {run.layout.pipeline}: its state is the tap's own and has no bookmarks; edit the state itself"
+        )
+    bookmarks = state.setdefault("bookmarks", {})
+    saved = bookmarks.get(stream)
+    if saved is not None and not is_bookmark(saved):
+        raise ConfigurationError(
+            f"stream {stream}: its bookmark has no {VALUE}, it is in the tap's own form; edit the state itself"
+        )
+    key = key_of_stream(run, stream, saved, replication_key, key_type)
+    try:
+        value = key.value(text)
+    except ValueError as error:
+        raise ConfigurationError(f"stream {stream}: {error}") from None
+    if saved is None or saved.get(KEY, key.name) != key.name or not _same_value(saved, key, value):
+        bookmarks[stream] = _bookmark(saved or {}, key, value)
+    return state
+
+
+def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JSON:
+    """As a person would write it: what was sent at the value is not known any more."""
+    bookmark: JSON = {KEY: key.name, VALUE: value.json_value()}
+    # Rows of transactions that were open are still to come, but where rows are to be left out they are not looked up.
+    if "snapshot" in saved and saved.get(KEY) == key.name and _is_at_most(value, saved, key):
+        bookmark["snapshot"] = saved["snapshot"]
+    return bookmark
+
+
+def _is_at_most(value: KeyValue, saved: Mapping[str, Any], key: BookmarkKey) -> bool:
+    try:
+        return value <= key.value(str(saved[VALUE]))
+    except ValueError:
+        return False
+
+
+def _same_value(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> bool:
+    try:
+        return value == key.value(str(saved[VALUE]))
+    except ValueError:
+        return False
+
+
+def _without(state: JSON | None, stream: str | None, pipeline: str) -> JSON | None:
+    if stream is None:
+        return cleared(state)
+    if state is None:
+        raise ConfigurationError(f"pipeline {pipeline} has no state yet, so none of stream {stream}")
+    bookmarks = state.get("bookmarks")
+    if not isinstance(bookmarks, dict) or stream not in bookmarks:
+        known = ", ".join(sorted(bookmarks)) if isinstance(bookmarks, dict) and bookmarks else "none"
+        raise ConfigurationError(f"pipeline {pipeline} has no bookmark of stream {stream} (it has: {known})")
+    del bookmarks[stream]
+    return state
+
+
+def _state_of(storage: Storage, layout: Layout, run_id: str, *, before: bool) -> JSON:
+    entry = None if "/" in run_id else read_entry(storage, layout.runs, run_id)
+    if entry is None:
+        raise ConfigurationError(
+            f"pipeline {layout.pipeline} has no run {run_id}; `spark-lake state history` names those that saved a state"
+        )
+    if entry.phase == ABORTED:
+        raise ConfigurationError(f"run {run_id} {entry.body['outcome'].replace('_', ' ')}: it saved no state")
+    if before:
+        return entry.body.get("previous_state") or {}
+    if entry.state is None:
+        left = _saved_before(storage, layout, run_id)
+        raise ConfigurationError(f"run {run_id} saved no state: it left {left}")
+    return entry.state
+
+
+def _saved_before(storage: Storage, layout: Layout, run_id: str) -> str:
+    older: RunEntry | None = next(
+        (each for each in entries(storage, layout) if each.run_id < run_id and each.state is not None), None
+    )
+    return f"the one of run {older.run_id} as it was; restore that one" if older else "the one it found as it was"

@@ -1,0 +1,84 @@
+"""Which replication key a stream has: as a person says, its bookmark tells, an older one told, or its table tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError
+from target_spark_lake.commit.run_reports import entries
+from target_spark_lake.state.bookmark_key import key_of_bookmark, key_of_column, key_of_type
+from target_spark_lake.tables.table_record import records_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.state.bookmark_key import BookmarkKey
+
+JSON = dict[str, Any]
+KEY, VALUE = "replication_key", "replication_key_value"
+
+
+def is_bookmark(entry: Any) -> bool:
+    """Whether it holds one value of a replication key, as the tap's and the SDK's bookmarks do."""
+    return isinstance(entry, dict) and entry.get(VALUE) is not None and "partitions" not in entry
+
+
+def key_of_stream(
+    run: PipelineRun, stream: str, saved: JSON | None, replication_key: str | None, key_type: str | None
+) -> BookmarkKey:
+    """The stream's key: as the user says, as the bookmark tells, as an older one told, as the table's column tells.
+
+    Args:
+        run: An open run of the pipeline.
+        stream: The stream's name.
+        saved: Its bookmark now; None where it has none.
+        replication_key: The column, where the user says it.
+        key_type: The column's type, where the user says it.
+
+    Raises:
+        ConfigurationError: nothing tells it.
+    """
+    known, told_by = saved, "as its bookmark tells"
+    if known is None:
+        known, told_by = _older_bookmark(run, stream), "as its last bookmark said"
+    name = replication_key or (known or {}).get(KEY)
+    if name is None:
+        raise ConfigurationError(
+            f"stream {stream}: it never had a bookmark{_known_streams(run)}; if the name is right, "
+            "name its key: --replication-key COLUMN --type TYPE"
+        )
+    if key_type is not None:
+        return key_of_type(name, key_type)
+    columns = _columns(run, stream)
+    found = None
+    if known is not None and known.get(KEY, name) == name:
+        found = key_of_bookmark(name, known[VALUE], columns, f"{told_by}: {known[VALUE]}")
+    found = found or key_of_column(name, columns)
+    if found is None:
+        raise ConfigurationError(
+            f"stream {stream}: neither a bookmark nor the table shows the type of {name}; give it by --type TYPE"
+        )
+    return found
+
+
+def _older_bookmark(run: PipelineRun, stream: str) -> JSON | None:
+    for entry in entries(run.storage, run.layout):
+        bookmarks = (entry.state or {}).get("bookmarks")
+        saved = bookmarks.get(stream) if isinstance(bookmarks, dict) else None
+        if isinstance(saved, dict) and is_bookmark(saved):
+            return saved
+    return None
+
+
+def _columns(run: PipelineRun, stream: str) -> Mapping[str, str]:
+    """Columns of the stream's table, name to Spark's name of the type; none where it has no table."""
+    records = records_of(run.storage, run.layout.pipeline).values()
+    return next((record.columns for record in records if record.stream == stream), {})
+
+
+def _known_streams(run: PipelineRun) -> str:
+    bookmarks = (run.committed_state() or {}).get("bookmarks")
+    tables = records_of(run.storage, run.layout.pipeline).values()
+    known = sorted({*(bookmarks or {}), *(record.stream for record in tables)})
+    return f" (streams of pipeline {run.layout.pipeline}: {', '.join(known)})" if known else ""

@@ -1,0 +1,136 @@
+"""Lake columns as Arrow knows them, and rows brought to the columns of their table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from target_spark_lake.columns.arrow_json import fraction_texts
+from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct
+from target_spark_lake.columns.value_text import value_text
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+# As other programs may have written a string.
+_OTHER_TEXTS = (pa.large_string(), pa.string_view())
+_LAKE = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
+# Arrow's own text of these is the one that comes in JSON; of the others Python makes it, value by value.
+_TEXT_BY_ARROW = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
+# Since 1970, of the years 1 to 9999.
+_FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799_999_999
+# A decimal with more digits behind the point may get an exponent from Arrow.
+_PLAIN_SCALE = 6
+
+
+def arrow_schema(columns: Struct) -> pa.Schema:
+    """The columns of a table as an Arrow schema."""
+    return pa.schema([pa.field(each.name, arrow_type(each.type)) for each in columns])
+
+
+def arrow_type(kind: LakeType) -> pa.DataType:
+    """The Arrow type of a lake column."""
+    if isinstance(kind, Struct):
+        return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in kind])
+    if isinstance(kind, Array):
+        return pa.list_(pa.field("element", arrow_type(kind.element)))
+    return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
+
+
+def is_dated(moments: pa.Array) -> bool:
+    """Whether all of these instants are of the years 1 to 9999, as Python, and what reads tables by it, knows them."""
+    found = pc.min_max(pc.cast(moments, pa.int64())).as_py()
+    return found["min"] is None or (found["min"] >= _FIRST_MICROSECOND and found["max"] <= _LAST_MICROSECOND)
+
+
+def columns_of_arrow(schema: pa.Schema) -> Struct | None:
+    """The lake columns that an Arrow schema means; None where it has a type that no lake column has."""
+    try:
+        return Struct(tuple(Field(each.name, _lake_type(each.type)) for each in schema))
+    except KeyError:
+        return None
+
+
+def _lake_type(arrow: pa.DataType) -> LakeType:
+    if pa.types.is_struct(arrow):
+        return Struct(tuple(Field(each.name, _lake_type(each.type)) for each in arrow))
+    if pa.types.is_list(arrow):
+        return Array(_lake_type(arrow.value_type))
+    if pa.types.is_decimal128(arrow):
+        return Scalar("decimal", arrow.precision, arrow.scale)
+    return _LAKE[arrow]
+
+
+def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
+    """The rows under the columns of their table: by name, missing ones NULL, others left out, types widened.
+
+    Raises:
+        pyarrow.ArrowInvalid: a value does not fit, so the columns are not wide enough.
+    """
+    present = set(rows.schema.names)
+    arrays = [
+        _fit(rows.column(each.name), each.type) if each.name in present else _nulls(rows.num_rows, each.type)
+        for each in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _nulls(rows: int, kind: LakeType) -> pa.Array:
+    return pa.nulls(rows, arrow_type(kind))
+
+
+def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
+    target = arrow_type(kind)
+    if values.type == target:
+        return values
+    if isinstance(kind, Struct):
+        return _fit_struct(values, kind)
+    if isinstance(kind, Array):
+        return _fit_list(values, kind)
+    if kind.name == "string" and values.type not in _OTHER_TEXTS:
+        return _texts(values)
+    # The user asked for the double that is nearest to a large integer.
+    return pc.cast(values, target, safe=not pa.types.is_floating(target))
+
+
+def _fit_struct(values: pa.StructArray, kind: Struct) -> pa.Array:
+    present = {each.name for each in values.type}
+    members = [
+        _fit(values.field(each.name), each.type) if each.name in present else _nulls(len(values), each.type)
+        for each in kind
+    ]
+    fields: list[Any] = list(arrow_type(kind))
+    return pa.StructArray.from_arrays(members, fields=fields, mask=values.is_null())
+
+
+def _fit_list(values: pa.ListArray, kind: Array) -> pa.Array:
+    # Offsets of their own: those of a slice do not begin at the first element.
+    lengths = pc.fill_null(pc.list_value_length(values), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cast(pc.cumulative_sum(lengths), pa.int32())])
+    elements = _fit(values.flatten(), kind.element)
+    return pa.ListArray.from_arrays(offsets, elements, type=arrow_type(kind), mask=values.is_null())
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    lake = _LAKE.get(values.type)
+    plain = pa.types.is_decimal(values.type) and values.type.scale <= _PLAIN_SCALE
+    if plain or (lake is not None and lake.name in _TEXT_BY_ARROW):
+        return pc.cast(values, pa.string())
+    if pa.types.is_floating(values.type):
+        return fraction_texts(values)
+    if pa.types.is_timestamp(values.type):
+        return pc.strftime(values, format="%Y-%m-%dT%H:%M:%S" + ("Z" if values.type.tz else ""))
+    return pa.array(map(value_text, values.to_pylist()), pa.string(), size=len(values))

@@ -1,0 +1,127 @@
+"""Rows as the text of JSON objects, a column at a time: how files of other writers become records.
+
+What Arrow can't spell itself, bytes and what is nested, Python spells value by value.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import time, timedelta
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.singer.exact_json import to_json
+from target_spark_lake.columns.value_text import json_value, shortest_digits
+
+_MOMENT = "%Y-%m-%dT%H:%M:%S"
+_CONTROL = [bytes([code]).decode() for code in range(32)]
+
+
+def json_objects(rows: pa.RecordBatch) -> pa.Array:
+    """The text of each row: an object of all columns, NULLs too."""
+    members = [
+        pc.binary_join_element_wise(orjson.dumps(name).decode() + ":", json_values(rows.column(place)), "")
+        for place, name in enumerate(rows.schema.names)
+    ]
+    # A comma between the members, none before the first.
+    parts: list[Any] = ["{"]
+    for number, member in enumerate(members):
+        parts += [",", member] if number else [member]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def json_values(values: pa.Array) -> pa.Array:
+    """The text of each value of a column, `null` for NULL."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return pc.fill_null(_texts(values), "null")
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_null(kind):
+        return pa.nulls(len(values), pa.string())
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return pc.cast(values, pa.string())
+    if pa.types.is_floating(kind):
+        return _fractions(values)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _quoted(_escaped(pc.cast(values, pa.string())))
+    if pa.types.is_date32(kind):
+        return _quoted(pc.cast(values, pa.string()))
+    if pa.types.is_timestamp(kind):
+        return _moments(values)
+    try:
+        plain = values.to_pylist()
+    except (OverflowError, ValueError):  # inside of it is a moment of a year that Python does not know
+        plain = pc.cast(values, _without_moments(kind)).to_pylist()
+    return pa.array(map(_text, plain), pa.string(), size=len(values))
+
+
+def _without_moments(kind: pa.DataType) -> pa.DataType:
+    """The type with texts for dates and times."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_moments(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_moments(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_without_moments(kind.key_type), _without_moments(kind.item_type))
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
+
+
+def _moments(values: pa.Array) -> pa.Array:
+    if values.type.unit == "ns":
+        # Zeros beyond what the lake keeps would only be looked at one by one.
+        with suppress(pa.ArrowInvalid):
+            values = pc.cast(values, pa.timestamp("us", values.type.tz))
+    if values.type.tz is None:
+        return _quoted(pc.strftime(values, format=_MOMENT))
+    return _quoted(pc.strftime(pc.cast(values, pa.timestamp(values.type.unit, "UTC")), format=_MOMENT + "Z"))
+
+
+def _fractions(values: pa.Array) -> pa.Array:
+    """Numbers as their text; what is none in JSON is quoted."""
+    texts = fraction_texts(values)
+    return pc.if_else(pc.is_finite(values), texts, _quoted(texts))
+
+
+def fraction_texts(values: pa.Array) -> pa.Array:
+    """Fractions in plain digits, as few as mean them; what is no number as JSON's users name it."""
+    texts = pc.cast(values, pa.string())
+    for said, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+        texts = pc.if_else(pc.equal(texts, said), name, texts)
+    scientific = pc.fill_null(pc.match_substring(texts, "e"), False)
+    if pc.any(scientific, min_count=0).as_py():
+        digits = [shortest_digits(text) for text in texts.filter(scientific).to_pylist()]
+        texts = pc.replace_with_mask(texts, scientific, pa.array(digits, pa.string()))
+    return texts
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    if pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]"), min_count=0).as_py():
+        for control in _CONTROL:
+            texts = pc.replace_substring(texts, control, orjson.dumps(control).decode()[1:-1])
+    return texts
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else to_json(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """A value in JSON's terms; of a map its entries, of a time of day its text."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, time | timedelta):
+        return str(value)
+    return json_value(value)

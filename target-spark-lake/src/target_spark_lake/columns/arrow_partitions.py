@@ -1,0 +1,107 @@
+"""Rows written into hive folders by Arrow: sorted by their folders, each run of rows becomes a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from target_spark_lake.columns.arrow_columns import arrow_schema
+from target_spark_lake.columns.lake_parquet import parquet_writer
+from target_spark_lake.columns.partitioning import Part, Partitioning, moment_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from target_spark_lake.columns.lake_type import Struct
+
+
+class FolderWriter:
+    """Writes tables of rows; no file stays open, so memory and handles don't grow with the number of folders."""
+
+    def __init__(self, root: Path, columns: Struct, codec: str, partitioning: Partitioning) -> None:
+        """Writes nothing yet.
+
+        Args:
+            root: Above the hive folders.
+            columns: Of the rows.
+            codec: Of Parquet.
+            partitioning: Of the table.
+        """
+        self.schema = arrow_schema(columns)
+        self._root = root
+        self._columns = partitioning.inside(columns)
+        self._codec = codec
+        self._partitioning = partitioning
+        self._tables = 0
+
+    def __enter__(self) -> FolderWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        """Nothing is open; whoever gave the root removes it after a failure."""
+
+    def write_table(self, rows: pa.Table) -> None:
+        """Writes a file into each folder that these rows have.
+
+        Raises:
+            RecordError: a value can't be the name of a folder.
+            ConfigurationError: the folders are too many.
+        """
+        numbers, folders = _folders(rows, self._partitioning)
+        order = pc.sort_indices(numbers)
+        in_order = rows.select([each.name for each in self._columns]).take(order)
+        start = 0
+        for folder, count in zip(folders, _counts(numbers, len(folders)), strict=True):
+            path = self._root / folder / f"{self._tables:05d}.parquet"
+            with parquet_writer(path, self._columns, self._codec) as writer:
+                writer.write_table(in_order.slice(start, count))
+            start += count
+        self._tables += 1
+
+
+def _folders(rows: pa.Table, partitioning: Partitioning) -> tuple[pa.Array, list[str]]:
+    """The number of each row's folders, and the folders by number."""
+    numbers, folders = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows), [""]
+    for part in partitioning.parts:
+        encoded = _encoded(rows.column(part.column), part)
+        names = [_folder(text, part, partitioning) for text in _texts(encoded.dictionary, part)]
+        combined = pc.add(pc.multiply(numbers, len(names)), pc.cast(encoded.indices, pa.int64()))
+        dense = pc.dictionary_encode(combined)
+        numbers = pc.cast(dense.indices, pa.int64())
+        found = dense.dictionary.to_pylist()
+        partitioning.refuse_many(len(found))
+        pairs = [(folders[each // len(names)], names[each % len(names)]) for each in found]
+        folders = [f"{outer}/{inner}" if outer else inner for outer, inner in pairs]
+    return numbers, folders
+
+
+def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:
+    if part.unit is not None:
+        values = pc.floor_temporal(values, unit=part.unit)
+    whole = values.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks)
+    return pc.dictionary_encode(whole, null_encoding="encode")
+
+
+def _texts(values: pa.Array, part: Part) -> list[str | None]:
+    if part.unit is None:
+        return list(pc.cast(values, pa.string()).to_pylist())
+    # Those of a day are few: one value for each folder.
+    return [None if each is None else moment_text(each.isoformat(), part.unit) for each in values.to_pylist()]
+
+
+def _folder(text: str | None, part: Part, partitioning: Partitioning) -> str:
+    if text is not None and part.is_unholdable(text):
+        raise partitioning.unholdable(part.column, text)
+    return part.folder(text)
+
+
+def _counts(numbers: pa.Array, size: int) -> list[int]:
+    counts = [0] * size
+    for each in pc.value_counts(numbers).to_pylist():
+        counts[each["values"]] = each["counts"]
+    return counts

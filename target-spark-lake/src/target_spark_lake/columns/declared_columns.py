@@ -1,0 +1,100 @@
+"""Columns whose type the user declares: the JSON Schema by which their values are then read.
+
+A number is read as the decimal that it shall be, not as a double that is rounded first; what shall be text is taken
+as it came. Where the values as such need no other reading, the schema stays, and the column is widened (`evolution`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from singer_spark.singer.schema_mapping import json_types, single_branch
+from singer_spark.singer.sql_type import SQL_DATATYPE
+from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct, parse_type
+
+JSON = dict[str, Any]
+
+_INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
+_FLOATING = {"float": "REAL", "double": "DOUBLE PRECISION"}
+_MOMENTS = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
+
+
+def declared_types(columns: Mapping[str, str]) -> dict[str, LakeType]:
+    """The types that a config declares, by column.
+
+    Raises:
+        ValueError: a text is no type.
+    """
+    return {name: parse_type(text) for name, text in columns.items()}
+
+
+def type_problems(columns: Any) -> list[str]:
+    """What is wrong with the types that a config declares; nothing where its shape is, which others say."""
+    problems = []
+    for name, text in columns.items() if isinstance(columns, Mapping) else ():
+        try:
+            parse_type(str(text))
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+    return problems
+
+
+def read_as_declared(properties: JSON, declared: Mapping[str, LakeType]) -> JSON:
+    """The properties of a record, those with a declared type as this one asks for."""
+    return {name: _read_as(each, declared[name]) if name in declared else each for name, each in properties.items()}
+
+
+def _read_as(schema: JSON, kind: LakeType) -> JSON:
+    plain = single_branch(schema)
+    kinds = json_types(plain)
+    if isinstance(kind, Array) and kinds == {"array"} and isinstance(plain.get("items"), dict):
+        return {**plain, "items": _read_as(plain["items"], kind.element)}
+    if isinstance(kind, Struct) and kinds == {"object"}:
+        return {**plain, "properties": read_as_declared(plain.get("properties") or {}, kind.types)}
+    if isinstance(kind, Scalar) and kinds:
+        changed = _scalar(plain, kinds, kind)
+        return schema if changed is None else _nullable(changed, schema)
+    return schema
+
+
+def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
+    """The schema by which a value of these JSON types is read as the type; None where it stays."""
+    numeric = kinds <= {"integer", "number"}
+    if kind.name == "string":
+        return _as_text(plain, kinds)
+    if numeric and kind.name in _INTEGERS:
+        return {**plain, "type": ["integer"], SQL_DATATYPE: _INTEGERS[kind.name]}
+    if numeric and kind.name == "decimal":
+        return {**plain, "type": ["number"], SQL_DATATYPE: str(kind).upper()}
+    if "number" in kinds and numeric and kind.name in _FLOATING:
+        return {**plain, SQL_DATATYPE: _FLOATING[kind.name]}
+    if kinds != {"string"} or "contentEncoding" in plain:
+        return None
+    if kind.name in _MOMENTS and plain.get("format") in (None, "date-time"):
+        return {**plain, "format": "date-time", SQL_DATATYPE: _MOMENTS[kind.name]}
+    if kind.name == "date" and "format" not in plain:
+        return {**plain, "format": "date", SQL_DATATYPE: "DATE"}
+    if kind.name == "binary" and "format" not in plain:
+        return {**plain, "contentEncoding": "base64", SQL_DATATYPE: "VARBINARY"}
+    return None
+
+
+def _as_text(plain: JSON, kinds: set[str]) -> JSON:
+    """Text stays text, whatever its form; objects and arrays become their JSON; other values are taken beside text."""
+    kept = {name: each for name, each in plain.items() if name not in (SQL_DATATYPE, "properties", "items")}
+    if kinds == {"string"}:
+        return {name: each for name, each in kept.items() if name not in ("format", "contentEncoding")}
+    return kept if kinds <= {"object", "array"} else {**kept, "type": sorted({*kinds, "string"})}
+
+
+def _nullable(changed: JSON, schema: JSON) -> JSON:
+    """The changed schema, NULL allowed where the property's own schema allows it."""
+    branches = [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]
+    types = {kind for each in branches for kind in _names(each.get("type"))}
+    own = [kind for kind in _names(changed.get("type")) if kind != "null"]
+    return {**changed, "type": [*own, "null"] if "null" in types else own}
+
+
+def _names(types: object) -> list[str]:
+    return [types] if isinstance(types, str) else list(types) if isinstance(types, list) else []

@@ -1,0 +1,228 @@
+"""The types of lake columns as plain values, written as Spark writes them: `struct<id:bigint,tags:array<string>>`.
+
+A table's columns are one `Struct`. Nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+# Spark's own names of a type, the one that it prints first.
+_NAMES = {
+    "boolean": ("boolean", "bool"),
+    "tinyint": ("tinyint", "byte"),
+    "smallint": ("smallint", "short"),
+    "int": ("int", "integer"),
+    "bigint": ("bigint", "long"),
+    "float": ("float", "real"),
+    "double": ("double",),
+    "string": ("string", "text", "varchar"),
+    "binary": ("binary", "bytes"),
+    "date": ("date",),
+    "timestamp": ("timestamp", "timestamp_ltz", "timestamptz"),
+    "timestamp_ntz": ("timestamp_ntz",),
+}
+_SCALARS = {spelling: name for name, spellings in _NAMES.items() for spelling in spellings}
+_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([<>,:()])|([^<>,:()`]+))")
+_PLAIN_NAME = re.compile(r"[^\W]+")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A type without parts.
+
+    Attributes:
+        name: As Spark prints it: `bigint`, `timestamp_ntz`, `decimal`.
+        precision: Digits of a decimal, else 0.
+        scale: Digits of a decimal behind the point, else 0.
+    """
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})" if self.name == "decimal" else self.name
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array; its elements may be NULL."""
+
+    element: LakeType
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of a struct, or a column of a table; it may be NULL."""
+
+    name: str
+    type: LakeType
+
+
+@dataclass(frozen=True)
+class Struct:
+    """Members by name, in their order; or the columns of a table."""
+
+    fields: tuple[Field, ...]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, LakeType]) -> Struct:
+        """The members of a mapping, in its order."""
+        return cls(tuple(Field(name, kind) for name, kind in columns.items()))
+
+    @cached_property
+    def types(self) -> Mapping[str, LakeType]:
+        """Name to type, in their order."""
+        return {field.name: field.type for field in self.fields}
+
+    def without(self, names: Container[str]) -> Struct:
+        """The others, in their order."""
+        return Struct(tuple(each for each in self.fields if each.name not in names))
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __str__(self) -> str:
+        return f"struct<{','.join(f'{_quoted(field.name)}:{field.type}' for field in self.fields)}>"
+
+
+LakeType = Scalar | Array | Struct
+
+
+def columns_from_text(columns: Mapping[str, str]) -> Struct:
+    """The columns of a table, from name and type as text.
+
+    Raises:
+        ValueError: a text is no type.
+    """
+    return Struct.of({name: parse_type(text) for name, text in columns.items()})
+
+
+def columns_to_text(columns: Struct) -> dict[str, str]:
+    """Name and type as text, in the columns' order."""
+    return {field.name: str(field.type) for field in columns}
+
+
+def type_of_spark(spark: DataType) -> LakeType:
+    """The type that a Spark type is."""
+    kind = spark.typeName()
+    if kind == "struct":
+        return Struct(tuple(Field(each.name, type_of_spark(each.dataType)) for each in spark.fields))  # type: ignore[attr-defined]
+    if kind == "array":
+        return Array(type_of_spark(spark.elementType))  # type: ignore[attr-defined]
+    return parse_type(spark.simpleString())
+
+
+def columns_of_spark(columns: DataType) -> Struct:
+    """The columns of a Spark schema."""
+    found = type_of_spark(columns)
+    assert isinstance(found, Struct)
+    return found
+
+
+def parse_type(text: str) -> LakeType:
+    """Reads a type; names in any case, and with Spark's other spellings (`long`, `integer`).
+
+    Raises:
+        ValueError: it is none that a lake column can have.
+    """
+    reader = _Reader(text)
+    found = reader.type()
+    reader.end()
+    return found
+
+
+class _Reader:
+    """Takes a type's text apart, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+
+    def _fail(self) -> ValueError:
+        return ValueError(f"{self._text!r} is no type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or struct<a:…>")
+
+    def _next(self) -> tuple[str, bool]:
+        """The next word or sign, and whether it stood in backquotes."""
+        match = _TOKEN.match(self._text, self._position)
+        if not match:
+            raise self._fail()
+        self._position = match.end()
+        quoted, sign, word = match.groups()
+        return (quoted.replace("``", "`"), True) if quoted is not None else (sign or word.strip(), False)
+
+    def _expect(self, sign: str) -> None:
+        if self._next() != (sign, False):
+            raise self._fail()
+
+    def _follows(self, sign: str) -> bool:
+        """Takes the sign where it comes next."""
+        before = self._position
+        if self._text[before:].strip() and self._next() == (sign, False):
+            return True
+        self._position = before
+        return False
+
+    def end(self) -> None:
+        if self._text[self._position :].strip():
+            raise self._fail()
+
+    def type(self) -> LakeType:
+        word = self._next()[0].lower()
+        if word == "array":
+            self._expect("<")
+            element = self.type()
+            self._expect(">")
+            return Array(element)
+        if word == "struct":
+            return self._struct()
+        if word in ("decimal", "numeric", "dec"):
+            return self._decimal()
+        if word not in _SCALARS:
+            raise self._fail()
+        return Scalar(_SCALARS[word])
+
+    def _struct(self) -> Struct:
+        fields: list[Field] = []
+        self._expect("<")
+        while not self._follows(">"):
+            if fields:
+                self._expect(",")
+            name = self._next()[0]
+            self._expect(":")
+            fields.append(Field(name, self.type()))
+        if not fields or len({field.name for field in fields}) < len(fields):
+            raise self._fail()
+        return Struct(tuple(fields))
+
+    def _decimal(self) -> Scalar:
+        self._expect("(")
+        precision = self._number()
+        scale = self._number() if self._follows(",") else 0
+        self._expect(")")
+        if not (0 < precision <= MAX_DECIMAL_PRECISION and scale <= precision):
+            raise self._fail()
+        return Scalar("decimal", precision, scale)
+
+    def _number(self) -> int:
+        word = self._next()[0]
+        if not word.isdecimal():
+            raise self._fail()
+        return int(word)
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,245 @@
+"""How a table is laid out in hive folders: `country=DE/created_at_day=2026-11-21`.
+
+A column that partitions is said by its folder alone, as in every hive table; what is made of a time (its day, say)
+stands in a folder of its own name, and the time stays in the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+from urllib.parse import unquote
+
+from singer_spark.errors import ConfigurationError, RecordError
+from target_spark_lake.columns.lake_type import Field, LakeType, Scalar, Struct
+
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+# Stands for a value that no folder can say, until the run fails for it.
+UNHOLDABLE = "__SPARK_LAKE_UNHOLDABLE__"
+# What Hive and Spark escape in the names of folders.
+ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
+# File systems take no longer name.
+LONGEST_FOLDER = 255
+# Of one batch, or of what one merge writes: each is a file of its own.
+MOST_FOLDERS = 2000
+# Digits of a moment's ISO form that tell the unit.
+UNITS = {"year": 4, "month": 7, "day": 10, "hour": 13}
+# Types of the columns that folders of times are to their readers.
+UNIT_TYPES = {"year": "int", "month": "string", "day": "date", "hour": "string"}
+# Types whose texts say their values exactly.
+COLUMN_TYPES = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_UNIT_OF = re.compile(rf"\s*({'|'.join(UNITS)})\s*\(\s*(.+?)\s*\)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One level of folders.
+
+    Attributes:
+        column: The table's column whose values the folders say.
+        unit: One of `UNITS` where the folders say this of a time; None: they say the whole value.
+    """
+
+    column: str
+    unit: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Part:
+        """Reads a column's name, or `day(created_at)`."""
+        found = _UNIT_OF.fullmatch(text)
+        return cls(found[2], found[1]) if found else cls(text)
+
+    def __str__(self) -> str:
+        return f"{self.unit}({self.column})" if self.unit else self.column
+
+    @property
+    def name(self) -> str:
+        """What stands before the `=`; readers pass over folders whose names begin with `_`."""
+        return f"{self.column}_{self.unit}".lstrip("_.") if self.unit else self.column
+
+    @property
+    def made(self) -> Field | None:
+        """The column that the folders alone say; None where they say one of the table's."""
+        return Field(self.name, Scalar(UNIT_TYPES[self.unit])) if self.unit else None
+
+    def folder(self, value: str | None) -> str:
+        """The name of a value's folder."""
+        return f"{escaped(self.name)}={NULL_VALUE if value is None else escaped(value)}"
+
+    def is_unholdable(self, value: str) -> bool:
+        """Whether a folder can't say this value: readers would find NULL, or no file system takes the name."""
+        return (
+            value in ("", NULL_VALUE, UNHOLDABLE) or "\0" in value or len(self.folder(value).encode()) > LONGEST_FOLDER
+        )
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The levels of a stream's folders, the outer one first; `stream` is for errors."""
+
+    stream: str
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, stream: str, texts: Iterable[str]) -> Partitioning | None:
+        """Reads the setting; None where it is empty."""
+        parts = tuple(map(Part.of, texts))
+        return cls(stream, parts) if parts else None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """As the setting says it."""
+        return tuple(map(str, self.parts))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The table's columns that are not in its files."""
+        return frozenset(part.column for part in self.parts if part.unit is None)
+
+    def inside(self, columns: Struct) -> Struct:
+        """Those columns of the table that its files have."""
+        return columns.without(self.columns)
+
+    @property
+    def nowhere(self) -> str:
+        """The folders of rows that are NULL in all columns."""
+        return "/".join(part.folder(None) for part in self.parts)
+
+    def check(self, columns: Struct) -> None:
+        """Refuses what can't be the layout of a table with these columns.
+
+        Raises:
+            ConfigurationError: names the column and the way out.
+        """
+        problem = next(filter(None, (self._problem(part, columns) for part in self.parts)), None)
+        names = [part.name.lower() for part in self.parts]
+        if problem is None and len(set(names)) < len(names):
+            problem = "two of them make folders of the same name"
+        if problem is None and not self.inside(columns).fields:
+            problem = "it leaves no column for the files"
+        if problem is not None:
+            raise ConfigurationError(
+                f"stream {self.stream}: partition_by {', '.join(self.texts)}: {problem}; correct it in stream_options"
+            )
+
+    def _problem(self, part: Part, columns: Struct) -> str | None:
+        kind = columns.types.get(part.column)
+        if kind is None:
+            return f"there is no column {part.column}"
+        if part.unit is None:
+            return _column_problem(part.column, kind)
+        if str(kind) not in _TIMES or (part.unit == "hour" and str(kind) == "date"):
+            return f"{part.column} is a {kind}, which has no {part.unit}"
+        if part.name.lower() in {each.name.lower() for each in columns}:
+            return f"its folders would be named {part.name}, as a column of the table is"
+        return None
+
+    def unholdable(self, name: str, value: str | None = None) -> RecordError:
+        """The error about a value that no folder can say."""
+        what = "a value" if value is None else f"the value {value[:60]!r}"
+        return RecordError(
+            f"stream {self.stream}: {what} of column {name} can't be the name of a hive folder (an empty text would be "
+            f"read as NULL, a name has {LONGEST_FOLDER} bytes at most); take {name} out of partition_by in "
+            "stream_options, or mend the value at the source"
+        )
+
+    def check_written(self, folders: Iterable[str]) -> None:
+        """Judges the folders that were written.
+
+        Raises:
+            RecordError: one stands for a value that no folder can say.
+            ConfigurationError: they are too many.
+        """
+        found = set(folders)
+        for part in self.parts:
+            lost = part.folder(UNHOLDABLE)
+            if any(lost in each.split("/") for each in found):
+                raise self.unholdable(part.column)
+        self.refuse_many(len(found))
+
+    def refuse_many(self, folders: int) -> None:
+        """Refuses to write so many files at once.
+
+        Raises:
+            ConfigurationError: names the limit and the way out.
+        """
+        if folders > MOST_FOLDERS:
+            raise ConfigurationError(
+                f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} folders of one batch, "
+                f"more than {MOST_FOLDERS}; partition by what has fewer values, such as month() of a time"
+            )
+
+
+def _column_problem(name: str, kind: LakeType) -> str | None:
+    if str(kind) in _TIMES[1:]:
+        return f"{name} is a {kind}, use day({name}) or another of {', '.join(UNITS)}"
+    if str(kind) not in COLUMN_TYPES:
+        return f"{name} is a {kind}, whose values folders don't say exactly"
+    if name.startswith(("_", ".")):
+        return f"readers skip folders whose names begin like {name}"
+    return None
+
+
+def escaped(text: str) -> str:
+    """A text as Hive and Spark write it into the name of a folder."""
+    return re.sub(ESCAPED, lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def moment_text(iso: str, unit: str) -> str:
+    """The year, month, day or hour of a moment in ISO form: `2026-11-21-13`."""
+    return iso[: UNITS[unit]].replace("T", "-")
+
+
+def folders_of(path: str) -> str:
+    """The hive folders right above a file: `country=DE/created_at_day=2026-11-21`, or empty."""
+    folders = path.split("/")[:-1]
+    first = len(folders)
+    while first and "=" in folders[first - 1]:
+        first -= 1
+    return "/".join(folders[first:])
+
+
+def said_by(folders: str) -> dict[str, str | None]:
+    """What hive folders say: name to text, None for NULL."""
+    pairs = (each.partition("=")[::2] for each in folders.split("/") if each)
+    return {unquote(name): None if value == NULL_VALUE else unquote(value) for name, value in pairs}
+
+
+def value_of(text: str | None, kind: LakeType) -> Any:
+    """A folder's text as the value of a column."""
+    if text is None:
+        return None
+    match str(kind):
+        case "string":
+            return text
+        case "boolean":
+            return text == "true"
+        case "date":
+            return date.fromisoformat(text)
+    return int(text)
+
+
+def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequence[str]) -> None:
+    """Refuses to write a table under another layout than it has.
+
+    Raises:
+        ConfigurationError: names both and the ways out.
+    """
+    if tuple(before) != tuple(now):
+        raise ConfigurationError(
+            f"stream {stream}: table {table} is partitioned by {', '.join(before) or 'nothing'}, partition_by says "
+            f"{', '.join(now) or 'nothing'}; set partition_by back, give the stream another `path`, or load it once "
+            "with load_method overwrite"
+        )
+
+
+def setting_problems(options: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the setting on its own."""
+    texts = options.get("partition_by")
+    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+        return []
+    return ["partition_by: a column has no name"] if any(not each.strip() for each in texts) else []

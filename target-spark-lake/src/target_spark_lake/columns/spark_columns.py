@@ -1,0 +1,80 @@
+"""Rows brought to the columns of their table by Spark: what `arrow_columns.fitted` is for Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from target_spark_lake.columns.lake_type import Array, LakeType, Struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_SPARK: dict[str, T.DataType] = {
+    "boolean": T.BooleanType(),
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
+    "timestamp_ntz": T.TimestampNTZType(),
+}
+
+
+def column(name: str, of: str | None = None) -> Column:
+    """A column whose name may hold a dot or a backtick."""
+    escaped = name.replace("`", "``")
+    quoted = f"`{escaped}`"
+    return F.col(quoted if of is None else f"{of}.{quoted}")
+
+
+def fitted_columns(found: Mapping[str, Column], types: Struct, columns: Struct) -> list[Column]:
+    """The table's columns, each under its name: missing ones NULL, others left out, types widened.
+
+    Args:
+        found: The columns that are there.
+        types: Their types.
+        columns: Those of the table.
+    """
+    fitted = (
+        _fit(found[each.name], types.types[each.name], each.type) if each.name in found else _null(each.type)
+        for each in columns
+    )
+    return [column.alias(each.name) for column, each in zip(fitted, columns, strict=True)]
+
+
+def spark_columns(columns: Struct) -> T.StructType:
+    """The columns of a table as a Spark schema."""
+    return T.StructType([T.StructField(each.name, _spark_type(each.type)) for each in columns])
+
+
+def _spark_type(kind: LakeType) -> T.DataType:
+    if isinstance(kind, Struct):
+        return spark_columns(kind)
+    if isinstance(kind, Array):
+        return T.ArrayType(_spark_type(kind.element))
+    return T.DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else _SPARK[kind.name]
+
+
+def _null(kind: LakeType) -> Column:
+    return F.lit(None).cast(str(kind))
+
+
+def _fit(column: Column, old: LakeType, new: LakeType) -> Column:
+    if old == new:
+        return column
+    if isinstance(old, Struct) and isinstance(new, Struct):
+        members = {each.name: column.getField(each.name) for each in old}
+        return F.when(column.isNotNull(), F.struct(*fitted_columns(members, old, new)))
+    if isinstance(old, Array) and isinstance(new, Array):
+        before, after = old.element, new.element
+        return F.transform(column, lambda element: _fit(element, before, after))
+    return column.cast(str(new))

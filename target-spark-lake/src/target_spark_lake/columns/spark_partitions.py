@@ -1,0 +1,68 @@
+"""Rows written into hive folders by Spark, under the very names that `partitioning` gives."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from target_spark_lake.columns.partitioning import (
+    ESCAPED,
+    LONGEST_FOLDER,
+    NULL_VALUE,
+    UNHOLDABLE,
+    Part,
+    Partitioning,
+    escaped,
+)
+from target_spark_lake.columns.spark_columns import column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PATTERNS = {"year": "yyyy", "month": "yyyy-MM", "day": "yyyy-MM-dd", "hour": "yyyy-MM-dd-HH"}
+
+
+def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partitioning | None, files: int = 0) -> None:
+    """Writes rows as Parquet.
+
+    Args:
+        rows: The rows; those of a partitioned table have all of its columns.
+        url: A folder that is not there yet.
+        codec: Of Parquet.
+        partitioning: Of the table; None where it has no hive folders. Whoever lists what was written asks it to check
+            the folders: a value that can't be the name of one is written as `UNHOLDABLE`.
+        files: About how many files are wanted; 0: as many as there are tasks.
+    """
+    if partitioning is None:
+        whole = rows.coalesce(files) if files else rows
+        whole.write.option("compression", codec).parquet(url)
+        return
+    told = rows.withColumns({part.name: _folder_text(part) for part in partitioning.parts})
+    names = [part.name for part in partitioning.parts]
+    if files:
+        # All rows of a folder in one task, which writes them into one file.
+        told = told.repartition(files, *map(column, names))
+    told.write.option("compression", codec).partitionBy(*names).parquet(url)
+
+
+def _folder_text(part: Part) -> Column:
+    text = _text(part)
+    return F.when(_is_unholdable(part, text), F.lit(UNHOLDABLE)).otherwise(text)
+
+
+def _text(part: Part) -> Column:
+    value = column(part.column)
+    # Instants are formatted in the session's zone, which is UTC whatever the machine's is.
+    return value.cast("string") if part.unit is None else F.date_format(value, _PATTERNS[part.unit])
+
+
+def _is_unholdable(part: Part, text: Column) -> Column:
+    room = LONGEST_FOLDER - len(f"{escaped(part.name)}=".encode())
+    long = F.octet_length(F.regexp_replace(text, F.lit(ESCAPED), F.lit("%00"))) > room
+    return F.coalesce(
+        reduce(or_, (text == "", text == NULL_VALUE, text == UNHOLDABLE, F.contains(text, F.lit("\0")), long)),
+        F.lit(False),
+    )

@@ -1,0 +1,196 @@
+"""`checkpoint.json` in the hands of the runs: who may write it, who goes on from it, which staged files stay for it.
+
+Whoever wins the exchange of this one object decides about the files that it names. A new holder of the pipeline signs
+it, so the writes of earlier runs that still live are lost from then on. Before its files are removed it is made void,
+so nobody can begin to go on from it meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import DamagedError, StorageError
+from singer_spark.state.checkpoint import Checkpoint
+from target_spark_lake.commit.staged_stream import staged_files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from singer_spark.state.run_log import RunEntry
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.lock import RunLock
+    from target_spark_lake.layout import Layout
+
+logger = logging.getLogger(__name__)
+
+# No run has this id, so a checkpoint after it fits no run.
+VOID = "void"
+SIGNATURE = "signed_by"
+
+
+def take_over(
+    storage: Storage, layout: Layout, lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | None
+) -> Checkpoint | None:
+    """Keeps what the new holder may go on from, and removes all else that earlier runs staged.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        lock: The new holder's.
+        saved: The committed state.
+        last: The last committed run, published.
+
+    Returns:
+        The checkpoint, signed; None where there is nothing to go on from.
+
+    Raises:
+        LockedError: another process took the pipeline over.
+        StorageError: the storage failed, or a newer version of the programs wrote the checkpoint.
+    """
+    path, run_id = layout.checkpoint, lock.entry.run_id
+    dead = {layout.staging(entry.run_id) for entry in lock.earlier if not entry.released}
+    while True:
+        seen = storage.read(path)
+        staged = {file.path: file.size for file in storage.list(layout.pipeline_staging)}
+        kept = None if seen is None else _continuable(seen, layout, staged, saved, last)
+        # Also where nothing stands: a run that still lives could begin to name what is removed here.
+        void = kept is None and (seen is not None or bool(dead or staged))
+        if kept is not None:
+            kept = replace(kept, target={**kept.target, SIGNATURE: run_id})
+        elif not void:
+            break
+        if storage.exchange(path, seen, kept.to_bytes() if kept else _void(run_id)):
+            break
+        lock.ensure_held()  # an earlier run wrote in between: look again, unless a later one did
+    for folder in sorted(dead | _run_folders(layout, staged)):
+        # A later run's are its own: this one may have slept, and be no holder any more.
+        if folder < layout.staging(run_id):
+            clear(storage, folder, staged_files(kept) if kept else ())
+    if void:
+        storage.delete(path)
+    return kept
+
+
+def clear(storage: Storage, folder: str, keep: Collection[str]) -> None:
+    """Removes all below a folder, but for some files."""
+    if not any(path.startswith(f"{folder}/") for path in keep):
+        storage.delete_all(folder)
+        return
+    for file in storage.list(folder):
+        if file.path not in keep:
+            storage.delete(file.path)
+
+
+class CheckpointFile:
+    """The checkpoint as one run knows it.
+
+    Attributes:
+        standing: What the run may go on from, signed by it; None where there is nothing.
+        offered: Paths that this run tried to name in a checkpoint: a later run may go on from them at any time.
+        lost: Whether someone else wrote it, so that this run writes no more.
+    """
+
+    def __init__(self, storage: Storage, layout: Layout, run_id: str, standing: Checkpoint | None) -> None:
+        """Begins with what `take_over` gave."""
+        self.standing = standing
+        self.offered: set[str] = set()
+        self.lost = False
+        self._storage = storage
+        self._layout = layout
+        self._run_id = run_id
+        self._seen = standing.to_bytes() if standing else None
+        self._unsure: bytes | None = None
+        self._taken = _run_folders(layout, staged_files(standing)) if standing else set()
+
+    def write(self, checkpoint: Checkpoint) -> bool:
+        """Puts a newer one in its place, unless someone else did; a storage that fails is only told.
+
+        Returns:
+            Whether it stands.
+        """
+        data = checkpoint.to_bytes()
+        self.offered.update(staged_files(checkpoint))
+        try:
+            self._find_out()
+            if self.lost or not self._exchange(data):
+                return False
+        except StorageError as error:
+            self._unsure = data
+            logger.warning("The checkpoint could not be written, the run goes on without it: %s", error)
+            return False
+        return True
+
+    def discard(self) -> None:
+        """Takes what stands from all later runs, and gives its space back.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+        if self.standing is None or not self._exchange(_void(self._run_id)):
+            return
+        self._remove_taken()
+        self._storage.delete(self._layout.checkpoint)
+        self.standing, self._seen = None, None
+
+    def remove(self) -> None:
+        """After the commit nothing is left to go on from.
+
+        Raises:
+            StorageError: the storage failed; the next start removes it.
+        """
+        self._storage.delete(self._layout.checkpoint)
+        self._remove_taken()
+
+    def _remove_taken(self) -> None:
+        for folder in sorted(self._taken):
+            self._storage.delete_all(folder)
+        self._taken = set()
+
+    def _exchange(self, data: bytes) -> bool:
+        if self._storage.exchange(self._layout.checkpoint, self._seen, data):
+            self._seen = data
+        else:
+            self._lose()
+        return not self.lost
+
+    def _find_out(self) -> None:
+        """After a failed write: whether it was done all the same."""
+        if self._unsure is None:
+            return
+        standing = self._storage.read(self._layout.checkpoint)
+        if standing not in (self._seen, self._unsure):
+            self._lose()
+        self._seen, self._unsure = standing, None
+
+    def _lose(self) -> None:
+        self.lost = True
+        logger.warning("Another process wrote the checkpoint: this run writes no more of them.")
+
+
+def _continuable(
+    data: bytes, layout: Layout, staged: Mapping[str, int], saved: Mapping[str, Any] | None, last: RunEntry | None
+) -> Checkpoint | None:
+    try:
+        found = Checkpoint.from_bytes(data, layout.checkpoint)
+        if not found.fits(saved, last):
+            return None
+        missing = [path for path, size in staged_files(found).items() if staged.get(path) != size]
+    except DamagedError as error:
+        logger.warning("What a dead run had staged is left aside: %s", error)
+        return None
+    if missing:
+        logger.warning("What run %s had staged is left aside: %s is not there whole.", found.run_id, missing[0])
+        return None
+    return found
+
+
+def _void(run_id: str) -> bytes:
+    return Checkpoint(run_id, VOID, None, {}, {}, {}).to_bytes()
+
+
+def _run_folders(layout: Layout, paths: Collection[str]) -> set[str]:
+    """The staging folders, of one run each, that these files lie in."""
+    start = len(layout.pipeline_staging) + 1
+    return {layout.staging(path[start:].partition("/")[0]) for path in paths}

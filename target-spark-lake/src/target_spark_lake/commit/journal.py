@@ -1,0 +1,265 @@
+"""The journal: one object per run, created if absent, that decides whether the run happened.
+
+As a commit it holds everything that publishing needs, so that any later process can finish it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import StorageError, one_line
+from singer_spark.singer.messages import timestamp_text
+from singer_spark.state.choice import STATE_PLACE
+from singer_spark.state.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, decode, encode, read_entry
+from singer_spark.storage.at_once import each
+from target_spark_lake.delta_log.commit_plan import plan_delta
+from target_spark_lake.delta_log.log_entry import DeltaCommit
+from target_spark_lake.layout import is_in_parts
+from target_spark_lake.tables.changes import PublishedFile, StreamReport
+from target_spark_lake.tables.table_record import TableRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.tables.changes import Commit, TableChange
+
+SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
+KEPT_RUNS = 1000
+PRUNED_AT_ONCE = 100
+# In the journal of a run that takes a committed one back: which, why, and what is lost; and in that one's: by whom.
+GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a commit tells every process to do; each part may be done again.
+
+    Attributes:
+        publish: Files to move to where readers see them.
+        retire: Files to remove after that.
+        tables: Path of a table's record to its new content.
+        delta: Log entries of Delta tables, written once the files are there.
+    """
+
+    publish: tuple[PublishedFile, ...]
+    retire: tuple[str, ...]
+    tables: Mapping[str, TableRecord]
+    delta: tuple[DeltaCommit, ...] = ()
+
+    @staticmethod
+    def of(entry: RunEntry) -> Plan:
+        """Reads the plan of a committed run.
+
+        Raises:
+            StorageError: the journal is damaged.
+        """
+        try:
+            return Plan(
+                publish=tuple(PublishedFile(**file) for file in entry.body["publish"]),
+                retire=tuple(entry.body["retire"]),
+                tables={path: TableRecord.from_body(body, path) for path, body in entry.body["tables"].items()},
+                # Journals of the first version do not say.
+                delta=tuple(DeltaCommit.from_body(body) for body in entry.body.get("delta", ())),
+            )
+        except (KeyError, TypeError) as error:
+            raise StorageError(f"the journal of run {entry.run_id} is damaged ({error})") from error
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What every journal says about its run, whatever became of it.
+
+    Attributes:
+        run_id: The run's.
+        pipeline: Its name.
+        started_at: When the lock was taken, UTC.
+        last_committed: The newest committed run before it.
+        command: The command of `spark-lake` that the run was; None for a run of the target.
+    """
+
+    run_id: str
+    pipeline: str
+    started_at: datetime
+    last_committed: str | None
+    command: str | None = None
+
+
+def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]) -> Plan:
+    """Gives each staged file its final name, and gathers the rest.
+
+    Args:
+        layout: The pipeline's paths.
+        run_id: Makes the names ones that no other run uses.
+        commit: What the run wants.
+        records: Table folder to its record after the commit.
+    """
+    publish: list[PublishedFile] = []
+    for change in commit.changes:
+        for number, file in enumerate(change.published, start=1):
+            extension = f"{file.codec}.parquet" if file.codec else change.extension
+            place, in_parts = file.place, file.order is not None
+            final = layout.final_file(change.table, file.partition, run_id, number, extension, place, in_parts=in_parts)
+            publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
+            if file.order is not None:
+                publish.append(
+                    PublishedFile(file.order.path, layout.row_order(change.table, final), 0, file.order.bytes)
+                )
+    for stream, file in commit.rejected.items():
+        publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))
+    return Plan(
+        publish=tuple(publish),
+        retire=tuple(path for change in commit.changes for path in _retired(layout, change)),
+        tables={layout.table_record(table): record for table, record in records.items()},
+        delta=plan_delta(layout.pipeline, run_id, commit.changes, publish),
+    )
+
+
+def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
+    """What is removed; readers of older versions of a Delta table go on finding its files."""
+    for path in (*change.retire, *change.joined_from) if change.delta is None else ():
+        yield path
+        if is_in_parts(path):
+            yield layout.row_order(change.table, path)
+
+
+def stream_reports(commit: Commit) -> dict[str, StreamReport]:
+    """What a commit does, per stream."""
+    reports: dict[str, StreamReport] = {}
+    for change in commit.changes:
+        reports[change.stream] = reports.get(change.stream, StreamReport()).plus(change)
+    for stream, file in commit.rejected.items():
+        reports[stream] = replace(reports.get(stream, StreamReport()), rejected=file.rows)
+    return reports
+
+
+def committed_body(
+    facts: RunFacts,
+    plan: Plan,
+    streams: Mapping[str, StreamReport],
+    state: Mapping[str, Any] | None,
+    previous_state: Mapping[str, Any] | None,
+    state_place: str | None,
+) -> dict[str, Any]:
+    """A commit as a JSON object; `state` is None where the saved one stays, `state_place` where it is the bucket's."""
+    return {
+        **_head(facts, COMMITTED, SUCCEEDED),
+        "committed_at": timestamp_text(datetime.now(UTC)),
+        "streams": {name: asdict(report) for name, report in streams.items()},
+        "state": state,
+        "previous_state": previous_state,
+        STATE_PLACE: state_place,
+        "publish": [asdict(file) for file in plan.publish],
+        "retire": list(plan.retire),
+        "delta": [each.to_body() for each in plan.delta],
+        "tables": {path: record.to_body() for path, record in plan.tables.items()},
+    }
+
+
+def aborted_body(facts: RunFacts, outcome: str, error: BaseException | str) -> dict[str, Any]:
+    """A run that did not happen, as a JSON object, with the reason (secrets masked)."""
+    return {
+        **_head(facts, ABORTED, outcome),
+        "finished_at": timestamp_text(datetime.now(UTC)),
+        "error": error if isinstance(error, str) else _reason(error),
+    }
+
+
+def _reason(error: BaseException) -> str:
+    """The error as one line without secrets; a signal or Ctrl-C by its name."""
+    if isinstance(error, Exception):
+        return one_line(error)
+    return f"stopped by {str(error) or type(error).__name__}"
+
+
+def _head(facts: RunFacts, phase: str, outcome: str) -> dict[str, Any]:
+    return {
+        "run_id": facts.run_id,
+        "pipeline": facts.pipeline,
+        "command": facts.command,
+        "phase": phase,
+        "outcome": outcome,
+        "started_at": timestamp_text(facts.started_at),
+        "finished_at": None,
+        "last_committed": facts.last_committed,
+        "streams": {},
+        "state": None,
+        "error": None,
+    }
+
+
+def decide(storage: Storage, layout: Layout, body: Mapping[str, Any]) -> bool:
+    """Creates a run's journal; False when the run was decided before, in whatever way."""
+    return storage.create(layout.journal(body["run_id"]), encode(dict(body)))
+
+
+def commit(storage: Storage, layout: Layout, body: Mapping[str, Any]) -> bool:
+    """Decides a run as committed; False when it was decided otherwise before."""
+    try:
+        return decide(storage, layout, body)
+    except StorageError:
+        # Only the answer may have got lost: these very bytes standing there are our commit.
+        return decide(storage, layout, body)
+
+
+def mark_published(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None) -> RunEntry:
+    """Notes that readers see all of a committed run, and where its state is kept."""
+    finished = {"phase": PUBLISHED, "finished_at": timestamp_text(datetime.now(UTC)), "error": None}
+    body = {**entry.body, **finished}
+    return _rewritten(storage, layout, entry, {**body, STATE_PLACE: state_place})
+
+
+def mark_moved(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None) -> RunEntry:
+    """Notes that the state of a published run is kept elsewhere now."""
+    return _rewritten(storage, layout, entry, {**entry.body, STATE_PLACE: state_place})
+
+
+def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: StorageError) -> None:
+    """Notes why a committed run is not published, for people; only while it is not, and never fails."""
+    with suppress(StorageError):
+        path = layout.journal(run_id)
+        seen = storage.read(path)
+        body = {} if seen is None else decode(seen, path)
+        if seen is not None and body.get("phase") == COMMITTED:
+            storage.exchange(path, seen, encode({**body, "error": one_line(error)}))
+
+
+def mark_given_up(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -> None:
+    """Notes that a committed run never happened, since another one took back what of it was published."""
+    entry = read_entry(storage, layout.runs, run_id)
+    if entry is None or entry.phase == ABORTED:
+        return
+    error = f"its publishing was given up by run {by.run_id}: {by.body[GIVES_UP]['reason']}"
+    kept = {name: entry.body.get(name) for name in ("run_id", "pipeline", "command", "started_at", "last_committed")}
+    finished = timestamp_text(datetime.now(UTC))
+    undone: dict[str, Any] = {
+        "phase": ABORTED,
+        "outcome": ROLLED_BACK,
+        "finished_at": finished,
+        "streams": {},
+        "state": None,
+    }
+    storage.replace(layout.journal(run_id), encode({**kept, **undone, "error": error, GIVEN_UP_BY: by.run_id}))
+
+
+def _rewritten(storage: Storage, layout: Layout, entry: RunEntry, body: dict[str, Any]) -> RunEntry:
+    storage.replace(layout.journal(entry.run_id), encode(body))
+    return RunEntry(entry.run_id, body["phase"], entry.last_committed, entry.state, body)
+
+
+def prune(storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str], after: str = "") -> None:
+    """Removes the oldest journals beyond those that are kept, not many at once: no run waits long for it.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        decided: Ids of the runs, newest first.
+        keep: Runs that stay, however old.
+        after: Of the runs up to this one all stay.
+    """
+    old = [run_id for run_id in decided[KEPT_RUNS:] if run_id not in keep and run_id > after]
+    each(storage, lambda run_id: storage.delete(layout.journal(run_id)), old[-PRUNED_AT_ONCE:])

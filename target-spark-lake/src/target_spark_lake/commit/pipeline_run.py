@@ -1,0 +1,322 @@
+"""One run of a pipeline on the lake: lock, recovery, staging folder, commit or failure.
+
+::
+
+    run = open_run(storage, Layout("orders"), lock_ttl_seconds=60)
+    try:
+        run.check_start("saved", first_state)
+        ...                                    # stage files below run.staging_path(stream)
+        run.commit(Commit(changes, state))     # after it the run happened, whatever dies
+    except BaseException as error:
+        run.fail(error)                        # before the commit point: nothing happened
+        raise
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError, UnpublishableError
+from singer_spark.singer.exact_json import to_json
+from singer_spark.state.checkpoint import Checkpoint
+from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
+from singer_spark.state.store import BucketState, same_state
+from target_spark_lake.commit import journal
+from target_spark_lake.commit.checkpoint_file import CheckpointFile, clear
+from target_spark_lake.commit.lock import take_lock
+from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
+from target_spark_lake.commit.recovery import recover
+from target_spark_lake.commit.run_reports import entries
+from target_spark_lake.delta_log.files import standing_record
+from target_spark_lake.delta_log.snapshot import Snapshots
+from target_spark_lake.intake.batch_sweep import sweep_batches
+from target_spark_lake.layout import is_data_file
+from target_spark_lake.settings import DELTA
+from target_spark_lake.state.start_check import check_resumed, check_start
+from target_spark_lake.tables.changes import with_orders
+from target_spark_lake.tables.table_record import check_owner, claim_all, read_record, release_claims
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from singer_spark.process.identity import Process
+    from singer_spark.state.store import StateStore
+    from singer_spark.storage.files import FileInfo
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.lock import RunLock
+    from target_spark_lake.commit.recovery import Recovery
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.tables.changes import Commit, StreamReport
+    from target_spark_lake.tables.table_record import TableRecord
+
+logger = logging.getLogger(__name__)
+
+
+class PipelineRun:
+    """An open run; made by `open_run`, which took the lock.
+
+    Attributes:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        run_id: Sortable, safe in file names, never used twice.
+        started_at: When the lock was taken, UTC.
+        recovery: What was found and done before the run.
+        checkpoint: What this run may go on from, and what it leaves for a later one.
+        snapshots: Delta tables as the run first saw them.
+    """
+
+    def __init__(self, storage: Storage, layout: Layout, store: StateStore, lock: RunLock, recovery: Recovery) -> None:
+        self.storage = storage
+        self.layout = layout
+        self.run_id = lock.entry.run_id
+        self.started_at = lock.entry.since
+        self.recovery = recovery
+        self._store = store
+        self._lock = lock
+        self._claiming = False
+        self.snapshots = Snapshots(storage)
+        self.checkpoint = CheckpointFile(storage, layout, self.run_id, recovery.checkpoint)
+
+    def committed_state(self) -> dict[str, Any] | None:
+        """The state that the last committed run saved (or a person edited), or None."""
+        return self.recovery.saved.value if self.recovery.saved else None
+
+    @cached_property
+    def starts_anew(self) -> bool:
+        """Whether a tap has no state to begin from: none was saved yet, or a person emptied it (`state reset`)."""
+        saved = self.committed_state()
+        if saved is None:
+            return True
+        if any(saved.values()):
+            return False
+        source = next((each for each in entries(self.storage, self.layout) if each.state is not None), None)
+        if source is None or not same_state(source.state, saved):
+            return False
+        return str(source.body.get("command")).startswith("state ")
+
+    def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
+        """Refuses a run that began from another state than the committed one.
+
+        Args:
+            start: What stands beside the first STATE: `saved`, `first`, `full`, or None for a foreign tap.
+            value: The first STATE's value.
+
+        Raises:
+            ProtocolError: the start is none that is known.
+            StateError: another run moved the state on in between.
+        """
+        last = self.recovery.last
+        check_start(start, value, self.committed_state(), self.layout.pipeline, last.run_id if last else None)
+
+    def resume_from(self, value: Mapping[str, Any], resume: Mapping[str, Any] | None) -> Checkpoint:
+        """What a tap goes on from that says `resume`.
+
+        Args:
+            value: The first STATE's value.
+            resume: What stands beside it.
+
+        Raises:
+            StateError: it is not the checkpoint that stands, or none does.
+        """
+        return check_resumed(value, resume, self.checkpoint.standing, self.layout.pipeline)
+
+    def write_checkpoint(self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]) -> bool:
+        """Offers what is staged to a later run, should this one die; a storage that fails is only told.
+
+        Args:
+            state: Value of the STATE that all of it stands for.
+            resume: What the tap said beside it.
+            target: What is staged.
+
+        Returns:
+            Whether it stands.
+        """
+        last = self.recovery.last
+        began_from = self.committed_state()
+        return self.checkpoint.write(
+            Checkpoint(self.run_id, last.run_id if last else None, began_from, state, resume, target)
+        )
+
+    def staging_path(self, stream: str) -> str:
+        """Folder for the staged files of a stream; `storage.url_for_spark` makes it a URL for Spark."""
+        return self.layout.staging(self.run_id, stream)
+
+    def table_record(self, stream: str, table: str) -> TableRecord | None:
+        """The table as it stands; None for a new one.
+
+        Raises:
+            ConfigurationError: another pipeline or another stream owns the table.
+        """
+        record = read_record(self.storage, self.layout.table_record(table))
+        if record is not None:
+            check_owner(record, self.layout.pipeline, stream, table)
+        return record
+
+    def standing_record(self, stream: str, table: str) -> TableRecord | None:
+        """The same with the columns that readers find: those of a Delta table's log.
+
+        Raises:
+            ConfigurationError: another pipeline or another stream owns the table.
+            SchemaError: someone else gave it a column that this program can't keep.
+        """
+        record = self.table_record(stream, table)
+        snapshot = self.snapshots.of(table) if record is not None and record.format == DELTA else None
+        return record if record is None or snapshot is None else standing_record(record, snapshot)
+
+    def table_files(self, table: str) -> tuple[str, ...]:
+        """All data files of a table, for `TableChange.retire` of an overwrite."""
+        return tuple(file.path for file in self.data_files(table))
+
+    def data_files(self, table: str) -> tuple[FileInfo, ...]:
+        """All data files of a table: what every reader of its folder, or of its log, finds."""
+        record = read_record(self.storage, self.layout.table_record(table))
+        if record is not None and record.format == DELTA:
+            snapshot = self.snapshots.of(table)
+            return () if snapshot is None else snapshot.data_files(table)
+        return tuple(file for file in self.storage.list(table) if is_data_file(table, file.path))
+
+    def commit(self, commit: Commit) -> Mapping[str, StreamReport]:
+        """Makes the run happen: journal, publish, state; gives up the lock.
+
+        Raises:
+            ConfigurationError: another pipeline owns one of the tables.
+            LockedError: another run took the pipeline over; nothing of this one happened.
+            StorageError: the text says whether the run is committed; the next start finishes or undoes it.
+        """
+        entry = self._decide(commit)
+        try:
+            published = publish(self.storage, self.layout, self._store, entry, self._lock.ensure_held)
+        except UnpublishableError as error:
+            raise UnpublishableError(
+                f"run {self.run_id} is committed, but not all of it is published: {error}"
+            ) from error
+        except (StorageError, LockedError) as error:
+            raise StorageError(
+                f"run {self.run_id} is committed, but not all of it is published yet: the next run, or `spark-lake "
+                f"recover`, finishes it ({error})"
+            ) from error
+        remember_tables(self.storage, self.layout, commit, published)
+        self._end(published)
+        return journal.stream_reports(commit)
+
+    def _decide(self, commit: Commit) -> RunEntry:
+        """Everything up to and with the commit point."""
+        tables = [change.table for change in commit.changes]
+        if len(set(tables)) < len(tables):
+            raise ConfigurationError(f"two streams share one table: {', '.join(sorted(tables))}")
+        staged = (file for change in commit.changes for file in change.published)
+        verify_staged(self.storage, (*with_orders(staged), *commit.rejected.values()))
+        self._lock.ensure_held()
+        self._claiming = True
+        wanted = {change.table: change.record for change in commit.changes if change.record is not None}
+        records = claim_all(self.storage, self.layout, wanted, self.run_id)
+        plan = journal.plan_commit(self.layout, self.run_id, commit, records)
+        saved = self.committed_state()
+        # Not by `same_state`: what is printed is what is saved, down to the order of its members.
+        state = None if commit.state is None or to_json(commit.state) == to_json(saved) else commit.state
+        reports, place = journal.stream_reports(commit), self._store.place
+        body = journal.committed_body(self._facts(), plan, reports, state, saved, place)
+        if not journal.commit(self.storage, self.layout, body):
+            raise LockedError(
+                f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead and undid it; "
+                "nothing of it happened, run it again"
+            )
+        return RunEntry(self.run_id, body["phase"], body["last_committed"], body["state"], body)
+
+    def fail(self, error: BaseException) -> None:
+        """Leaves a report, removes what is staged but for the checkpoint's, gives up the lock; never raises.
+
+        Safe after anything: a run that has committed stays committed, for whoever creates the journal first decides.
+        """
+        try:
+            body = journal.aborted_body(self._facts(), journal.FAILED, error)
+            decided_here = journal.decide(self.storage, self.layout, body)
+            entry = None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
+            if entry is None and not decided_here:
+                raise StorageError(f"the store does not say whether run {self.run_id} is decided")
+            if entry is None or entry.phase == ABORTED:
+                clear(self.storage, self.layout.staging(self.run_id), keep=self.checkpoint.offered)
+                if self._claiming:
+                    release_claims(self.storage, self.run_id)
+            else:
+                logger.warning("Run %s is committed; the next run finishes publishing it.", self.run_id)
+            self._lock.release()
+            # What is newer than the last commit failed, too: else the journals would pile up until a run succeeds.
+            last = self.recovery.last
+            self._prune(after=last.run_id if last else "")
+        except SingerSparkError as failure:
+            # Undecided now: the next start rolls the run back, and finds the lock of a dead process.
+            self._lock.stop()
+            logger.warning("Cleaning up after the failed run failed: %s", failure)
+
+    def leave(self) -> None:
+        """Ends a run that had nothing to do, without a trace.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+        self._lock.release()
+
+    def _facts(self) -> journal.RunFacts:
+        last = self.recovery.last
+        before = last.run_id if last else None
+        return journal.RunFacts(self.run_id, self.layout.pipeline, self.started_at, before, self._lock.entry.command)
+
+    def _end(self, entry: RunEntry) -> None:
+        """Tidies up after a success; a failure here changes nothing about it."""
+        try:
+            self.checkpoint.remove()
+            self.storage.delete_all(self.layout.staging(self.run_id))
+            sweep_batches(self.storage, self.layout)
+            self._prune()
+            self._lock.release()
+        except StorageError as failure:
+            self._lock.stop()
+            logger.warning("Cleaning up after the run failed: %s", failure)
+
+    def _prune(self, after: str = "") -> None:
+        last = self.recovery.last
+        keep = {last.run_id if last else "", self.recovery.signed or ""}
+        journal.prune(self.storage, self.layout, self.recovery.decided, keep, after)
+
+
+def open_run(
+    storage: Storage,
+    layout: Layout,
+    *,
+    lock_ttl_seconds: float = 60,
+    store: StateStore | None = None,
+    force: bool = False,
+    process: Process | None = None,
+    command: str | None = None,
+) -> PipelineRun:
+    """Takes the pipeline's lock and finishes or undoes what a dead run left.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        lock_ttl_seconds: After this long without a sign of life the run counts as dead on other hosts.
+        store: Where the published state is, from `open_state_store`; the bucket's `state.json` where not given, which
+            is refused for a pipeline that keeps it elsewhere.
+        force: Takes the pipeline from a living holder too.
+        process: In whose name the lock is held; this process where not given.
+        command: The command of `spark-lake` that the run is; None for a run of the target.
+
+    Raises:
+        LockedError: a living run holds the pipeline; names it and since when.
+        StorageError: the bucket can't be read or written.
+        StateError: the saved state is malformed, or another lake's.
+        ConfigurationError: the state is kept elsewhere than in the bucket, and no store was given.
+    """
+    place = store or BucketState(storage, layout.state)
+    lock = take_lock(storage, layout, lock_ttl_seconds, force=force, process=process, command=command)
+    try:
+        recovery = recover(storage, layout, place, lock, may_move=store is not None)
+        return PipelineRun(storage, layout, place, lock, recovery)
+    except BaseException:
+        with suppress(StorageError):
+            lock.release()
+        raise

@@ -1,0 +1,114 @@
+"""What the bucket knows about a pipeline's runs and states, as plain values for people and programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.singer.messages import timestamp_text
+from singer_spark.state.choice import chosen_state
+from singer_spark.state.run_log import COMMITTED, PUBLISHED, last_committed, read_entry, run_ids
+from singer_spark.state.store import same_state
+from target_spark_lake.commit.journal import FAILED
+from target_spark_lake.commit.lock_entry import newest_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from singer_spark.state.run_log import RunEntry
+    from singer_spark.state.store import StateStore
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.lock_entry import LockEntry
+    from target_spark_lake.layout import Layout
+
+JSON = dict[str, Any]
+RUNNING = "running"
+NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
+
+
+def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
+    """All decided runs, newest first, each read when asked for."""
+    for run_id in run_ids(storage, layout.runs):
+        entry = read_entry(storage, layout.runs, run_id)
+        if entry is not None:
+            yield entry
+
+
+def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
+    """What became of a decided run: a committed one is at work while it publishes, and has not succeeded before that.
+
+    Args:
+        entry: The run.
+        lock: The newest one of its pipeline.
+    """
+    if entry.phase != COMMITTED:
+        return str(entry.body["outcome"])
+    return RUNNING if lock is not None and lock.run_id == entry.run_id and lock.is_held() else COMMITTED
+
+
+def error_of(entry: RunEntry, outcome: str) -> str | None:
+    """Why a run did not happen, or is not published; None of one that did."""
+    error: str | None = entry.body["error"]
+    return error or NOT_PUBLISHED if outcome == COMMITTED else error
+
+
+def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
+    """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
+    saved = chosen_state(storage, layout.folder, store, last_committed(storage, layout.runs)).saved
+    source = None
+    if saved is not None:
+        newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)
+        source = newest if newest is not None and same_state(newest.state, saved.value) else None
+    return {
+        "pipeline": layout.pipeline,
+        "bookmarks": bookmarks(saved.value if saved else {}),
+        "updated_at": source.body["committed_at"] if source else None,
+        "run_id": source.run_id if source else None,
+    }
+
+
+def state_history(storage: Storage, layout: Layout) -> list[JSON]:
+    """Each state with the run that saved it, newest first."""
+    return [
+        {"run_id": entry.run_id, "saved_at": entry.body["committed_at"], "bookmarks": bookmarks(entry.state)}
+        for entry in entries(storage, layout)
+        if entry.state is not None
+    ]
+
+
+def bookmarks(state: JSON) -> JSON:
+    """The bookmarks of a state; of a foreign tap that has none, the state whole."""
+    value = state.get("bookmarks")
+    return value if isinstance(value, dict) else state
+
+
+def runs(storage: Storage, layout: Layout) -> list[JSON]:
+    """The report of each run, newest first; the one that holds the pipeline now is among them."""
+    lock = newest_entry(storage, layout)
+    told = [(entry, outcome_of(entry, lock)) for entry in entries(storage, layout)]
+    reports = [
+        {
+            "run_id": entry.run_id,
+            "started_at": entry.body["started_at"],
+            "finished_at": entry.body["finished_at"],
+            "outcome": outcome,
+            "streams": entry.body["streams"] if entry.phase == PUBLISHED else {},
+            "error": error_of(entry, outcome),
+        }
+        for entry, outcome in told
+    ]
+    if lock is not None and not lock.released and all(report["run_id"] != lock.run_id for report in reports):
+        reports.append(_undecided(lock))
+    return sorted(reports, key=lambda report: str(report["run_id"]), reverse=True)
+
+
+def _undecided(lock: LockEntry) -> JSON:
+    """A run without a journal: at work, or dead before its commit and not yet undone."""
+    held = lock.is_held()
+    return {
+        "run_id": lock.run_id,
+        "started_at": timestamp_text(lock.since),
+        "finished_at": None,
+        "outcome": RUNNING if held else FAILED,
+        "streams": {},
+        "error": None if held else f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up",
+    }

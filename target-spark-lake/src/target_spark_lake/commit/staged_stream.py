@@ -1,0 +1,74 @@
+"""What is staged of a stream, as a checkpoint remembers it for a later run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import DamagedError
+from target_spark_lake.tables.changes import StagedFile
+
+if TYPE_CHECKING:
+    from singer_spark.state.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class StagedStream:
+    """The staged part of one stream.
+
+    Attributes:
+        files: Its files, in the order of the records.
+        columns: Column name to Spark's own name of its type, in order: all that the table has with these files.
+        size: Bytes that the records had in the input.
+        rejected: Files of its quarantined records, in their order.
+    """
+
+    files: tuple[StagedFile, ...]
+    columns: Mapping[str, str]
+    size: int
+    rejected: tuple[StagedFile, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows in all files, without the rejected records."""
+        return sum(file.rows for file in self.files)
+
+    def to_body(self) -> dict[str, Any]:
+        """As a JSON object; columns as pairs, for their order counts."""
+        return {
+            "files": [asdict(file) for file in self.files],
+            "columns": [[name, kind] for name, kind in self.columns.items()],
+            "size": self.size,
+            "rejected": [asdict(file) for file in self.rejected],
+        }
+
+    @staticmethod
+    def from_body(body: Mapping[str, Any]) -> StagedStream:
+        """Reads `to_body` back; KeyError, TypeError or ValueError where it is none."""
+        files = tuple(StagedFile(**file) for file in body["files"])
+        # Checkpoints of the first versions have no rejected records.
+        rejected = tuple(StagedFile(**file) for file in body.get("rejected", ()))
+        return StagedStream(files, dict(body["columns"]), int(body["size"]), rejected)
+
+
+def staged_streams(checkpoint: Checkpoint) -> dict[str, StagedStream]:
+    """The streams of a checkpoint that have staged files.
+
+    Raises:
+        DamagedError: the checkpoint is not as it was written.
+    """
+    try:
+        return {name: StagedStream.from_body(body) for name, body in checkpoint.target["streams"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedError(f"the checkpoint of run {checkpoint.run_id} is damaged ({error})") from error
+
+
+def staged_files(checkpoint: Checkpoint) -> dict[str, int]:
+    """Path of each file that a checkpoint names, with its size.
+
+    Raises:
+        DamagedError: the checkpoint is not as it was written.
+    """
+    streams = staged_streams(checkpoint).values()
+    return {file.path: file.bytes for stream in streams for file in (*stream.files, *stream.rejected)}

@@ -1,0 +1,197 @@
+"""One commit to a Delta table as the journal keeps it, and the log entry that it becomes.
+
+The entry is written by this program, with the same create-if-absent that decides a run: new columns and files become
+visible at once, and a redo finds the very transaction that it would write.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid5
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from target_spark_lake.delta_log.snapshot import DeltaSnapshot, LoggedFile
+
+LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
+ENGINE = "target-spark-lake"
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A file that the table gets.
+
+    Attributes:
+        path: As the log spells it, relative to the table.
+        size: Bytes.
+        statistics: Its `stats`, JSON text; empty where nothing is told.
+        partition: Its `partitionValues`: each partition column's value as text, None for NULL.
+    """
+
+    path: str
+    size: int
+    statistics: str = ""
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+
+
+OF_SOME = ("takes_back", "joined", "joined_from")
+
+
+@dataclass(frozen=True)
+class DeltaCommit:
+    """What a run makes of a Delta table.
+
+    Attributes:
+        table: Folder of the table, relative to the bucket.
+        run_id: The run.
+        application: Whose transaction it is: the pipeline's.
+        transaction: Its number, greater than those of all earlier runs.
+        time: When the run committed, in milliseconds since 1970.
+        seen: The version that it was planned on; None where there was no table.
+        schema: The new `schemaString`; None where it stays.
+        features: Table features that its columns need.
+        add: New files.
+        remove: Paths of files that go, relative to the table.
+        data_change: False where rows only lie in other files; journals of before do not say, and mean True.
+        partitioned: The table's partition columns after it.
+        partitioned_before: Those of the version that it was planned on; of a new table none.
+        takes_back: Number of the transaction whose entry this one undoes, where that was made; None for any other.
+        joined: Files with the rows of small ones, if these are still there.
+        joined_from: Paths of those small ones, which go, relative to the table.
+    """
+
+    table: str
+    run_id: str
+    application: str
+    transaction: int
+    time: int
+    seen: int | None
+    schema: str | None
+    features: tuple[str, ...]
+    add: tuple[AddedFile, ...]
+    remove: tuple[str, ...]
+    data_change: bool = True
+    partitioned: tuple[str, ...] = ()
+    partitioned_before: tuple[str, ...] = ()
+    takes_back: int | None = None
+    joined: tuple[AddedFile, ...] = ()
+    joined_from: tuple[str, ...] = ()
+
+    def to_body(self) -> dict[str, Any]:
+        """As a JSON object; what only some commits do is left out of others: older programs know nothing of it."""
+        body = asdict(self)
+        return {name: value for name, value in body.items() if value or name not in OF_SOME}
+
+    @staticmethod
+    def from_body(body: Mapping[str, Any]) -> DeltaCommit:
+        """Reads `to_body` back.
+
+        Raises:
+            TypeError: it is damaged.
+        """
+        lists = {
+            "features": tuple(body["features"]),
+            "add": tuple(AddedFile(**file) for file in body["add"]),
+            "remove": tuple(body["remove"]),
+            # Journals from before Delta tables had partitions do not say.
+            "partitioned": tuple(body.get("partitioned", ())),
+            "partitioned_before": tuple(body.get("partitioned_before", ())),
+            # Nor those from before runs joined small files.
+            "joined": tuple(AddedFile(**file) for file in body.get("joined", ())),
+            "joined_from": tuple(body.get("joined_from", ())),
+        }
+        return DeltaCommit(**{**body, **lists})
+
+
+def log_entry(
+    commit: DeltaCommit,
+    current: DeltaSnapshot | None,
+    schema: str | None,
+    remove: Iterable[LoggedFile],
+    again: Iterable[LoggedFile],
+) -> bytes:
+    """The entry that makes the next version.
+
+    Args:
+        commit: What the run wants.
+        current: The table as it is; None for a new one.
+        schema: Its new `schemaString`; None where it stays.
+        remove: Files that go.
+        again: Files that come back.
+    """
+    actions = [_commit_info(commit), {"txn": _transaction(commit)}]
+    protocol = _protocol(frozenset(commit.features), current)
+    if protocol is not None:
+        actions.append({"protocol": protocol})
+    if schema is not None:
+        actions.append({"metaData": _metadata(commit, current, schema)})
+    about = {"dataChange": commit.data_change}
+    actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
+    added = (*commit.add, *(AddedFile(file.spelling, file.size, partition=file.partition) for file in again))
+    actions += [{"add": _add(file, commit.time) | about} for file in added]
+    if current is not None and all(path in current.files for path in commit.joined_from):
+        # Else somebody else changed or joined them meanwhile, so they stay what they became.
+        moved = [current.files[path] for path in commit.joined_from]
+        actions += [{"remove": _remove(file, commit.time) | {"dataChange": False}} for file in moved]
+        actions += [{"add": _add(file, commit.time) | {"dataChange": False}} for file in commit.joined]
+    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+
+
+def _commit_info(commit: DeltaCommit) -> dict[str, Any]:
+    mode = "Overwrite" if commit.remove else "Append"
+    write = ("WRITE", {"mode": mode, "partitionBy": json.dumps(commit.partitioned)})
+    optimize = ("OPTIMIZE", {"predicate": "[]"})
+    operation, parameters = write if commit.data_change else optimize
+    return {
+        "commitInfo": {
+            "timestamp": commit.time,
+            "operation": operation,
+            "operationParameters": parameters,
+            "engineInfo": ENGINE,
+            "userMetadata": commit.run_id,
+        }
+    }
+
+
+def _transaction(commit: DeltaCommit) -> dict[str, Any]:
+    return {"appId": commit.application, "version": commit.transaction, "lastUpdated": commit.time}
+
+
+def _protocol(needed: frozenset[str], current: DeltaSnapshot | None) -> dict[str, Any] | None:
+    """The protocol, where the table has none yet, or not one with all that its columns need."""
+    if current is not None and needed <= current.reader_features:
+        return None
+    if not needed:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    readers = needed | (current.reader_features if current else frozenset())
+    writers = readers | (current.writer_features if current else frozenset()) | {*LEGACY_WRITER_FEATURES}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted(readers),
+        "writerFeatures": sorted(writers),
+    }
+
+
+def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None, schema: str) -> dict[str, Any]:
+    own_id = str(uuid5(NAMESPACE_URL, f"{commit.run_id}/{commit.table}"))
+    new = {"id": own_id, "configuration": {}, "createdTime": commit.time}
+    return {
+        **(current.details if current else new),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema,
+        "partitionColumns": list(commit.partitioned),
+    }
+
+
+def _remove(file: LoggedFile, time: int) -> dict[str, Any]:
+    about = {"extendedFileMetadata": True, "partitionValues": dict(file.partition), "size": file.size}
+    return {"path": file.spelling, "deletionTimestamp": time, **about}
+
+
+def _add(file: AddedFile, time: int) -> dict[str, Any]:
+    about = {"partitionValues": dict(file.partition), "size": file.size, "modificationTime": time}
+    return {"path": file.path, **about, **({"stats": file.statistics} if file.statistics else {})}

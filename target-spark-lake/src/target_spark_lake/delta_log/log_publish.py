@@ -1,0 +1,190 @@
+"""Publishing a commit to a Delta table: one log entry, written once however often and by whomever it is tried."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from singer_spark.errors import StorageError, UnpublishableError
+from target_spark_lake.delta_log.files import columns_with_null
+from target_spark_lake.delta_log.log_entry import log_entry
+from target_spark_lake.delta_log.schema import columns_in_the_way, schema_with_others
+from target_spark_lake.delta_log.snapshot import LOG_FOLDER, is_panic, log_file, open_table, plain, read_snapshot
+
+if TYPE_CHECKING:
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.delta_log.log_entry import DeltaCommit
+    from target_spark_lake.delta_log.snapshot import DeltaSnapshot, LoggedFile
+
+logger = logging.getLogger(__name__)
+
+TRIES = 50
+CHECKPOINT_VERSIONS = 10
+
+
+def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
+    """Makes the commit the table's next version, unless it was one already.
+
+    A version is created only if absent, after the commit was looked for in all before it: so it stands once, also where
+    a process that slept and its successor both try.
+
+    Returns:
+        The version; None where it was one already.
+
+    Raises:
+        UnpublishableError: someone else changed rows that the commit replaces, columns that it writes, or partitions;
+            the text says the way out.
+        StorageError: the storage failed; the next start does it again.
+    """
+    for _ in range(TRIES):
+        current = read_snapshot(storage, commit.table, commit.application)
+        if current is not None and (current.transaction or 0) >= commit.transaction:
+            return None
+        if (current is None) != (commit.seen is None):
+            raise UnpublishableError(_other_table(commit))
+        files = current.files if current is not None else {}
+        remove: list[LoggedFile] = [files[path] for path in commit.remove if path in files]
+        again: list[LoggedFile] = []
+        if current is not None and len(remove) < len(commit.remove):
+            remove, again = _as_it_was(storage, commit, current)
+        if current is not None:
+            _check_partitions(commit, current, files_stay=len(remove) < len(current.files) or bool(again))
+            _check_owners_rules(commit, current)
+        schema = commit.schema if current is None else _schema(storage, commit, current)
+        version = 0 if current is None else current.version + 1
+        if storage.create(log_file(commit.table, version), log_entry(commit, current, schema, remove, again)):
+            return version
+        logger.info("Version %d of Delta table %s was taken by someone else: trying the next.", version, commit.table)
+    raise StorageError(f"others write to Delta table {commit.table} all the time: no version of it was free; run again")
+
+
+def _other_table(commit: DeltaCommit) -> str:
+    if commit.seen is None:
+        return (
+            f"in the folder of {commit.table}, which run {commit.run_id} makes, someone else made a Delta table: move "
+            f"its {LOG_FOLDER} away, then `spark-lake recover`"
+        )
+    return f"the log of Delta table {commit.table} is gone: restore {LOG_FOLDER}, then `spark-lake recover`"
+
+
+def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay: bool) -> None:
+    """Refuses an entry after which some files would not say the table's partitions.
+
+    Raises:
+        UnpublishableError: someone else changed the partitions, or added files while the commit changes them.
+    """
+    changes = commit.partitioned != commit.partitioned_before
+    if files_stay and (changes or current.partitioned != commit.partitioned):
+        raise UnpublishableError(_way_out(commit, "whose partitions differ from those that its files have"))
+
+
+def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
+    """Refuses to take rows away where the table's owner has forbidden it meanwhile.
+
+    Raises:
+        UnpublishableError: so it is.
+    """
+    if commit.remove and commit.data_change and current.only_grows:
+        raise UnpublishableError(
+            f"someone else gave Delta table {commit.table} the property delta.appendOnly, and run {commit.run_id} "
+            "replaces rows of it: remove it (ALTER TABLE … UNSET TBLPROPERTIES), then `spark-lake recover`"
+        )
+
+
+def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> str | None:
+    """The new `schemaString`, with what others changed since the version that the run was planned on; None: it stays.
+
+    Raises:
+        UnpublishableError: the run's files don't go together with their columns.
+    """
+    assert commit.seen is not None
+    if current.version == commit.seen:
+        return commit.schema
+    before = read_snapshot(storage, commit.table, version=commit.seen)
+    if before is None or before.schema == current.schema:
+        return commit.schema
+    changed = columns_in_the_way(current.schema, before.schema, commit.schema)
+    if changed:
+        raise UnpublishableError(
+            _way_out(commit, f"in column(s) {', '.join(changed)}, which its files have as they were")
+        )
+    schema = schema_with_others(current.schema, before.schema, commit.schema) if commit.schema is not None else None
+    sizes = {f"{commit.table}/{unquote(file.path)}": file.size for file in commit.add if commit.data_change}
+    lacking = columns_with_null(storage, schema or current.schema, sizes)
+    if lacking:
+        raise UnpublishableError(
+            _way_out(commit, f"where column(s) {', '.join(lacking)} are NOT NULL, unlike in its files")
+        )
+    return schema
+
+
+def _way_out(commit: DeltaCommit, where: str) -> str:
+    return (
+        f"someone else changed Delta table {commit.table} after version {commit.seen}, {where}: bring that version "
+        f"back (RESTORE TABLE … TO VERSION AS OF {commit.seen}), then `spark-lake recover`, then make the other change "
+        "again"
+    )
+
+
+def _as_it_was(
+    storage: Storage, commit: DeltaCommit, current: DeltaSnapshot
+) -> tuple[list[LoggedFile], list[LoggedFile]]:
+    """What to remove and to bring back, where someone wrote files anew that the commit replaces (OPTIMIZE).
+
+    The new files hold rows that the commit replaces. But they hold no other rows than the files before them: so these
+    come back in the same log entry, but for those that the commit replaces.
+
+    Raises:
+        UnpublishableError: rows were changed, too, or files are gone.
+    """
+    assert commit.seen is not None
+    way_out = _way_out(commit, f"in files that run {commit.run_id} replaces")
+    if not all(_only_rearranges(storage, commit.table, n) for n in range(commit.seen + 1, current.version + 1)):
+        raise UnpublishableError(way_out)
+    before = read_snapshot(storage, commit.table, version=commit.seen)
+    if before is None:
+        raise UnpublishableError(way_out)
+    gone = [file.path for file in before.data_files(commit.table) if storage.size(file.path) != file.size]
+    if gone:
+        raise UnpublishableError(
+            f"{way_out}; for that restore {gone[0]}, which VACUUM removed ({len(gone)} file(s) in all)"
+        )
+    kept = {path: file for path, file in before.files.items() if path not in commit.remove}
+    back = [file for path, file in kept.items() if path not in current.files]
+    logger.warning(
+        "Delta table %s was compacted while run %s replaced some of its files: version %d is taken as the last one.",
+        *(commit.table, commit.run_id, commit.seen),
+    )
+    return [file for path, file in current.files.items() if path not in kept], back
+
+
+def _only_rearranges(storage: Storage, table: str, version: int) -> bool:
+    """Whether a version says surely that it changed no row and no column."""
+    data = storage.read(log_file(table, version))
+    if data is None:
+        return False
+    for line in data.splitlines():
+        for kind, action in json.loads(line).items():
+            moves = kind in ("add", "remove") and action.get("dataChange") is False
+            if not moves and kind not in ("commitInfo", "txn"):
+                return False
+    return True
+
+
+def write_checkpoint(storage: Storage, table: str) -> None:
+    """Spares readers the way through the whole log, and removes what of it is older than the table keeps.
+
+    Never fails: without it readers only take longer.
+    """
+    try:
+        found = open_table(storage, table)
+        if found is not None:
+            found.create_checkpoint()
+            if found.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+                found.cleanup_metadata()
+    except BaseException as failure:
+        if not isinstance(failure, Exception) and not is_panic(failure):
+            raise
+        logger.warning("No checkpoint of Delta table %s was written, a later run will: %s", table, plain(failure))

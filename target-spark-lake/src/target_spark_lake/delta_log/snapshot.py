@@ -1,0 +1,293 @@
+"""A Delta table as its log tells it now, read by delta-rs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from singer_spark.errors import StorageError
+from singer_spark.storage.files import FileInfo
+from target_spark_lake.columns.partitioning import folders_of, said_by
+from target_spark_lake.delta_log.schema import TIMESTAMP_NTZ, rules_of_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalake import DeltaTable
+
+    from singer_spark.storage.storage import Storage
+
+LOG_FOLDER = "_delta_log"
+# What S3A is told, as delta-rs spells it.
+_OPTIONS = {
+    "access.key": "aws_access_key_id",
+    "secret.key": "aws_secret_access_key",
+    "session.token": "aws_session_token",
+    "endpoint": "aws_endpoint_url",
+    "endpoint.region": "aws_region",
+}
+_READER_FEATURES = frozenset({TIMESTAMP_NTZ})
+_WRITER_FEATURES = frozenset({TIMESTAMP_NTZ, "appendOnly", "invariants"})
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file as the log tells it: its path in the log's own spelling, its size in bytes, its partition values."""
+
+    spelling: str
+    size: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeltaSnapshot:
+    """One version of a table.
+
+    Attributes:
+        version: Its number.
+        files: Its files by their paths relative to the table.
+        schema: The columns (`schemaString`).
+        details: Members of `metaData` that are kept as they are: id, name, description, configuration, createdTime.
+        reader: The protocol's version for readers.
+        writer: The protocol's version for writers.
+        reader_features: Table features for readers; empty below version 3.
+        writer_features: Table features for writers; empty below version 7.
+        transaction: The last one of the application that was asked for; None where there is none.
+        partitioned: The partition columns, in their order.
+    """
+
+    version: int
+    files: Mapping[str, LoggedFile]
+    schema: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    reader: int = 1
+    writer: int = 2
+    reader_features: frozenset[str] = frozenset()
+    writer_features: frozenset[str] = frozenset()
+    transaction: int | None = None
+    partitioned: tuple[str, ...] = ()
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return dict(self.details.get("configuration", {}))
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether the table's owner forbade that its rows change."""
+        return self.configuration.get("delta.appendOnly", "").lower() == "true"
+
+    def data_files(self, table: str) -> tuple[FileInfo, ...]:
+        """The files with their paths relative to the bucket."""
+        return tuple(FileInfo(f"{table}/{path}", file.size) for path, file in self.files.items())
+
+
+def log_file(table: str, version: int) -> str:
+    """The object that makes a version, relative to the bucket."""
+    return f"{table}/{LOG_FOLDER}/{version:020d}.json"
+
+
+def log_spelling(table: str, path: str) -> str:
+    """How the log spells a file of the table, from its path relative to the bucket."""
+    # delta-rs does not find the files of a partition again where the log says `%3D`.
+    return quote(path[len(table) + 1 :], safe="/=")
+
+
+def read_snapshot(
+    storage: Storage, table: str, application: str = "", version: int | None = None
+) -> DeltaSnapshot | None:
+    """The table as it is now, None where there is no log.
+
+    Args:
+        storage: The bucket.
+        table: Folder of the table.
+        application: Whose last transaction is asked for.
+        version: An earlier version.
+
+    Raises:
+        StorageError: the log can't be read, or the table needs what this program does not know.
+    """
+    found = open_table(storage, table, version)
+    if found is None:
+        return None
+    with reading(table):
+        snapshot = _snapshot(found, application)
+    _check_known(snapshot, table)
+    return snapshot
+
+
+def _snapshot(found: DeltaTable, application: str) -> DeltaSnapshot:
+    protocol, metadata = found.protocol(), found.metadata()
+    return DeltaSnapshot(
+        found.version(),
+        _files(found, partitioned=bool(metadata.partition_columns)),
+        found.schema().to_json(),
+        {
+            "id": str(metadata.id),
+            **{name: text for name, text in (("name", metadata.name), ("description", metadata.description)) if text},
+            "configuration": dict(metadata.configuration),
+            "createdTime": metadata.created_time,
+        },
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        frozenset(protocol.reader_features or ()),
+        frozenset(protocol.writer_features or ()),
+        found.transaction_version(application) if application else None,
+        tuple(metadata.partition_columns),
+    )
+
+
+def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, LoggedFile]:
+    actions = found.get_add_actions()
+    paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
+    partitions: list[Any] = [{}] * len(paths)
+    if partitioned:
+        partitions = list(actions.column("partition").to_pylist())
+    return {
+        unquote(path): LoggedFile(path, size, _texts(said_by(folders_of(unquote(path))), values))
+        for path, size, values in zip(paths, sizes, partitions, strict=True)
+    }
+
+
+def _texts(said: Mapping[str, str | None], values: Mapping[str, Any]) -> dict[str, str | None]:
+    """Partition values as the log spells them."""
+    return {name: _text(value, said.get(name)) for name, value in values.items()}
+
+
+def _text(value: Any, said: str | None) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case date():
+            return value.isoformat()
+        # Of the year 0001 delta-rs tells the number.
+        case int() if said == f"{value:04d}":
+            return said
+    return str(value)
+
+
+def open_table(storage: Storage, table: str, version: int | None = None) -> DeltaTable | None:
+    """The table for delta-rs, None where there is no log.
+
+    Raises:
+        StorageError: the log can't be read.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        with reading(table):
+            return DeltaTable(_url(storage, table), version=version, storage_options=_options(storage))
+    except StorageError as error:
+        if isinstance(error.__cause__, TableNotFoundError) and not storage.list(f"{table}/{LOG_FOLDER}"):
+            return None
+        raise
+
+
+@contextmanager
+def reading(table: str) -> Iterator[None]:
+    """Where delta-rs is at work: what it fails of is an error of the storage, its panics too.
+
+    Raises:
+        StorageError: so it failed.
+    """
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, DeltaError | OSError | ValueError) and not is_panic(error):
+            raise
+        raise StorageError(f"the log of Delta table {table} can't be read: {plain(error)}; run again") from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether it is a panic of delta-rs, which is no `Exception`."""
+    return type(error).__module__ == "pyo3_runtime"
+
+
+def plain(error: BaseException) -> str:
+    """What delta-rs says, as one line."""
+    return " ".join(_COLOURS.sub("", str(error)).split())
+
+
+def _url(storage: Storage, table: str) -> str:
+    if storage.local:
+        return str(PurePosixPath(storage.url, table))
+    protocol, _, place = storage.url.partition("://")
+    return f"{protocol}://{quote(f'{place}/{table}')}"
+
+
+def _options(storage: Storage) -> dict[str, str]:
+    told = {name.removeprefix("fs.s3a."): value for name, value in storage.hadoop_conf().items()}
+    options = {name: told[own] for own, name in _OPTIONS.items() if own in told}
+    if told.get("path.style.access") == "true":
+        options["aws_virtual_hosted_style_request"] = "false"
+    if told.get("connection.ssl.enabled") == "false":
+        options["aws_allow_http"] = "true"
+    if "auth.profile.name" in told:
+        options |= _account_of(told["auth.profile.name"])
+    if "Anonymous" in told.get("aws.credentials.provider", ""):
+        options["aws_skip_signature"] = "true"
+    return options
+
+
+def _account_of(profile: str) -> dict[str, str]:
+    """The keys of a profile of Amazon's tools, which delta-rs takes from the environment alone."""
+    from botocore.session import Session
+
+    found = Session(profile=profile).get_credentials()
+    if found is None:
+        return {}
+    keys = found.get_frozen_credentials()
+    token = {"aws_session_token": keys.token} if keys.token else {}
+    return {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key, **token}
+
+
+def _check_known(snapshot: DeltaSnapshot, table: str) -> None:
+    """Refuses what someone else made of the table, where writing on would be wrong."""
+    unknown = {*(snapshot.reader_features - _READER_FEATURES), *(snapshot.writer_features - _WRITER_FEATURES)}
+    if snapshot.reader not in (1, 3) or snapshot.writer not in (1, 2, 7):
+        unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
+    if any(said_by(folders_of(path)) != file.partition for path, file in snapshot.files.items()):
+        unknown.add("files in folders that don't say their partition values")
+    unknown |= {*rules_of_columns(snapshot.schema), *filter(_is_rule, snapshot.configuration)}
+    if any("://" in path or path.startswith("/") for path in snapshot.files):
+        unknown.add("files outside of its folder")
+    if unknown:
+        raise StorageError(
+            f"Delta table {table} was given what this program can't keep: {', '.join(sorted(unknown))}; take it back "
+            "(ALTER TABLE … DROP FEATURE, or RESTORE), or load the stream into another table (stream_options, path)"
+        )
+
+
+def _is_rule(table_property: str) -> bool:
+    return table_property.startswith("delta.constraints.")
+
+
+class Snapshots:
+    """The tables as a run first saw them: what it plans, it plans on one version of each."""
+
+    def __init__(self, storage: Storage) -> None:
+        """Reads nothing yet."""
+        self._storage = storage
+        self._seen: dict[str, DeltaSnapshot | None] = {}
+
+    def of(self, table: str) -> DeltaSnapshot | None:
+        """A table, None where it has no log.
+
+        Raises:
+            StorageError: as `read_snapshot`.
+        """
+        if table not in self._seen:
+            self._seen[table] = read_snapshot(self._storage, table)
+        return self._seen[table]

@@ -1,0 +1,101 @@
+"""Taking back what a run that was given up made of a Delta table: one more log entry, which undoes its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import StorageError, UnpublishableError
+from target_spark_lake.delta_log.log_entry import log_entry
+from target_spark_lake.delta_log.log_publish import TRIES
+from target_spark_lake.delta_log.snapshot import log_file, read_snapshot
+
+if TYPE_CHECKING:
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.delta_log.log_entry import DeltaCommit
+    from target_spark_lake.delta_log.snapshot import DeltaSnapshot
+
+
+def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
+    """Makes the entry that undoes another run's, if that was made; else one that keeps it from being made later.
+
+    Either holds this run's transaction: whoever still tries to publish the other one finds a later one than its own.
+
+    Returns:
+        The version; None where it was one already, or the other run has nothing in this table.
+
+    Raises:
+        UnpublishableError: someone else changed what the run had made; the text says the way out.
+        StorageError: the storage failed; the next start does it again.
+    """
+    for _ in range(TRIES):
+        current = read_snapshot(storage, commit.table, commit.application)
+        if current is None or (current.transaction or 0) >= commit.transaction:
+            return None
+        entry = _entry(storage, commit, current)
+        if entry is None:
+            return None
+        if storage.create(log_file(commit.table, current.version + 1), entry):
+            return current.version + 1
+    raise StorageError(f"others write to Delta table {commit.table} all the time: no version of it was free; run again")
+
+
+def can_take_back(storage: Storage, commit: DeltaCommit) -> bool:
+    """Whether the other run's entry was made; to be asked before anything is decided.
+
+    Raises:
+        UnpublishableError: it was, and can't be undone.
+        StorageError: the log can't be read.
+    """
+    current = read_snapshot(storage, commit.table, commit.application)
+    if current is None or current.transaction != commit.takes_back:
+        return False
+    _entry(storage, commit, current)
+    return True
+
+
+def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> bytes | None:
+    if current.transaction != commit.takes_back:
+        if commit.seen is None:  # the run was to make the table, and what stands there is somebody else's
+            return None
+        return log_entry(commit, current, None, (), ())
+    version = _version_of(storage, commit, current.version)
+    after = None if version is None else read_snapshot(storage, commit.table, version=version)
+    before = read_snapshot(storage, commit.table, version=version - 1) if version else None
+    if version is None or after is None or (version > 0 and before is None):
+        raise UnpublishableError(_way_out(commit, "and its log of that time is gone"))
+    old = {} if before is None else before.files
+    added = {path: file for path, file in after.files.items() if path not in old}
+    gone = {path: file for path, file in old.items() if path not in after.files}
+    if not added.keys() <= current.files.keys() or gone.keys() & current.files.keys():
+        raise UnpublishableError(_way_out(commit, f"after version {version}, in the files of that run"))
+    lost = [path for path, file in gone.items() if storage.size(f"{commit.table}/{path}") != file.size]
+    if lost:
+        raise UnpublishableError(_way_out(commit, f"and VACUUM removed {lost[0]} ({len(lost)} file(s) in all)"))
+    if before is None or (before.schema, before.partitioned) == (after.schema, after.partitioned):
+        return log_entry(commit, current, None, added.values(), gone.values())
+    if before.partitioned != after.partitioned and version < current.version:
+        raise UnpublishableError(_way_out(commit, f"after version {version}, whose partitions that run changed"))
+    # A table's columns go back with its rows, unless someone changed them since.
+    schema = before.schema if current.schema == after.schema else None
+    undoing = replace(commit, partitioned=before.partitioned)
+    return log_entry(undoing, current, schema, added.values(), gone.values())
+
+
+def _version_of(storage: Storage, commit: DeltaCommit, newest: int) -> int | None:
+    """The version that the other run made."""
+    wanted = (commit.application, commit.takes_back)
+    for version in range(newest, -1 if commit.seen is None else commit.seen, -1):
+        for line in (storage.read(log_file(commit.table, version)) or b"").splitlines():
+            transaction = json.loads(line).get("txn", {})
+            if (transaction.get("appId"), transaction.get("version")) == wanted:
+                return version
+    return None
+
+
+def _way_out(commit: DeltaCommit, what: str) -> str:
+    return (
+        f"what the run had made of Delta table {commit.table} can't be taken back: someone else changed it, {what}; "
+        "bring it back to that version (RESTORE TABLE …), then try again"
+    )

@@ -1,0 +1,254 @@
+"""Which of the rows of a key stays, the run's or the table's, and what becomes of the others.
+
+The contest looks at keys, cursors and versions alone, and gives a verdict on each row that does not stay as it is. A
+row is known by its *place*: those of the run count up from 0 in the order in which they came, those of the table lie
+below 0, the older ones lower.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
+from target_spark_lake.columns.spark_columns import column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# A file has fewer rows than this: what stands above these bits of a place is its file.
+ROW_BITS = 32
+PLACE = "_spark_lake_place"
+VERDICT = "_spark_lake_verdict"
+GONE = "_spark_lake_gone"
+# What becomes of a row; a row without a verdict stays as it is.
+DROP, MARK, DELETE, LAST_VALUES = "drop", "mark", "delete", "last values"
+Step = Callable[["DataFrame"], "DataFrame"]
+
+
+@dataclass(frozen=True)
+class MergeRules:
+    """How the rows of a key are told apart.
+
+    Attributes:
+        keys: The key's columns.
+        cursor: Columns that tell the newest row, the first one first.
+        numbers: Those of them that hold numbers as text.
+        versions: Whether versions count, before the cursor.
+        deletes: Whether rows of the run may say that they are deleted.
+        hard_delete: Deleted rows are removed; else they are marked.
+        activated: Rows of a lower version, or of none, are deleted.
+        whole: The table may hold a key twice: all of its rows take part.
+        stale: Rows of the table whose key the run did not send are removed; all of them take part.
+        late: Numbers of the run's files whose rows were committed late (their places without the row's bits).
+    """
+
+    keys: tuple[str, ...]
+    cursor: tuple[str, ...]
+    numbers: frozenset[str]
+    versions: bool
+    deletes: bool
+    hard_delete: bool
+    activated: int | None
+    whole: bool
+    stale: bool
+    late: frozenset[int] = frozenset()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that the contest looks at."""
+        return tuple(dict.fromkeys([*self.keys, *self.cursor, TABLE_VERSION, DELETED_AT]))
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the contest found.
+
+    Attributes:
+        rows: `PLACE` and `VERDICT` of each row that does not stay as it is, and whether it is `GONE`; kept, for it is
+            read several times.
+        by_number: Number of such rows for each verdict, by what stands above the row's bits in their places.
+        gone: Living rows of the table that have one only because the source lacks their keys.
+    """
+
+    rows: DataFrame
+    by_number: Mapping[int, Mapping[str, int]]
+    gone: int = 0
+
+    def of_file(self, numbers: Sequence[tuple[int, int]]) -> dict[str, int]:
+        """How many rows of a file, whose places have these numbers (`PlacedFile.numbers`), have each verdict."""
+        found: Counter[str] = Counter()
+        for _, number in numbers:
+            found.update(self.by_number.get(number, {}))
+        return dict(found)
+
+    def count(self, *verdicts: str) -> int:
+        """How many rows have one of these verdicts, or any at all."""
+        return sum(
+            count
+            for told in self.by_number.values()
+            for verdict, count in told.items()
+            if not verdicts or verdict in verdicts
+        )
+
+
+def contest(
+    of_run: DataFrame, of_table: DataFrame | None, rules: MergeRules, present: DataFrame | None = None
+) -> Verdicts:
+    """Finds what becomes of each row.
+
+    Args:
+        of_run: The run's rows, with their places and the columns of the rules.
+        of_table: Those of the table's rows that may take part; None where there are none.
+        rules: How the rows of a key are told apart.
+        present: The keys that the source still has, in columns like the table's; rows of other keys, which the run did
+            not send either, are deleted. None: that is not known.
+    """
+    rows = of_run.transform(_as_contenders(rules, of_run=True))
+    if of_table is not None:
+        table_rows = of_table.transform(_as_contenders(rules, of_run=False))
+        if present is not None:
+            table_rows = table_rows.transform(_compared_with(present, rules))
+        rows = rows.unionByName(table_rows.transform(_taking_part(rows, rules, may_be_gone=present is not None)))
+    if rules.cursor and (rules.deletes or rules.late):
+        rows = rows.transform(_as_new_as_what_they_meet(rules))
+    judged = rows.transform(_judge(rules)).persist(StorageLevel.MEMORY_AND_DISK)
+    number = F.shiftright(PLACE, ROW_BITS).alias("number")
+    with warnings.catch_warnings():
+        # PySpark leaves the socket of a `collect` to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        sums = F.count("*").alias("rows"), F.count_if(GONE).alias("gone")
+        counts = judged.groupBy(number, VERDICT).agg(*sums).collect()
+    by_number: dict[int, dict[str, int]] = {}
+    for row in counts:
+        by_number.setdefault(row["number"], {})[row[VERDICT]] = row["rows"]
+    return Verdicts(judged, by_number, sum(row["gone"] for row in counts))
+
+
+def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:
+    """The columns of the contest alone, under names that no user's column has."""
+    has_mark = F.col(DELETED_AT).isNotNull()
+
+    def step(rows: DataFrame) -> DataFrame:
+        return rows.select(
+            *(column(name).alias(alias) for name, alias in zip(rules.keys, _key_names(rules), strict=True)),
+            *(_age(name, rules).alias(alias) for name, alias in zip(rules.cursor, _cursor_names(rules), strict=True)),
+            (F.col(TABLE_VERSION) if rules.versions else F.lit(None).cast("bigint")).alias("version"),
+            (_below(rules) if rules.activated is not None else F.lit(False)).alias("below"),
+            (has_mark if of_run else F.lit(False)).alias("is_delete"),
+            has_mark.alias("is_marked"),
+            F.lit(False).alias("gone"),
+            PLACE,
+        )
+
+    return step
+
+
+def _compared_with(present: DataFrame, rules: MergeRules) -> Step:
+    """Says of the table's rows which ones have a key that the source lacks."""
+    keys = _key_names(rules)
+    has_key = reduce(and_, (F.col(key).isNotNull() for key in keys))
+
+    def step(rows: DataFrame) -> DataFrame:
+        there = [column(name).alias(key) for name, key in zip(rules.keys, keys, strict=True)]
+        known = present.select(*there).distinct().withColumn("there", F.lit(True))
+        gone = F.col("there").isNull() & has_key
+        return rows.join(known, keys, "left").withColumn("gone", gone).select(*rows.columns)
+
+    return step
+
+
+def _taking_part(of_run: DataFrame, rules: MergeRules, *, may_be_gone: bool) -> Step:
+    """Of the table's rows those whose key the run sent, or that an activated version or the source deletes; or all."""
+    keys = _key_names(rules)
+
+    def step(rows: DataFrame) -> DataFrame:
+        if rules.stale or rules.whole:
+            return rows
+        sent = of_run.select(*keys)
+        if rules.activated is None and not may_be_gone:
+            return rows.join(sent, keys, "left_semi").select(*rows.columns)
+        outdated = (F.col("below") | F.col("gone")) & (F.lit(rules.hard_delete) | ~F.col("is_marked"))
+        met = rows.join(sent.distinct().withColumn("sent", F.lit(True)), keys, "left")
+        return met.where(F.col("sent").isNotNull() | outdated).select(*rows.columns)
+
+    return step
+
+
+def _as_new_as_what_they_meet(rules: MergeRules) -> Step:
+    """What counts as being as new as the newest row of its key that came before it.
+
+    That is a delete without a cursor, and a row that was committed late: its database holds no newer one.
+    """
+    cursor = _cursor_names(rules)
+    before = Window.partitionBy(*_key_names(rules)).orderBy(PLACE).rowsBetween(Window.unboundedPreceding, -1)
+    blind = F.col("is_delete") & reduce(and_, (F.col(name).isNull() for name in cursor))
+    is_late = F.shiftright(PLACE, ROW_BITS).isin(*rules.late) & (F.col("newest") > F.struct("version", *cursor))
+    takes = (blind | is_late) & F.col("version").eqNullSafe(F.col("newest.version"))
+
+    def step(rows: DataFrame) -> DataFrame:
+        known = rows.withColumn("newest", F.max(F.struct("version", *cursor)).over(before))
+        taken = {name: F.when(takes, F.col(f"newest.{name}")).otherwise(F.col(name)) for name in cursor}
+        return known.withColumns(taken).drop("newest")
+
+    return step
+
+
+def _judge(rules: MergeRules) -> Step:
+    """`PLACE`, `VERDICT` and `GONE` of each row that does not stay as it is."""
+    same_key = Window.partitionBy(*_key_names(rules))
+    # In the order of structs NULL is the smallest.
+    age = ["version", *_cursor_names(rules), PLACE]
+    best = F.max(F.struct(*age, "is_delete")).over(same_key)
+    place, is_delete, below = F.col(PLACE), F.col("is_delete"), F.col("below")
+    # Rows without a key, from before the table had one, are no versions of each other.
+    keyless = reduce(or_, (F.col(key).isNull() for key in _key_names(rules)))
+    wins = keyless | (place == F.col(f"best.{PLACE}"))
+    unseen = F.col("last") < 0
+    leaves = below | (F.col("gone") & unseen)
+    removed = (is_delete | leaves) if rules.hard_delete else F.lit(False)
+    if rules.stale:
+        removed = removed | unseen
+    verdict = F.when(~wins | removed, DROP).when(is_delete, DELETE).when(leaves & ~F.col("is_marked"), MARK)
+    # What goes for another reason is no detected delete.
+    only_gone = wins & F.col("gone") & unseen & ~F.col("is_marked") & ~below & ~F.lit(rules.stale)
+    marks_deletes = rules.deletes and not rules.hard_delete
+    came_before = ~is_delete & (place < F.col(f"best.{PLACE}"))
+    if marks_deletes:
+        remembered = F.col("best.is_delete") & (place == F.col(f"before.{PLACE}"))
+        verdict = F.when(remembered, LAST_VALUES).otherwise(verdict)
+
+    def step(rows: DataFrame) -> DataFrame:
+        rows = rows.withColumn("best", best)
+        rows = rows.withColumn("last", F.max(PLACE).over(same_key))
+        if marks_deletes:
+            rows = rows.withColumn("before", F.max(F.when(came_before, F.struct(*age))).over(same_key))
+        return rows.select(PLACE, verdict.alias(VERDICT), only_gone.alias(GONE)).where(F.col(VERDICT).isNotNull())
+
+    return step
+
+
+def _age(name: str, rules: MergeRules) -> Column:
+    # As texts 9 is greater than 10. A number with more digits than this fails aloud.
+    return column(name).cast("decimal(38,18)") if name in rules.numbers else column(name)
+
+
+def _below(rules: MergeRules) -> Column:
+    return F.coalesce(F.col(TABLE_VERSION) < F.lit(rules.activated), F.lit(True))
+
+
+def _key_names(rules: MergeRules) -> list[str]:
+    return [f"key{number}" for number in range(len(rules.keys))]
+
+
+def _cursor_names(rules: MergeRules) -> list[str]:
+    return [f"cursor{number}" for number in range(len(rules.cursor))]

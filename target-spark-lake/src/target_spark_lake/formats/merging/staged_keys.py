@@ -1,0 +1,102 @@
+"""Where the keys of a run lie, and whether one comes twice: told by Arrow, for the key's columns alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from target_spark_lake.tables.file_statistics import (
+    BOUND_TYPES,
+    ColumnRange,
+    FileStatistics,
+    column_places,
+    group_range,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyarrow.parquet import FileMetaData
+
+# So many are looked at one by one; of more the footers' ranges must do.
+COUNTED_KEYS = 1_000_000
+RANGES = 512
+
+
+@dataclass(frozen=True)
+class StagedKeys:
+    """What is known of a run's keys.
+
+    Attributes:
+        keys: Names of the key's columns.
+        ranges: Each key lies in one of these, which has a range for each column; None: anywhere.
+        distinct: Whether surely none comes twice.
+    """
+
+    keys: tuple[str, ...]
+    ranges: tuple[tuple[ColumnRange, ...], ...] | None
+    distinct: bool
+
+    def may_be_in(self, file: FileStatistics) -> bool:
+        """Whether a file may hold one of the keys."""
+        if self.ranges is None:
+            return True
+        if any(file.all_null(name) for name in self.keys):
+            return False
+        here = [file.columns.get(name, ColumnRange()) for name in self.keys]
+        return any(all(map(ColumnRange.may_meet, here, each)) for each in self.ranges)
+
+
+def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> StagedKeys:
+    """Looks at the keys in some files.
+
+    Args:
+        files: Open Parquet files.
+        keys: The key's columns.
+        rows: Rows in all of the files.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    if not files:
+        return StagedKeys(keys, (), True)
+    parquet = [pa.parquet.ParquetFile(file) for file in files]
+    if rows > COUNTED_KEYS:
+        ranges = tuple(each for file in parquet for each in _of_groups(file.metadata, keys))
+        return StagedKeys(keys, ranges, False)
+    try:
+        values = pa.concat_tables([file.read(list(keys)) for file in parquet], promote_options="permissive")
+        # 0.0 and -0.0 are one key for Spark and two for Arrow.
+        floating = any(pa.types.is_floating(field.type) for field in values.schema)
+        distinct = not floating and values.group_by(list(keys)).aggregate([]).num_rows == rows
+        return StagedKeys(keys, _of_values(values, keys), distinct)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+        # Not of a type that Arrow sorts or groups by.
+        return StagedKeys(keys, None, False)
+
+
+def _of_values(values: pa.Table, keys: tuple[str, ...]) -> tuple[tuple[ColumnRange, ...], ...]:
+    import pyarrow.compute as pc
+
+    in_order = values.take(pc.sort_indices(values, sort_keys=[(name, "ascending") for name in keys]))
+    step = max(1, -(-values.num_rows // RANGES))
+    return tuple(
+        tuple(_range_of(in_order.column(name).slice(start, step)) for name in keys)
+        for start in range(0, values.num_rows, step)
+    )
+
+
+def _range_of(column: pa.ChunkedArray) -> ColumnRange:
+    import pyarrow.compute as pc
+
+    told = pc.min_max(column).as_py()
+    return ColumnRange(told["min"], told["max"]) if isinstance(told["min"], BOUND_TYPES) else ColumnRange()
+
+
+def _of_groups(metadata: FileMetaData, keys: tuple[str, ...]) -> list[tuple[ColumnRange, ...]]:
+    places = column_places(metadata)
+    return [
+        tuple(group_range(metadata, group, places[name]) if name in places else ColumnRange() for name in keys)
+        for group in range(metadata.num_row_groups)
+    ]

@@ -1,0 +1,140 @@
+"""What a merge is about, as far as footers tell: which rules count, and which files may hold a row that takes part."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import RecordError
+from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
+from singer_spark.singer.schema_mapping import json_types
+from singer_spark.singer.sql_type import annotated_type
+from singer_spark.storage.parquet_footer import open_parquet
+from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.formats.merging.contest import MergeRules
+from target_spark_lake.formats.merging.staged_keys import staged_keys
+from target_spark_lake.layout import file_age
+from target_spark_lake.settings import MERGING_LOAD_METHODS, OVERWRITE_DELETE_STALE
+from target_spark_lake.tables.file_statistics import FileStatistics
+from target_spark_lake.tables.row_order import read_parts
+from target_spark_lake.tables.table_index import (
+    FOOTERS_AT_ONCE,
+    TableIndex,
+    current_index,
+    footer_statistics,
+    read_index,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.formats.table_format import StreamLoad
+    from target_spark_lake.tables.changes import StagedFile
+    from target_spark_lake.tables.row_order import Parts
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known before a row is read.
+
+    Attributes:
+        rules: How the rows of a key are told apart.
+        table: What is known of each file of the table.
+        run: What is known of each staged file, by its path.
+        candidates: Files of the table that may hold a row that takes part, the older ones first.
+        parts: Of those of them that have several, where the order between the table's rows counts.
+        inserts_only: Whether every record surely is a row of a new key.
+    """
+
+    rules: MergeRules
+    table: TableIndex
+    run: Mapping[str, FileStatistics]
+    candidates: tuple[str, ...]
+    parts: Mapping[str, Parts]
+    inserts_only: bool
+
+
+def survey(run: PipelineRun, load: StreamLoad) -> Survey:
+    """Looks at the footers of the staged files, and at what the index does not know of the table.
+
+    Raises:
+        RecordError: a key is NULL.
+        StorageError: the bucket can't be read.
+    """
+    schema, storage = load.schema, run.storage
+    files = run.data_files(load.table)
+    statistics = [*schema.key_properties, *CONTROL_COLUMNS]
+    known = read_index(storage, run.layout.table_index(load.table))
+    table = current_index(storage, known, files, statistics)
+    staged = staged_statistics(storage, load.staged, statistics)
+    _refuse_null_keys(schema.stream, schema.key_properties, staged.values())
+    rules = _rules(load, staged.values())
+    with ExitStack() as opened:
+        sources = [opened.enter_context(open_parquet(storage, path)) for path in staged]
+        keys = staged_keys(sources, schema.key_properties, load.rows)
+    takes_all = rules.whole or rules.stale or load.present is not None
+    candidates = [
+        path
+        for path, each in table.files.items()
+        if each.rows and (takes_all or keys.may_be_in(each) or _may_be_outdated(each, rules))
+    ]
+    candidates.sort(key=file_age)
+    # Of one row a key none is older than another one.
+    parts = read_parts(storage, run.layout, load.table, candidates) if rules.whole else {}
+    inserts_only = keys.distinct and not candidates and not rules.deletes and rules.activated is None
+    return Survey(rules, table, staged, tuple(candidates), parts, inserts_only)
+
+
+def staged_statistics(
+    storage: Storage, files: Iterable[StagedFile], columns: Iterable[str]
+) -> dict[str, FileStatistics]:
+    """What the footers of staged files tell, by path."""
+    wanted = tuple(columns)
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        found = {file.path: pool.submit(footer_statistics, storage, file.path, file.bytes, wanted) for file in files}
+    return {path: future.result() for path, future in found.items()}
+
+
+def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
+    schema, record, staged = load.schema, load.record, tuple(staged)
+    one_row_a_key = record is not None and (
+        record.load_method in MERGING_LOAD_METHODS and set(record.key_properties) == set(schema.key_properties)
+    )
+    return MergeRules(
+        keys=schema.key_properties,
+        cursor=schema.cursor,
+        numbers=frozenset(name for name in schema.cursor if _is_number_as_text(schema.schema["properties"][name])),
+        # A tap that has no versions must be able to change rows that came with one.
+        versions=load.activated is not None or not all(each.all_null(TABLE_VERSION) for each in staged),
+        deletes=not all(each.all_null(DELETED_AT) for each in staged),
+        hard_delete=schema.hard_delete,
+        activated=load.activated,
+        whole=not one_row_a_key,
+        stale=schema.load_method == OVERWRITE_DELETE_STALE and load.sends_all,
+    )
+
+
+def _is_number_as_text(property_schema: dict[str, Any]) -> bool:
+    sql = annotated_type(property_schema)
+    return sql is not None and sql.name == "DECIMAL" and json_types(property_schema) == {"string"}
+
+
+def _may_be_outdated(file: FileStatistics, rules: MergeRules) -> bool:
+    if rules.activated is None or not file.may_hold_below(TABLE_VERSION, rules.activated):
+        return False
+    return rules.hard_delete or not file.none_null(DELETED_AT)
+
+
+def _refuse_null_keys(stream: str, keys: tuple[str, ...], staged: Iterable[FileStatistics]) -> None:
+    """The last gate: records are refused by name before, files that were adopted are not looked at one by one."""
+    for each in staged:
+        for key in keys:
+            known = each.columns[key]
+            if known.nulls:
+                raise RecordError(
+                    f"stream {stream}: {known.nulls} record(s) have NULL in the key column {key}; nothing was published"
+                )

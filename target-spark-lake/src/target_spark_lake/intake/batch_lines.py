@@ -1,0 +1,118 @@
+"""Files of JSON lines, a record each, as RECORD lines: whole buffers get their framing, no line is looked at."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from typing import IO, TYPE_CHECKING, cast
+
+import orjson
+
+from singer_spark.errors import ProtocolError
+from singer_spark.singer.messages import record_prefix
+from singer_spark.storage.parquet_footer import open_parquet
+from target_spark_lake.intake.singer_lines import LONGEST_LINE, RecordLines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
+    from target_spark_lake.intake.batch_places import BatchPlace
+
+PIECE_BYTES = 1 << 22
+GZIP_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
+_BOM = b"\xef\xbb\xbf"
+_BLANK = re.compile(rb"(?m)^[ \t\r]*\n")
+
+
+def json_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Iterator[RecordLines]:
+    """The records of a file of JSON lines.
+
+    Args:
+        batch: The message that names the file.
+        file: What the message says of it.
+        place: Where it lies.
+
+    Raises:
+        ProtocolError: it is not whole, no file of lines, or holds another number of records than the tap says.
+        StorageError: it can't be read.
+    """
+    head, tail = record_frame(batch)
+    rows = 0
+    for data in _whole_lines(batch.stream, file.url, place):
+        lines = data.count(b"\n")
+        framed = head + data[:-1].replace(b"\n", tail + head) + tail
+        yield RecordLines(batch.stream, framed, lines, rows + 1, file.url)
+        rows += lines
+    check_rows(batch.stream, file, rows)
+
+
+def record_frame(batch: BatchMessage) -> tuple[bytes, bytes]:
+    """The bytes before and behind a record that make a RECORD line of it, newline and all."""
+    members = "".join(f',"{name}":{text}' for name, text in frame_members(batch).items())
+    return record_prefix(batch.stream), members.encode() + b"}\n"
+
+
+def frame_members(batch: BatchMessage) -> dict[str, str]:
+    """What a BATCH message says of each of its records: names and JSON texts of members of a RECORD line."""
+    said = {"time_extracted": batch.time_extracted, "version": batch.version}
+    return {name: orjson.dumps(value).decode() for name, value in said.items() if value is not None}
+
+
+def check_rows(stream: str, file: BatchFile, rows: int) -> None:
+    """Refuses a file with another number of records than the tap says.
+
+    Raises:
+        ProtocolError: names it.
+    """
+    if file.rows not in (None, rows):
+        raise ProtocolError(
+            f"stream {stream}: batch file {file.url} holds {rows} records, the tap wrote {file.rows}; nothing was "
+            "published, run the tap again"
+        )
+
+
+def _whole_lines(stream: str, url: str, place: BatchPlace) -> Iterator[bytes]:
+    """Pieces of whole lines, each with its newline, without blank ones."""
+    rest: list[bytes] = []
+    waiting, is_first = 0, True
+    for piece in _pieces(stream, url, place):
+        if is_first:
+            piece, is_first = piece.removeprefix(_BOM), False
+        end = piece.rfind(b"\n") + 1
+        if end and (lines := _without_blank(b"".join((*rest, piece[:end])))):
+            yield lines
+        if end:
+            rest, waiting = [], 0
+        rest.append(piece[end:])
+        waiting += len(rest[-1])
+        if waiting > LONGEST_LINE:
+            raise ProtocolError(f"stream {stream}: batch file {url} has a line of more than {LONGEST_LINE} bytes")
+    if last := b"".join(rest).strip():
+        yield last + b"\n"
+
+
+def _without_blank(lines: bytes) -> bytes:
+    # Looked for by plain searches first: hardly any file has one.
+    if lines[:1] in b"\n\r \t" or any(each in lines for each in (b"\n\n", b"\n\r", b"\n ", b"\n\t")):
+        return _BLANK.sub(b"", lines)
+    return lines
+
+
+def _pieces(stream: str, url: str, place: BatchPlace) -> Iterator[bytes]:
+    with open_parquet(place.storage, place.path) as file:
+        magic = file.read(len(PARQUET_MAGIC))
+        file.seek(0)
+        if magic == PARQUET_MAGIC:
+            raise ProtocolError(f"stream {stream}: batch file {url} is a Parquet file, the tap says jsonl")
+        # By its bytes: singer-sdk compresses whatever its message says.
+        source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if magic.startswith(GZIP_MAGIC) else file
+        try:
+            while piece := source.read(PIECE_BYTES):
+                yield piece
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ProtocolError(
+                f"stream {stream}: batch file {url} is not a whole gzip file ({error}); nothing was published, run the "
+                "tap again"
+            ) from error

@@ -1,0 +1,123 @@
+"""Where the files of BATCH messages lie: in the bucket or out of it, and whether they are there to be taken."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
+from target_spark_lake.batch_address import shown
+from target_spark_lake.intake.batch_roots import BATCHES
+
+if TYPE_CHECKING:
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.intake.batch_message import BatchFile
+    from target_spark_lake.intake.batch_roots import BatchRoots
+
+_RUN = r"[^/]*\d{8}T\d{12}Z-[0-9a-f]{8}"
+# What our tap names the folder of one run's batches (a prefix may stand before it), and the files in it.
+_BATCH_RUN = re.compile(rf"((?:.*?/)?{_RUN})/.*")
+_BATCH_FILE = re.compile(rf"(?:.*/)?{_RUN}/[^/]+/\d{{6}}/part-[^/]+")
+
+
+@dataclass(frozen=True)
+class BatchPlace:
+    """A file of a manifest, found.
+
+    Attributes:
+        storage: What it lies in.
+        path: Relative to that.
+        size: Its bytes.
+        in_bucket: Whether that is the lake's own bucket.
+        is_ours: Whether it was written for this lake to take; a file of somebody else's is only read.
+    """
+
+    storage: Storage
+    path: str
+    size: int
+    in_bucket: bool
+    is_ours: bool
+
+
+def batch_run_folder(path: str) -> str | None:
+    """The folder of one run of our tap that a file lies in, however deep; None for any other."""
+    found = _BATCH_RUN.fullmatch(path)
+    return found[1] if found else None
+
+
+class BatchPlaces:
+    """Finds the files of manifests; each may be named once in a run."""
+
+    def __init__(self, roots: BatchRoots, bucket: Storage) -> None:
+        """Looks at nothing yet.
+
+        Args:
+            roots: The places that may be named.
+            bucket: The lake's.
+        """
+        self._roots = roots
+        self._bucket = bucket
+        self._named: set[tuple[str, str]] = set()
+        # Files of a manifest are looked for by several threads.
+        self._lock = threading.Lock()
+
+    def find(self, stream: str, file: BatchFile) -> BatchPlace:
+        """Looks for a file.
+
+        Raises:
+            ProtocolError: it must not be named, was named before in this run, or is not of the size that the tap says.
+            StorageError: it is missing, or can't be reached.
+        """
+        try:
+            places, refusal = self._roots.places(stream, file.url)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            raise _unreachable(stream, file.url, error) from error
+        for storage, path in places:
+            size = _size(storage, path, stream, file.url)
+            if size is not None:
+                self._name(storage, path, stream, file.url)
+                if file.bytes not in (None, size):
+                    raise ProtocolError(
+                        f"stream {stream}: batch file {file.url} has {size} bytes, the tap wrote {file.bytes}: it is "
+                        "not whole; nothing was published, run the tap again"
+                    )
+                inside = storage is self._bucket
+                ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(path) is not None
+                return BatchPlace(storage, path, size, inside, ours)
+        raise refusal or StorageError(
+            f"stream {stream}: batch file {shown(file.url)} is missing (a run takes the files that it loads, so none "
+            "comes twice); nothing was published, run the tap again"
+        )
+
+    def _name(self, storage: Storage, path: str, stream: str, url: str) -> None:
+        with self._lock:
+            is_new = (storage.url, path) not in self._named
+            self._named.add((storage.url, path))
+        if not is_new:
+            raise ProtocolError(
+                f"stream {stream}: batch file {url} was named before in this run, its records would come twice; "
+                "nothing was published"
+            )
+
+
+def _size(storage: Storage, path: str, stream: str, url: str) -> int | None:
+    try:
+        size = storage.size(path)
+    except SingerSparkError as error:
+        raise _unreachable(stream, url, error) from error
+    if size is not None and storage.local and not Path(storage.url, path).is_file():
+        raise ProtocolError(f"stream {stream}: batch file {shown(url)} is no plain file; nothing was published")
+    return size
+
+
+def _unreachable(stream: str, url: str, error: Exception) -> StorageError:
+    cause = " ".join(str(error).split())
+    return StorageError(
+        f"stream {stream}: batch file {shown(url)} can't be reached with the target's storage_options: {cause}; give "
+        "tap and target the same ones, or let the tap write below the bucket"
+    )

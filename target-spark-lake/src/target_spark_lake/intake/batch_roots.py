@@ -1,0 +1,118 @@
+"""The setting `batch_roots`: the places in which BATCH messages may name files; elsewhere nothing is read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ProtocolError
+from singer_spark.storage.storage import Storage
+from target_spark_lake.batch_address import DiskAddress, StoreAddress, address_of, shown
+from target_spark_lake.layout import LAKE_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+BATCHES = f"{LAKE_FOLDER}/staging/batches"
+
+
+class BatchRoots:
+    """What files of BATCH messages may be, and where they lie."""
+
+    def __init__(self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]) -> None:
+        """Knows the places; no file is looked at yet.
+
+        Args:
+            bucket: The lake's.
+            roots: The setting; None: the bucket.
+            options: fsspec's storage options, for what lies outside of it too.
+        """
+        self._bucket = bucket
+        self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
+        self._told = [bucket.url] if roots is None else list(roots)
+        self._roots = [self._own] if roots is None else [address_of(root) for root in roots]
+        # Links resolved, as of each file: none leads out. Of a root its own spelling counts, as of the bucket.
+        self._folders = [os.path.realpath(each.readings[0]) for each in self._roots if isinstance(each, DiskAddress)]
+        self._options = dict(options)
+        self._disk = Storage("/")
+        self._stores: dict[str, Storage] = {}
+        # Files of a manifest are looked for by several threads.
+        self._lock = threading.Lock()
+
+    def places(self, stream: str, url: str) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
+        """Where a name may lead, the likelier place first, and the error that is due where nothing is there.
+
+        The latter is for a name of which one reading leads out: nobody learns whether a file is there.
+
+        Raises:
+            ProtocolError: no reading of it leads to a place from which files may be taken.
+            ConfigurationError: the store of a root can't be used here.
+        """
+        try:
+            address = address_of(url)
+        except ValueError as error:
+            raise self._refusal(stream, url, str(error)) from None
+        readings = address.readings if isinstance(address, DiskAddress) else (address,)
+        refusal, found = None, []
+        for reading in readings:
+            place = self._on_disk(reading) if isinstance(reading, str) else self._in_store(reading)
+            if place is None:
+                refusal = self._refusal(stream, url, "it lies in none of the places that BATCH messages may name")
+            elif _is_private(place[1]):
+                reason = f"of a lake's own folder only files below {BATCHES} may be named"
+                refusal = self._refusal(stream, url, reason)
+            else:
+                found.append(place)
+        if refusal is not None and not found:
+            raise refusal
+        return found, refusal
+
+    def _refusal(self, stream: str, url: str, reason: str) -> ProtocolError:
+        roots = ", ".join(map(shown, self._told)) or "none"
+        return ProtocolError(
+            f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: {roots}); it was not read, "
+            "and nothing was published. If its tap may write there, add that folder to the target's batch_roots"
+        )
+
+    def _on_disk(self, path: str) -> tuple[Storage, str] | None:
+        whole = os.path.realpath(path)
+        if not any(_below(whole, folder) for folder in self._folders):
+            return None
+        if self._bucket.local and (inside := _below(whole, os.path.realpath(self._bucket.url))):
+            return self._bucket, inside
+        return self._disk, whole.lstrip("/")
+
+    def _in_store(self, address: StoreAddress) -> tuple[Storage, str] | None:
+        for told, root in zip(self._told, self._roots, strict=True):
+            if isinstance(root, StoreAddress) and (below := _key_below(address, root)):
+                if isinstance(self._own, StoreAddress) and (inside := _key_below(address, self._own)):
+                    return self._bucket, inside
+                return self._store(told), below
+        return None
+
+    def _store(self, root: str) -> Storage:
+        with self._lock:
+            if root not in self._stores:
+                self._stores[root] = Storage(root, self._options)
+            return self._stores[root]
+
+
+def _below(path: str, folder: str) -> str:
+    """The path relative to a folder that it lies in; empty where it lies in it not."""
+    return Path(path).relative_to(folder).as_posix() if path != folder and Path(path).is_relative_to(folder) else ""
+
+
+def _key_below(address: StoreAddress, root: StoreAddress) -> str:
+    prefix = root.path.rstrip("/") + "/" if root.path.strip("/") else ""
+    if (address.protocol, address.place) != (root.protocol, root.place) or not address.path.startswith(prefix):
+        return ""
+    return address.path[len(prefix) :]
+
+
+def _is_private(path: str) -> bool:
+    """Whether it lies in a lake's own folder, elsewhere than where its taps write."""
+    parts = path.lower().split("/")  # some disks take small letters and capitals for the same
+    own = [parts[number : number + 3] for number, part in enumerate(parts) if part == LAKE_FOLDER]
+    return any(each != BATCHES.split("/") for each in own)

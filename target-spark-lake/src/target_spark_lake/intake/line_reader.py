@@ -1,0 +1,107 @@
+"""Reads the input in large pieces, and hands its messages to the target: singer-sdk's reader, without a loop a line."""
+
+from __future__ import annotations
+
+import io
+import select
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import IO, Any
+
+from singer_sdk.singerlib.encoding.base import GenericSingerReader
+
+from target_spark_lake.intake.singer_lines import READ_BYTES, RECORD, LineRouter, RecordLines, parse_line
+
+CHECK_SECONDS = 0.5
+PIPE_BYTES = 1 << 20
+_SET_PIPE_SIZE = 1031
+
+
+class LineReader(GenericSingerReader[bytes]):
+    """Calls back with the dictionary of each message, but for RECORD with a `RecordLines` group."""
+
+    default_input = sys.stdin.buffer
+
+    def __init__(self, check: Callable[[], None] = lambda: None, failed: Callable[[BaseException], None] | None = None):
+        """Prepares to read.
+
+        Args:
+            check: Called at least twice a second while reading; what it raises ends the reading.
+            failed: Told of whatever ended the reading too early.
+        """
+        super().__init__()
+        self._check = check
+        self._failed = failed
+
+    def deserialize_json(self, line: bytes) -> dict[str, Any]:
+        """Parses one line."""
+        return parse_line(line, 0)
+
+    def process_lines(self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]) -> Counter[str]:
+        """Reads to the end of the input.
+
+        Args:
+            file_input: A binary or text stream; standard input where None.
+            callbacks: Message type to its handler.
+        """
+        counts: Counter[str] = Counter()
+        unknown: set[str] = set()
+        try:
+            for item in self._items(file_input if file_input is not None else sys.stdin.buffer):
+                if isinstance(item, RecordLines):
+                    callbacks[RECORD](item)
+                    counts[RECORD] += item.rows
+                elif item.kind in callbacks:
+                    callbacks[item.kind](item.value)
+                    counts[item.kind] += 1
+                elif item.kind not in unknown:
+                    unknown.add(item.kind)
+                    _warn(f"input line {item.line}: messages of type {item.value['type']!r} are unknown, skipped")
+        except BaseException as error:
+            if self._failed is not None:
+                self._failed(error)
+            raise
+        return counts
+
+    def _items(self, source: IO[Any]) -> Iterator[Any]:
+        router = LineRouter()
+        for piece in _pieces(source, self._check):
+            yield from router.feed(piece)
+        yield from router.close()
+
+
+def _pieces(source: IO[Any], check: Callable[[], None]) -> Iterator[bytes]:
+    """The bytes of a stream, in pieces as large as there are at once; never empty."""
+    source = getattr(source, "buffer", source)
+    try:
+        descriptor = source.fileno()
+    except (io.UnsupportedOperation, AttributeError, ValueError):
+        yield from _pieces_of_object(source, check)
+        return
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.fcntl(descriptor, _SET_PIPE_SIZE, PIPE_BYTES)
+    read: Callable[[int], bytes] = getattr(source, "read1", source.read)
+    while True:
+        while not select.select([descriptor], [], [], CHECK_SECONDS)[0]:
+            check()
+        check()
+        piece = read(READ_BYTES)
+        if not piece:
+            return
+        yield piece
+
+
+def _pieces_of_object(source: IO[Any], check: Callable[[], None]) -> Iterator[bytes]:
+    while piece := source.read(READ_BYTES):
+        check()
+        yield piece.encode() if isinstance(piece, str) else piece
+
+
+def _warn(text: str) -> None:
+    import logging
+
+    logging.getLogger("target-spark-lake").warning(text)

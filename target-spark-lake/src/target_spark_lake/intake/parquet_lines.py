@@ -1,0 +1,69 @@
+"""Parquet files of BATCH messages as RECORD lines: for rows that only the checks of records can judge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.singer.messages import record_prefix
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from target_spark_lake.columns.arrow_json import json_objects, json_values
+from target_spark_lake.columns.staged_metadata import is_stamped
+from target_spark_lake.intake.batch_lines import check_rows, frame_members
+from target_spark_lake.intake.singer_lines import RecordLines
+from target_spark_lake.tables.parquet_files import open_batch_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
+    from target_spark_lake.intake.batch_places import BatchPlace
+
+ROWS_AT_ONCE = 1 << 14
+BYTES_AT_ONCE = 1 << 26
+# Metadata columns, and the members of a RECORD line that say the same.
+_TOLD = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
+
+
+def parquet_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Iterator[RecordLines]:
+    """The records of a Parquet file.
+
+    Args:
+        batch: The message that names the file.
+        file: What the message says of it.
+        place: Where it lies.
+
+    Raises:
+        ProtocolError: it is no whole Parquet file, or holds another number of records than the tap says.
+        StorageError: it can't be read.
+    """
+    rows = 0
+    with open_batch_file(place.storage, place.path, f"stream {batch.stream}: batch file {file.url}") as whole:
+        check_rows(batch.stream, file, whole.metadata.num_rows)
+        for part in (part for each in whole.iter_batches(ROWS_AT_ONCE) for part in _parts(each)):
+            yield RecordLines(batch.stream, _lines(batch, part), part.num_rows, rows + 1, file.url)
+            rows += part.num_rows
+
+
+def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in parts whose text fits into one array: a row may hold megabytes."""
+    step = max(1, min(rows.num_rows, rows.num_rows * BYTES_AT_ONCE // max(rows.nbytes, 1)))
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step)
+
+
+def _lines(batch: BatchMessage, rows: pa.RecordBatch) -> bytes:
+    """RECORD lines; what metadata columns say of a row goes before what the message says of all."""
+    names = rows.schema.names
+    deleted = DELETED_AT in names and rows.column(DELETED_AT).null_count < rows.num_rows
+    hidden = set(METADATA_COLUMNS) - ({DELETED_AT} if deleted else set())
+    objects = json_objects(rows.select([name for name in names if name not in hidden]))
+    members: dict[str, Any] = dict(frame_members(batch))
+    if is_stamped(names):
+        members |= {told: json_values(rows.column(name)) for name, told in _TOLD.items()}
+    tail = [part for name, text in members.items() for part in (f',"{name}":', text)]
+    lines = pc.binary_join_element_wise(record_prefix(batch.stream).decode(), objects, *tail, "}\n", "")
+    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    return bytes(pc.binary_join(whole, "")[0].as_buffer())

@@ -1,0 +1,197 @@
+"""Singer lines in: raw RECORD lines grouped by stream without being parsed, all other messages as dictionaries.
+
+A RECORD line is known by its head, the bytes from its start to its record's `{`. A stream's head is learned
+from the first of its lines that is read as JSON; from then on whole buffers of lines with that head pass in one
+piece. Whether such a line is good JSON to its end is for the stage that parses it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from singer_spark.errors import ProtocolError
+from singer_spark.singer.exact_json import state_from_json
+
+RECORD, STATE = "RECORD", "STATE"
+READ_BYTES = 1 << 21
+# Nothing that a tap sends is longer; without a limit an endless line would fill the memory.
+LONGEST_LINE = 1 << 30
+SHOWN_CHARACTERS = 120
+
+_HEAD = re.compile(
+    rb'\{\s*(?:"type"\s*:\s*"[A-Za-z]+"\s*,\s*"stream"\s*:\s*"(?:[^"\\]|\\.)*"'
+    rb'|"stream"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"type"\s*:\s*"[A-Za-z]+")\s*,\s*"record"\s*:\s*(?=\{)'
+)
+
+
+class DeadTapError(ProtocolError):
+    """The input ended where no tap that lives ends it."""
+
+
+@dataclass(frozen=True)
+class RecordLines:
+    """Adjacent RECORD lines of one stream.
+
+    Attributes:
+        stream: The stream's name.
+        data: Whole lines, each with its newline.
+        rows: How many.
+        first_line: Number of the first one in the input, or in the file that they come from, from 1.
+        file: URL of the file of a BATCH message that they come from; None where they stand in the input.
+    """
+
+    stream: str
+    data: bytes
+    rows: int
+    first_line: int
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Message:
+    """A line that is no RECORD: its type in capitals, its content, its number in the input."""
+
+    kind: str
+    value: dict[str, Any]
+    line: int
+
+
+class LineRouter:
+    """Turns pieces of the input, cut anywhere, into record groups and messages, in the input's order."""
+
+    def __init__(self) -> None:
+        """Has learned nothing yet."""
+        self._rest = b""
+        self._next_line = 1
+        self._heads: dict[bytes, str] = {}
+        self._not_followed_by: dict[bytes, re.Pattern[bytes]] = {}
+
+    def feed(self, piece: bytes) -> Iterator[RecordLines | Message]:
+        """Takes the next bytes of the input, gives what is complete.
+
+        Raises:
+            ProtocolError: a line is malformed.
+        """
+        end = piece.rfind(b"\n") + 1
+        if not end:
+            self._rest += piece
+            if len(self._rest) > LONGEST_LINE:
+                raise ProtocolError(f"input line {self._next_line} is longer than {LONGEST_LINE} bytes")
+            return
+        lines = self._rest + piece[:end]
+        self._rest = piece[end:]
+        yield from self._route(lines)
+
+    def close(self) -> Iterator[RecordLines | Message]:
+        """The input is at its end; its last line may lack the newline.
+
+        Raises:
+            DeadTapError: it lacks more than that.
+        """
+        line, self._rest = self._rest, b""
+        try:
+            routed = self._single(line)
+        except ProtocolError as error:
+            if not isinstance(error.__cause__, orjson.JSONDecodeError):
+                raise
+            raise DeadTapError(f"{error}; the input ends there, the tap died; nothing was published") from error
+        if routed is not None:
+            yield routed
+
+    def _route(self, lines: bytes) -> Iterator[RecordLines | Message]:
+        position, size = 0, len(lines)
+        while position < size:
+            head = self._head_at(lines, position)
+            if head is None:
+                end = lines.index(b"\n", position) + 1
+                routed = self._single(lines[position:end])
+                self._next_line += 1
+                if routed is not None:
+                    yield routed
+            else:
+                end = self._end_of_run(lines, position, head)
+                data = lines if (position, end) == (0, size) else lines[position:end]
+                rows = data.count(b"\n")
+                yield RecordLines(self._heads[head], data, rows, self._next_line)
+                self._next_line += rows
+            position = end
+
+    def _head_at(self, lines: bytes, position: int) -> bytes | None:
+        match = _HEAD.match(lines, position)
+        head = match[0] if match else None
+        return head if head in self._heads else None
+
+    def _end_of_run(self, lines: bytes, position: int, head: bytes) -> int:
+        """Where the lines that begin with this head end: at the first newline that no such head follows."""
+        match = self._not_followed_by[head].search(lines, position)
+        return match.end() if match else len(lines)
+
+    def _single(self, line: bytes) -> RecordLines | Message | None:
+        stripped = line.strip()
+        if self._next_line == 1:
+            stripped = stripped.removeprefix(b"\xef\xbb\xbf")
+        if not stripped:
+            return None
+        message = parse_line(stripped, self._next_line)
+        kind = message["type"].upper()
+        if kind != RECORD:
+            return Message(kind, message, self._next_line)
+        stream = _record_stream(message, self._next_line)
+        match = _HEAD.match(stripped)
+        if match and match[0] not in self._heads:
+            self._heads[match[0]] = stream
+            self._not_followed_by[match[0]] = re.compile(rb"\n(?!" + re.escape(match[0]) + rb")")
+        return RecordLines(stream, stripped + b"\n", 1, self._next_line)
+
+
+def parse_line(line: bytes, number: int) -> dict[str, Any]:
+    """Reads a line as a Singer message; of a STATE all numbers and texts keep what they were.
+
+    Raises:
+        ProtocolError: it is not JSON, not an object, or has no type.
+    """
+    try:
+        message = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        # A state may hold what only records must not: numbers beyond a float, half of a surrogate pair.
+        state = _state(line)
+        if state is None:
+            raise ProtocolError(f"input line {number} is not JSON ({error}): {_shown(line)}") from error
+        return state
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise ProtocolError(f"input line {number} is not a Singer message, it has no type: {_shown(line)}")
+    if message["type"].upper() != STATE:
+        return message
+    state = _state(line)
+    if state is None:
+        raise ProtocolError(f"input line {number} is a STATE that is nested too deeply: {_shown(line)}")
+    return state
+
+
+def _state(line: bytes) -> dict[str, Any] | None:
+    """A STATE message as it came; None where the line is none."""
+    try:
+        message = state_from_json(line)
+    except (ValueError, RecursionError):
+        return None
+    kind = message.get("type") if isinstance(message, dict) else None
+    return dict(message) if isinstance(kind, str) and kind.upper() == STATE else None
+
+
+def _record_stream(message: dict[str, Any], number: int) -> str:
+    stream = message.get("stream")
+    if not isinstance(stream, str) or not stream:
+        raise ProtocolError(f"input line {number} is a RECORD without a stream")
+    if not isinstance(message.get("record"), dict):
+        raise ProtocolError(f"input line {number} is a RECORD of stream {stream} without a record object")
+    return stream
+
+
+def _shown(line: bytes) -> str:
+    text = line[:SHOWN_CHARACTERS].decode(errors="replace")
+    return repr(text + ("…" if len(line) > SHOWN_CHARACTERS else ""))

@@ -1,0 +1,96 @@
+"""singer-sdk's stream maps and flattening, where the user asks for them: record by record, in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
+
+from singer_sdk.mapper import RemoveRecordTransform
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.exact_json import from_json, to_json
+from singer_spark.singer.messages import KEYS_OF, STREAM_ANNOTATIONS, keys_stream
+from target_spark_lake.intake.singer_lines import RecordLines
+
+if TYPE_CHECKING:
+    from singer_sdk.mapper import PluginMapper
+
+JSON = dict[str, Any]
+
+
+def wants_mapping(config: Mapping[str, Any]) -> bool:
+    """Whether the config asks for stream maps or flattening."""
+    return bool(config.get("stream_maps") or config.get("flattening_enabled"))
+
+
+class StreamMapping:
+    """Turns a stream's messages into those of the streams that it is mapped to."""
+
+    def __init__(self, mapper: PluginMapper) -> None:
+        """Takes the SDK's mapper."""
+        self._mapper = mapper
+        self._keys: dict[str, list[str]] = {}
+
+    def schema(self, message: JSON) -> Iterator[JSON]:
+        """The SCHEMA messages that one SCHEMA message becomes."""
+        stream, schema = message["stream"], message["schema"]
+        if schema.get(KEYS_OF) in self._mapper.stream_maps:
+            yield from self._keys_schema(message, schema[KEYS_OF])
+            return
+        self._mapper.register_raw_stream_schema(stream, schema, message.get("key_properties"))
+        annotations = {name: schema[name] for name in STREAM_ANNOTATIONS if name in schema}
+        for each in self._mapper.stream_maps[stream]:
+            yield {
+                **message,
+                "stream": each.stream_alias,
+                "schema": {**annotations, **each.transformed_schema},
+                "key_properties": each.transformed_key_properties,
+            }
+
+    def records(self, lines: RecordLines) -> Iterator[RecordLines]:
+        """The RECORD lines that a group of them becomes."""
+        if lines.stream in self._keys:
+            yield from (replace(lines, stream=stream) for stream in self._keys[lines.stream])
+            return
+        mapped: dict[str, list[bytes]] = {}
+        for line in lines.data.splitlines():
+            message = from_json(line)
+            for each in self._mapper.stream_maps.get(lines.stream, []):
+                record = each.transform(dict(message["record"]))
+                if record is not None:
+                    text = to_json({**message, "stream": each.stream_alias, "record": record})
+                    mapped.setdefault(each.stream_alias, []).append(text.encode() + b"\n")
+        for stream, each_lines in mapped.items():
+            yield RecordLines(stream, b"".join(each_lines), len(each_lines), lines.first_line)
+
+    def _keys_schema(self, message: JSON, keys_of: str) -> Iterator[JSON]:
+        """The present keys of a stream go as they are to each stream that it is mapped to.
+
+        Raises:
+            ConfigurationError: a map changes the keys of the stream's records.
+        """
+        for name, definition in self._mapper.stream_maps_dict.items():
+            told: JSON = definition if isinstance(definition, dict) else {}
+            changed = [key for key in message.get("key_properties") or () if told.get(key, key) != key]
+            if changed and fnmatch(keys_of, told.get("__source__", name)):
+                raise ConfigurationError(
+                    f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the keys that the tap "
+                    "sends for detect_deletes would fit no row; leave the key as it is, or take detect_deletes out of "
+                    "the tap's config"
+                )
+        maps = [each for each in self._mapper.stream_maps[keys_of] if not isinstance(each, RemoveRecordTransform)]
+        self._keys[message["stream"]] = [keys_stream(each.stream_alias) for each in maps]
+        for each in maps:
+            schema = {**message["schema"], KEYS_OF: each.stream_alias}
+            yield {**message, "stream": keys_stream(each.stream_alias), "schema": schema}
+
+    def aliases(self, stream: str) -> list[str]:
+        """The names of the streams that one is mapped to; none where no SCHEMA of it came."""
+        return [each.stream_alias for each in self._mapper.stream_maps.get(stream, [])]
+
+    def activations(self, message: JSON) -> Iterator[JSON]:
+        """The ACTIVATE_VERSION messages that one becomes."""
+        for each in self._mapper.stream_maps.get(message.get("stream", ""), []):
+            yield {**message, "stream": each.stream_alias}

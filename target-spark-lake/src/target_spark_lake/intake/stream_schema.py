@@ -1,0 +1,182 @@
+"""What a SCHEMA message says of a stream, as the lake reads it: its load method, key, cursor and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from singer_spark.errors import ConfigurationError, ProtocolError
+from singer_spark.singer.messages import LATE_ROWS
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.columns.declared_columns import read_as_declared
+from target_spark_lake.columns.partitioning import Partitioning
+from target_spark_lake.settings import (
+    APPEND_ONLY,
+    LOAD_METHODS,
+    MERGING_LOAD_METHODS,
+    OVERWRITE,
+    UPSERT,
+    StreamOptions,
+    TargetSettings,
+)
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StreamSchema:
+    """A SCHEMA message as the lake sees it.
+
+    Attributes:
+        stream: Name of the stream.
+        schema: JSON Schema of a record, without the metadata columns that the target adds itself.
+        key_properties: Primary key; empty where there is none.
+        load_method: Decided by option, annotation, replication method and setting, in this order.
+        extent: `full` or `delta` where the tap says so.
+        cursor: Columns that tell the newest of a key's rows, the first one first; empty: the last received is.
+        hard_delete: Whether deleted rows are removed; else they are marked.
+        bookmark_properties: As the tap says them.
+        partition_by: As the setting says it.
+        late_rows: Whether the records that follow were committed late.
+    """
+
+    stream: str
+    schema: JSON
+    key_properties: tuple[str, ...]
+    load_method: str
+    extent: str | None
+    cursor: tuple[str, ...] = ()
+    hard_delete: bool = False
+    bookmark_properties: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    late_rows: bool = False
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """The hive folders of its table; None where it has none."""
+        return Partitioning.of(self.stream, self.partition_by)
+
+    @property
+    def merges(self) -> bool:
+        """Whether its table holds one row for each key."""
+        return self.load_method in MERGING_LOAD_METHODS
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any], settings: TargetSettings) -> StreamSchema:
+        """Reads a SCHEMA message.
+
+        Raises:
+            ProtocolError: it is malformed.
+            ConfigurationError: its load method is unknown, or not available.
+        """
+        stream, schema = message.get("stream"), message.get("schema")
+        if not isinstance(stream, str) or not stream or not isinstance(schema, dict):
+            raise ProtocolError("a SCHEMA message has no stream or no schema")
+        if not isinstance(schema.get("properties"), dict) or not schema["properties"]:
+            raise ProtocolError(f"stream {stream}: its SCHEMA has no properties, so its table would have no columns")
+        options = settings.options_of(stream)
+        method = load_method_of(stream, options, schema, settings.load_method)
+        extent = schema.get("x-extent")
+        keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
+        if method in MERGING_LOAD_METHODS:
+            _check_keys(stream, method, keys, schema["properties"])
+        return cls(
+            stream,
+            _own_schema(schema, settings, options, merging=method in MERGING_LOAD_METHODS),
+            keys,
+            method,
+            extent,
+            _cursor(stream, options, bookmarks, schema["properties"]),
+            settings.hard_delete if options.hard_delete is None else options.hard_delete,
+            bookmarks,
+            options.partition_by,
+            schema.get(LATE_ROWS) is True,
+        )
+
+    def following(self, earlier: StreamSchema) -> StreamSchema:
+        """This SCHEMA in mid-stream: what an earlier one said of a delta or a cursor holds to the end of the run.
+
+        Raises:
+            ProtocolError: the load method changes, or the key by which rows are merged.
+        """
+        if self.load_method != earlier.load_method:
+            raise ProtocolError(
+                f"stream {self.stream}: a second SCHEMA changes the load method from {earlier.load_method} to "
+                f"{self.load_method} within one run"
+            )
+        if self.merges and self.key_properties != earlier.key_properties:
+            raise ProtocolError(
+                f"stream {self.stream}: a second SCHEMA changes the primary key from "
+                f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within one run"
+            )
+        extents = {earlier.extent, self.extent}
+        parts = extents - {"full", None}
+        return replace(
+            self,
+            extent="delta" if parts else self.extent if len(extents) == 1 else None,
+            cursor=self.cursor or tuple(name for name in earlier.cursor if name in self.schema["properties"]),
+            bookmark_properties=self.bookmark_properties or earlier.bookmark_properties,
+        )
+
+
+def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None) -> str:
+    """The stream's option, the SCHEMA's annotation; a table that our tap sends whole is a mirror; then the setting.
+
+    Raises:
+        ConfigurationError: it is none that this target has.
+    """
+    replication = schema.get("x-replication-method")
+    mirror = OVERWRITE if replication == "FULL_TABLE" else None
+    last = UPSERT if replication == "LOG_BASED" else APPEND_ONLY
+    method = options.load_method or schema.get("x-load-method") or mirror or setting or last
+    if method not in LOAD_METHODS:
+        raise ConfigurationError(
+            f"stream {stream}: load_method {method!r} is unknown; use one of {', '.join(LOAD_METHODS)}"
+        )
+    return str(method)
+
+
+def _own_schema(schema: JSON, settings: TargetSettings, options: StreamOptions, *, merging: bool) -> JSON:
+    properties = {name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS}
+    properties = read_as_declared(properties, options.columns)
+    if settings.add_record_metadata or merging:
+        properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
+    required = [name for name in schema.get("required", []) if name in properties]
+    return {**schema, "properties": properties, "required": required}
+
+
+def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:
+    keys = options.key_properties if options.key_properties is not None else message.get("key_properties") or ()
+    if isinstance(keys, str) or not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
+        raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are no list of names")
+    return tuple(keys)
+
+
+def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSON) -> None:
+    if not keys:
+        raise ConfigurationError(
+            f"stream {stream}: load_method {method} needs a primary key, and its SCHEMA has none; give it "
+            "key_properties in stream_options, or use append-only or overwrite"
+        )
+    unknown = [key for key in keys if key not in properties]
+    if unknown:
+        raise ConfigurationError(
+            f"stream {stream}: its primary key {', '.join(unknown)} is no property of its SCHEMA; correct "
+            "key_properties in stream_options"
+        )
+
+
+def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], properties: JSON) -> tuple[str, ...]:
+    if options.cursor is None:
+        # Of other taps some name places in a log here, which are no columns.
+        return tuple(name for name in bookmarks if name in properties)
+    if options.cursor not in properties:
+        raise ConfigurationError(
+            f"stream {stream}: its cursor {options.cursor} is no property of its SCHEMA; correct it in stream_options"
+        )
+    return (options.cursor,)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()

@@ -1,0 +1,164 @@
+"""The files of BATCH messages: what may be taken as it is goes to staging, all else becomes RECORD lines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import StorageError
+from target_spark_lake.intake.batch_lines import check_rows, json_lines
+from target_spark_lake.intake.batch_message import JSONL, BatchFile, BatchMessage
+from target_spark_lake.intake.batch_places import BatchPlaces
+from target_spark_lake.intake.batch_roots import BatchRoots
+from target_spark_lake.intake.batch_sweep import remove_batch_files
+from target_spark_lake.load.batch_plan import plan_of
+
+if TYPE_CHECKING:
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.intake.batch_places import BatchPlace
+    from target_spark_lake.intake.singer_lines import RecordLines
+    from target_spark_lake.load.batches import Batches
+    from target_spark_lake.load.sink import StreamSink
+    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.staging.parquet_adoption import FoundFile
+    from target_spark_lake.staging.spark_staging import BatchPlan
+    from target_spark_lake.validation.batch_rules import TypedRules
+
+logger = logging.getLogger("target-spark-lake")
+
+# So many files are looked at side by side, and staged by one job: a manifest may name any number of them.
+FILES_AT_ONCE = 64
+FOOTERS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class TakenFiles:
+    """Files that are on their way to staging: their rows, and their size in bytes."""
+
+    rows: int
+    bytes: int
+
+
+class BatchFiles:
+    """Takes the BATCH messages of one run."""
+
+    def __init__(self, settings: TargetSettings, run: PipelineRun, batches: Batches, spool: Path) -> None:
+        """Begins.
+
+        Args:
+            settings: The target's.
+            run: The open run of the pipeline.
+            batches: What holds the run's streams.
+            spool: A folder on the local disk.
+        """
+        self._settings = settings
+        self._run = run
+        self._batches = batches
+        self._spool = spool
+        roots = BatchRoots(run.storage, settings.batch_roots, settings.storage_options)
+        self._places = BatchPlaces(roots, run.storage)
+        self._jobs = 0
+        self._to_remove: list[BatchPlace] = []
+
+    def lines(self, batch: BatchMessage) -> Iterator[RecordLines]:
+        """All records of a BATCH message, as lines.
+
+        Raises:
+            ProtocolError: a file is not what the message says.
+            StorageError: a file is missing, or can't be read.
+        """
+        for file, place in self._found(batch):
+            yield from self._lines(batch, file, place)
+
+    def take(self, batch: BatchMessage) -> Iterator[RecordLines | TakenFiles]:
+        """Stages the files of a BATCH message, but for records that must be checked one by one.
+
+        Yields:
+            In the order of the records, lines that are still to be staged, and files that are taken.
+
+        Raises:
+            ProtocolError: a file is not what the message says, or no SCHEMA came before.
+            StorageError: a file is missing, or can't be read.
+        """
+        if batch.format == JSONL:
+            self._batches.ready(batch.stream)
+            yield from self.lines(batch)
+            return
+        from target_spark_lake.staging.batch_judge import Way
+
+        sink = self._batches.ready(batch.stream)
+        rules, plan = self._rules(sink), plan_of(sink, self._settings, self._run.started_at)
+        for start in range(0, len(batch.files), FILES_AT_ONCE):
+            files = batch.files[start : start + FILES_AT_ONCE]
+            with ThreadPoolExecutor(FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
+                look = partial(self._look, batch.stream, plan, rules)
+                found = list(zip(files, pool.map(look, files), strict=True))
+            for are_lines, group in groupby(found, lambda each: each[1].judgement.way is Way.LINES):
+                if are_lines:
+                    for file, each in group:
+                        yield from self._lines(batch, file, each.place)
+                else:
+                    yield self._adopt(batch, sink, plan, tuple(each for _, each in group))
+
+    def clean(self) -> None:
+        """After the commit: of the tap's files those go that messages named; a failure is only told."""
+        try:
+            storages = {id(place.storage): place.storage for place in self._to_remove}
+            for storage in storages.values():
+                remove_batch_files(storage, [place.path for place in self._to_remove if place.storage is storage])
+        except StorageError as failure:
+            logger.warning("Files of BATCH messages that are loaded could not all be removed: %s", failure)
+
+    def _found(self, batch: BatchMessage) -> Iterator[tuple[BatchFile, BatchPlace]]:
+        return ((file, self._find(batch.stream, file)) for file in batch.files)
+
+    def _find(self, stream: str, file: BatchFile) -> BatchPlace:
+        place = self._places.find(stream, file)
+        if place.is_ours:
+            self._to_remove.append(place)
+        return place
+
+    def _lines(self, batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Iterator[RecordLines]:
+        if batch.format == JSONL:
+            return json_lines(batch, file, place)
+        from target_spark_lake.intake.parquet_lines import parquet_lines
+
+        return parquet_lines(batch, file, place)
+
+    def _rules(self, sink: StreamSink) -> TypedRules | None:
+        from target_spark_lake.validation.batch_rules import typed_rules
+
+        schema = sink.schema
+        assert sink.check is not None
+        keys = schema.key_properties if schema.merges else ()
+        return typed_rules(schema.schema, keys, sink.check, validate=self._settings.validate_records)
+
+    def _look(self, stream: str, plan: BatchPlan, rules: TypedRules | None, file: BatchFile) -> FoundFile:
+        from target_spark_lake.staging.batch_judge import judge
+        from target_spark_lake.staging.parquet_adoption import FoundFile
+
+        place = self._find(stream, file)
+        judgement = judge(place.storage, place.path, f"stream {stream}: batch file {file.url}", plan, rules)
+        check_rows(stream, file, judgement.rows)
+        return FoundFile(file.url, place, judgement)
+
+    def _adopt(
+        self, batch: BatchMessage, sink: StreamSink, plan: BatchPlan, files: tuple[FoundFile, ...]
+    ) -> TakenFiles:
+        from target_spark_lake.staging.parquet_adoption import AdoptionJob
+
+        def job(folder: str) -> AdoptionJob:
+            scratch = self._spool / f"adopted-{self._jobs:05d}"
+            late = sink.schema.late_rows
+            return AdoptionJob(batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version, late)
+
+        self._jobs += 1
+        size = sum(each.place.size for each in files)
+        self._batches.hand_over(sink, size, job)
+        return TakenFiles(sum(each.judgement.rows for each in files), size)

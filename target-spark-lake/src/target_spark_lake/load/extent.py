@@ -1,0 +1,94 @@
+"""Whether a run sends a stream whole, so that what it did not send is no more at the source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError
+from target_spark_lake.settings import OVERWRITE
+
+if TYPE_CHECKING:
+    from target_spark_lake.intake.stream_schema import StreamSchema
+
+# What a state may hold beside its bookmarks that is no bookmark.
+_NO_BOOKMARKS = ("bookmarks", "currently_syncing")
+
+
+@dataclass(frozen=True)
+class Extents:
+    """What tells whole streams from deltas: our tap says it, of other taps bookmarks do.
+
+    Attributes:
+        saved: The state that was saved before the run; None in a first run, which sends everything.
+        came: The last STATE of the run so far.
+        streams: Names of all streams of the run; None while more of them may come.
+    """
+
+    saved: Mapping[str, Any] | None
+    came: Mapping[str, Any] | None = None
+    streams: Collection[str] | None = None
+
+    def is_whole(self, schema: StreamSchema) -> bool:
+        """Whether the stream surely comes whole."""
+        return self.delta(schema) is None
+
+    def delta(self, schema: StreamSchema) -> str | None:
+        """Why the stream may come as a delta; None where it comes whole."""
+        if schema.extent is not None:
+            return None if schema.extent == "full" else "the tap says that it sends only what changed"
+        if self.saved is None:
+            return None
+        if schema.bookmark_properties:
+            return f"its bookmark_properties are {', '.join(schema.bookmark_properties)}"
+        saved = bookmarks_of(self.saved)
+        if schema.stream in {**bookmarks_of(self.came), **saved}:
+            return "the state has a bookmark of it"
+        strangers = [] if self.streams is None else [name for name in saved if name not in self.streams]
+        return f"the saved state has {strangers[0]}, which may be its bookmark" if strangers else None
+
+    def check(self, schema: StreamSchema) -> None:
+        """Refuses to make a delta all that a table holds.
+
+        Raises:
+            ConfigurationError: the load method is overwrite, and the stream may come as a delta.
+        """
+        reason = self.delta(schema) if schema.load_method == OVERWRITE else None
+        if reason is None:
+            return
+        anew = (
+            "run the tap with --full"
+            if schema.extent is not None
+            else "run `spark-lake state reset`, and the tap without a state"
+        )
+        raise ConfigurationError(
+            f"stream {schema.stream}: this run may send only what changed ({reason}), and load_method overwrite would "
+            f"leave nothing else in the table; nothing was changed, use upsert or append-only for it, or {anew}"
+        )
+
+
+def bookmarks_of(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The bookmarks of a Singer state that are not empty; of a state in another form all that it holds."""
+    bookmarks = (state or {}).get("bookmarks")
+    named = bookmarks if isinstance(bookmarks, Mapping) else {"bookmarks": bookmarks}
+    beside = {name: value for name, value in (state or {}).items() if name not in _NO_BOOKMARKS}
+    return {name: value for name, value in {**beside, **named}.items() if not _is_empty(value)}
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_empty(_positions(each) if name == "partitions" else each) for name, each in value.items())
+    if isinstance(value, list):
+        return all(map(_is_empty, value))
+    return value is None
+
+
+def _positions(partitions: Any) -> Any:
+    """The SDK's bookmarks of partitions, without the contexts by which it names them."""
+    parts = partitions if isinstance(partitions, list) else []
+    named = [
+        {name: value for name, value in each.items() if name != "context"} if isinstance(each, Mapping) else each
+        for each in parts
+    ]
+    return named or partitions

@@ -1,0 +1,315 @@
+"""A run of the target: messages in, batches staged beside the reading, one commit at the end."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ProtocolError, SingerSparkError
+from singer_spark.process import stdout
+from singer_spark.process.scratch import scratch_folder
+from singer_spark.process.signals import too_late_to_stop
+from singer_spark.program.progress import Progress
+from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
+from singer_spark.state.store import same_state
+from singer_spark.storage.at_once import each
+from target_spark_lake.intake.batch_message import BatchMessage
+from target_spark_lake.intake.singer_lines import DeadTapError
+from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
+from target_spark_lake.load.batches import Batches
+from target_spark_lake.load.checkpointing import Checkpointing, StatePoint
+from target_spark_lake.load.extent import Extents
+from target_spark_lake.load.resumption import adopt, settings_of_rows
+from target_spark_lake.load.run_metrics import tell_failure, tell_success
+from target_spark_lake.load.sink_columns import prepare
+from target_spark_lake.load.source_key_batches import KeyBatches
+from target_spark_lake.load.staging_pool import StagingPool
+from target_spark_lake.load.whole_streams import WholeStreams
+from target_spark_lake.settings import DELTA
+from target_spark_lake.state.saving import Saving, state_to_save
+from target_spark_lake.state.start_check import FIRST, RESUME, SAVED
+from target_spark_lake.tables.changes import Commit, TableChange
+from target_spark_lake.validation.quarantine import STAGED_NAME, one_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.intake.singer_lines import RecordLines
+    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.tables.changes import StagedFile
+
+JSON = dict[str, Any]
+logger = logging.getLogger("target-spark-lake")
+
+
+class ClosedOutputError(SingerSparkError):
+    """The run is committed, but its state could not be said."""
+
+
+class EmptyInputError(SingerSparkError):
+    """The tap said nothing at all; it has told why, so for the target that is no error of its own."""
+
+
+class LoadRun:
+    """Takes the messages of one run in their order, then `finish` or `fail`."""
+
+    def __init__(
+        self,
+        settings: TargetSettings,
+        run: PipelineRun,
+        start_session: Callable[[], SparkSession],
+        mapping: Mapping[str, Any] | None = None,
+        saving: Saving = Saving.REPLACE,
+    ) -> None:
+        """Begins.
+
+        Args:
+            settings: The target's.
+            run: The open run of the pipeline.
+            start_session: Starts Spark; called once, in the background, when a record needs it.
+            mapping: singer-sdk's settings of stream maps and flattening, as far as they are given.
+            saving: What becomes of the saved state.
+        """
+        self._saving = saving
+        self._settings = settings
+        self._settings_of_rows = settings_of_rows(settings, mapping or {})
+        self._run = run
+        self._pool = StagingPool(run.storage, start_session)
+        self._spool = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
+        self._batches = Batches(settings, run, self._pool, self._spool)
+        self._keys = KeyBatches(settings, run, self._pool, self._spool)
+        self._files = BatchFiles(settings, run, self._batches, self._spool)
+        self._checkpointing: Checkpointing | None = None
+        self._activated: dict[str, int] = {}
+        self._state: JSON | None = None
+        self._announced = False
+        self._complete = False
+        self._happened = False
+        self._progress = Progress("loaded")
+
+    def check(self) -> None:
+        """Raises what a batch in the background failed with, if one did; the place where checkpoints are written."""
+        self._pool.check()
+        if self._checkpointing is not None:
+            self._checkpointing.advance()
+
+    def schema(self, message: JSON) -> None:
+        """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
+        self._refuse_behind_the_end("a SCHEMA")
+        if not self._keys.schema(message, self._batches.sinks):
+            self._extents().check(self._batches.schema(message))
+            estimate = message.get(ROW_ESTIMATE)
+            self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
+
+    def records(self, lines: RecordLines) -> None:
+        """RECORD lines of one stream."""
+        self._refuse_behind_the_end(f"input line {lines.first_line}: a RECORD of stream {lines.stream}")
+        if self._keys.takes(lines.stream):
+            self._keys.add(lines)
+            return
+        self._batches.add(lines)
+        self._progress.advance(lines.stream, lines.rows, len(lines.data))
+
+    def batch(self, message: JSON) -> None:
+        """A BATCH: files that stand for records of one stream."""
+        batch = BatchMessage.of(message)
+        self._refuse_behind_the_end(f"a BATCH of stream {batch.stream}")
+        keys = self._keys.takes(batch.stream)
+        for part in self._files.lines(batch) if keys else self._files.take(batch):
+            self.check()
+            if isinstance(part, TakenFiles):
+                self._progress.advance(batch.stream, part.rows, part.bytes)
+            else:
+                self.records(part)
+
+    def batch_lines(self, message: JSON) -> Iterator[RecordLines]:
+        """The records of a BATCH as lines, for who changes them first."""
+        return self._files.lines(BatchMessage.of(message))
+
+    def state(self, message: JSON) -> None:
+        """A STATE: the first one is compared with what is saved, the last one is saved."""
+        value, resume = message.get("value"), message.get("resume")
+        if not isinstance(value, dict):
+            raise ProtocolError("a STATE message has no value, or it is no object")
+        if self._complete and not same_state(value, self._state):
+            self._refuse_behind_the_end("another STATE")
+        if self._state is None:
+            self._start(message, value)
+        self._state = value
+        self._complete = self._complete or message.get("final") is True
+        self._skip(message.get(SKIPPED) if self._announced else None)
+        if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
+            self._checkpointing.state(StatePoint(value, resume))
+
+    def _refuse_behind_the_end(self, what: str) -> None:
+        """Behind its last STATE a tap has nothing to say: that state would be saved without standing for it."""
+        if self._complete:
+            raise ProtocolError(
+                f'{what} came behind the tap\'s last STATE ("final": true), which does not cover it; nothing was '
+                "published, the state stays: give the target the output of one run of one tap"
+            )
+
+    def _skip(self, streams: object) -> None:
+        """The tap gave these up: their tables stay what they were, and so do their bookmarks."""
+        for stream in streams if isinstance(streams, list) else ():
+            if stream not in self._batches.skipped:
+                logger.warning("stream %s: the tap could not read it; its table and its bookmark stay", stream)
+                self._batches.skip(stream)
+                self._progress.forget(stream)
+
+    def activate_version(self, message: JSON) -> None:
+        """ACTIVATE_VERSION: at the end of the run the rows of lower versions go, where a table holds current rows."""
+        stream, version = message.get("stream"), message.get("version")
+        if not isinstance(stream, str) or not isinstance(version, int):
+            raise ProtocolError("an ACTIVATE_VERSION message has no stream, or no number as its version")
+        self._refuse_behind_the_end(f"an ACTIVATE_VERSION of stream {stream}")
+        self._activated[stream] = max(version, self._activated.get(stream, version))
+
+    def finish(self) -> None:
+        """The input is complete: commits, then prints the state.
+
+        Raises:
+            SingerSparkError: the input was not complete after all, or the commit failed.
+            ClosedOutputError: committed, but standard output is closed, or its disk is full.
+        """
+        sinks = self._batches.sinks
+        if self._announced and not self._complete:
+            raise DeadTapError(
+                "the input ended before the tap's last STATE: the tap died; nothing was published, the state stays"
+            )
+        if self._state is None and not sinks:
+            nothing = EmptyInputError("the input held no message: the tap did not start, its own log says why")
+            logger.warning("%s; nothing was changed, `spark-lake runs` shows it as a failed run", nothing)
+            self.fail(nothing)
+            return
+        self._check_adopted()
+        extents = self._extents(sinks)
+        for sink in self._batches.loaded.values():
+            extents.check(sink.schema)
+        self._batches.close_all()
+        self._keys.close_all()
+        whole = WholeStreams(self._activated, self._keys, extents)
+        for sink in self._batches.loaded.values():
+            if sink.columns is None and whole.may_change(sink):
+                prepare(sink, self._settings, self._run)
+        self._pool.finish()
+        rejected = self._rejected()
+        changes = self._changes(whole)
+        self._pool.close()
+        too_late_to_stop()
+        state = state_to_save(self._saving, self._state, self._run.committed_state(), self._batches.loaded)
+        reports = self._run.commit(Commit(changes, state, rejected))
+        self._happened = True
+        self._files.clean()
+        self._clean()
+        self._progress.finish()
+        self._tell_rejected(rejected)
+        known = self._run.committed_state() if state is None else state
+        tell_success(self._run, reports, known, self._settings.metrics_file)
+        self._print_state(state)
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing of this run happened; of a tap that died, what is whole is kept for the next run. Raises nothing."""
+        try:
+            if self._checkpointing is not None and isinstance(error, DeadTapError):
+                self._checkpointing.salvage()
+        except SingerSparkError as failure:
+            logger.warning("What the tap sent before it died could not all be kept: %s", failure)
+        finally:
+            self._pool.abandon()
+            self._progress.stop()
+            self._batches.drop_all()
+            self._keys.drop_all()
+            self._run.fail(error)
+            if not self._happened:
+                tell_failure(self._run, self._settings.metrics_file)
+            self._clean()
+
+    def _start(self, message: JSON, value: JSON) -> None:
+        """The first STATE: where the run begins, and what becomes of what a dead one left."""
+        self._announced = "final" in message
+        start = message.get("start")
+        begins_there = start in (SAVED, FIRST)
+        if start == RESUME:
+            if self._batches.sinks:
+                raise ProtocolError("the tap goes on from a run that died, but its first message is not the STATE")
+            self._batches.adopt(adopt(self._run, value, message.get("resume"), self._settings_of_rows))
+        else:
+            try:
+                self._run.check_start(start, value)
+            except SingerSparkError:
+                if not self._settings.accept_any_start:
+                    raise
+                begins_there = False
+            self._run.checkpoint.discard()
+        if self._announced and self._settings.resume and (begins_there or start == RESUME):
+            self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
+
+    def _extents(self, streams: Collection[str] | None = None) -> Extents:
+        """What is known of the streams' extents; without `streams`, all of the run, while more of them may come."""
+        return Extents(None if self._run.starts_anew else self._run.committed_state(), self._state, streams)
+
+    def _changes(self, whole: WholeStreams) -> tuple[TableChange, ...]:
+        loads = [whole.load_of(sink) for sink in self._batches.loaded.values()]
+        if not any(load.columns for load in loads):
+            # A run without news loads neither Arrow nor Spark.
+            return tuple(TableChange(load.schema.stream, load.table) for load in loads)
+        from target_spark_lake.formats.delta import DeltaTables
+        from target_spark_lake.formats.parquet import ParquetTables
+        from target_spark_lake.maintenance.auto_compaction import AutoCompaction
+
+        kind = DeltaTables if self._settings.format == DELTA else ParquetTables
+        tables = kind(self._run, self._settings, self._pool.session, self._spool)
+        # A merge has Spark, and its memory, to itself.
+        plain = [load for load in loads if not load.schema.merges]
+        changes = each(self._run.storage, tables.changes, plain)
+        found = {load.schema.stream: change for load, change in zip(plain, changes, strict=True)}
+        compaction = AutoCompaction(self._run, self._settings, self._spool)
+        return tuple(
+            compaction.of(change) for load in loads for change in found.get(load.schema.stream) or tables.changes(load)
+        )
+
+    def _rejected(self) -> dict[str, StagedFile]:
+        """The quarantined records of each stream that has some, in one file; they are no loaded ones."""
+        found = {}
+        for name, sink in self._batches.loaded.items():
+            staged = f"{self._run.staging_path(name)}/{STAGED_NAME}"
+            file = one_file(self._run.storage, sink.rejected(), staged, self._spool)
+            if file is not None:
+                found[name] = file
+                before = sum(each.rows for each in sink.adopted.rejected) if sink.adopted else 0
+                self._progress.advance(name, before - file.rows, 0)
+        return found
+
+    def _tell_rejected(self, rejected: Mapping[str, StagedFile]) -> None:
+        for stream, file in rejected.items():
+            place = f"{self._run.storage.url}/{self._run.layout.rejected(self._run.run_id, stream)}"
+            logger.warning(
+                "stream %s: %s invalid record(s) rejected, kept with the reason in %s", stream, f"{file.rows:,}", place
+            )
+
+    def _check_adopted(self) -> None:
+        missing = sorted(set(self._batches.adopted) - set(self._batches.sinks) - self._batches.skipped)
+        if missing:
+            raise ProtocolError(
+                f"the tap went on from a run that died, but sent no SCHEMA for {', '.join(missing)}, of which that run "
+                "had sent records; nothing was published, run the tap with --no-resume"
+            )
+
+    def _print_state(self, state: JSON | None) -> None:
+        if state is None:
+            return
+        try:
+            stdout.write(bare_state(state))
+        except OSError as error:
+            raise ClosedOutputError(
+                f"the run is committed and its state is saved, but it could not be printed: {error.strerror}"
+            ) from error
+
+    def _clean(self) -> None:
+        shutil.rmtree(self._spool, ignore_errors=True)

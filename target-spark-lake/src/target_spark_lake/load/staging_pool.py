@@ -1,0 +1,120 @@
+"""Batches are staged in the background, beside the reading: a few at a time, and only a few may wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.tables.changes import StagedBatch
+
+WORKERS = 2
+# Together with those at work they bound the disk space of the spool.
+WAITING_BATCHES = 2
+CHECK_SECONDS = 0.5
+
+
+class StagingJob(Protocol):
+    """What stages some rows."""
+
+    @property
+    def folder(self) -> str:
+        """Where it stages them, relative to the bucket; all below is the job's."""
+
+    def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
+        """Stages every row; the session is started where it is asked for."""
+
+
+class StagingPool:
+    """Runs the jobs; one Spark session for all, started when a batch asks for it."""
+
+    def __init__(self, storage: Storage, start_session: Callable[[], SparkSession]) -> None:
+        """Starts nothing yet.
+
+        Args:
+            storage: The bucket.
+            start_session: Gives the session; called once, in another thread.
+        """
+        self._storage = storage
+        self._start_session = start_session
+        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="staging")
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="session")
+        self._starting = threading.Lock()
+        self._session: Future[SparkSession] | None = None
+        self._places = threading.Semaphore(WORKERS + WAITING_BATCHES)
+        self._pending: set[Future[StagedBatch]] = set()
+        self._abandoned = threading.Event()
+
+    def start(self) -> None:
+        """Starts the session in the background, unless it was."""
+        with self._starting:
+            if self._session is None:
+                self._session = self._starter.submit(self._start_session)
+
+    def submit(self, job: StagingJob) -> Future[StagedBatch]:
+        """Hands a batch over; waits where too many are waiting.
+
+        Raises:
+            SingerSparkError: an earlier batch failed.
+        """
+        while not self._places.acquire(timeout=CHECK_SECONDS):
+            self.check()
+        future = self._threads.submit(self._stage, job)
+        future.add_done_callback(lambda _: self._places.release())
+        self._pending.add(future)
+        return future
+
+    def unfinished(self) -> list[Future[StagedBatch]]:
+        """The batches that are still waiting or at work."""
+        return [future for future in self._pending if not future.done()]
+
+    def check(self) -> None:
+        """Raises what a batch failed with, if one did."""
+        done = {future for future in self._pending if future.done()}
+        self._pending -= done
+        for future in done:
+            future.result()
+        if self._session is not None and self._session.done():
+            self._session.result()
+
+    def finish(self) -> None:
+        """Waits for all batches; the session stays for whoever asks for it.
+
+        Raises:
+            SingerSparkError: one failed.
+        """
+        while self._pending:
+            wait(self._pending, timeout=CHECK_SECONDS, return_when=FIRST_EXCEPTION)
+            self.check()
+        self._threads.shutdown()
+
+    def close(self) -> None:
+        """Nobody asks for the session any more; waits for one that is just starting."""
+        self._starter.shutdown()
+
+    def abandon(self) -> None:
+        """Begins nothing more; what runs may come to its end unseen, and removes what it has staged."""
+        self._abandoned.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._starter.shutdown(wait=False, cancel_futures=True)
+
+    def _stage(self, job: StagingJob) -> StagedBatch:
+        try:
+            batch = job.stage(self.session, self._storage)
+            # Here, beside the reading: what a checkpoint names must outlive a power cut, and the commit waits less.
+            self._storage.flush(file.path for file in (*batch.files, batch.rejected) if file is not None)
+        finally:
+            if self._abandoned.is_set():
+                self._storage.delete_all(job.folder)
+        return batch
+
+    def session(self) -> SparkSession:
+        """The session, started now if it was not."""
+        self.start()
+        assert self._session is not None
+        return self._session.result()

@@ -1,0 +1,163 @@
+"""Which files of a table are joined: neighbours in age within their folder.
+
+The order of names tells which row of a key was received last, for the view of a table that keeps every version and
+for a later merge. A joined file is named behind the newest of those that it replaces, so it sorts where they did. Where
+other folders received rows in between, that is not enough: then its `row_order` says when its rows were received.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from target_spark_lake.layout import file_age, file_place
+from target_spark_lake.tables.row_order import Parts, own_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from singer_spark.storage.files import FileInfo
+
+# Each compaction of a file that was compacted before makes the name longer; disks take 255 bytes.
+LONGEST_PLACE = 180
+# For each row of a file whose order is asked for, its parts are looked through.
+MOST_PARTS = 256
+# A file of less than this part of the size aimed at is joined by `compact`, and by the runs themselves.
+COMPACTED, SMALL = 2, 4
+# A table with more small files has many.
+MANY = 64
+
+
+@dataclass(frozen=True)
+class Join:
+    """Neighbours of one folder that become fewer files.
+
+    Attributes:
+        partition: Hive folders between the table and the files, or empty.
+        files: At least two, the oldest first.
+        parts: Of each file, when its rows were received.
+        stretches: Names of the files that rows were in first, with one number where no other folder received rows in
+            between.
+    """
+
+    partition: str
+    files: tuple[FileInfo, ...]
+    parts: tuple[Parts, ...]
+    stretches: Mapping[str, int] = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """What the names of the new files begin with."""
+        return file_place(self.files[-1].path)
+
+    @property
+    def is_told_by_name(self) -> bool:
+        """Whether all rows are as old as such a name says: no other folder received rows between the files."""
+        own = all(parts == own_parts(file.path) for file, parts in zip(self.files, self.parts, strict=True))
+        return own and len({self.stretches[part.file] for parts in self.parts for part in parts}) == 1
+
+
+def is_small(size: int, file_bytes: int, share: int = SMALL) -> bool:
+    """Whether a file is less than a share of the size aimed at."""
+    return share * size < file_bytes
+
+
+def has_many(small_files: int | None, left: int = 0) -> bool:
+    """Whether a table has so many small files that they are joined.
+
+    Args:
+        small_files: How many it has; None where nobody counted them.
+        left: How many were left when they were joined last.
+    """
+    return small_files is None or (small_files > MANY and small_files - left >= min(left, MANY))
+
+
+def planned_joins(
+    table: str,
+    files: Iterable[FileInfo],
+    file_bytes: int,
+    parts: Mapping[str, Parts] | None = None,
+    *,
+    share: int = COMPACTED,
+) -> list[Join]:
+    """What is to be joined; nothing where all files are large, or a small one has only large neighbours.
+
+    Args:
+        table: Folder of the table.
+        files: All of its data files.
+        file_bytes: The size aimed at.
+        parts: Of those files that have several.
+        share: A file of at least this part of the size aimed at is large.
+    """
+    in_order = sorted(files, key=lambda each: file_age(each.path))
+    told = {file.path: (parts or {}).get(file.path) or own_parts(file.path) for file in in_order}
+    folders: dict[str, list[FileInfo]] = {}
+    for file in in_order:
+        folders.setdefault(file.path[len(table) + 1 :].rpartition("/")[0], []).append(file)
+    stretches = _stretches(folders, told)
+    found = [
+        Join(folder, tuple(group), tuple(told[file.path] for file in group), stretches)
+        for folder, members in folders.items()
+        for group in _groups(members, told, stretches, file_bytes, share)
+        if len(group) > 1
+    ]
+    return [join for join in found if len(join.place) <= LONGEST_PLACE]
+
+
+def _stretches(folders: Mapping[str, Sequence[FileInfo]], told: Mapping[str, Parts]) -> dict[str, int]:
+    """Files of a folder have the same number where no other folder received rows between them."""
+    places = sorted((part.file, folder) for folder in folders for file in folders[folder] for part in told[file.path])
+    found: dict[str, int] = {}
+    number, last = 0, ""
+    for name, folder in places:
+        number += folder != last
+        last = folder
+        found[name] = number
+    return found
+
+
+def _groups(
+    files: Iterable[FileInfo], told: Mapping[str, Parts], stretches: Mapping[str, int], file_bytes: int, share: int
+) -> Iterator[list[FileInfo]]:
+    """Small files of a folder that lie side by side."""
+    group: list[FileInfo] = []
+    last = count = 0
+    for file in files:
+        small = is_small(file.size, file_bytes, share)
+        numbers = [stretches[part.file] for part in told[file.path]]
+        if group and not (small and count + _changes(last, numbers) <= MOST_PARTS):
+            yield group
+            group, last, count = [], 0, 0
+        if small:
+            group.append(file)
+            count += _changes(last, numbers)
+            last = numbers[-1]
+    yield group
+
+
+def _changes(last: int, numbers: Sequence[int]) -> int:
+    return sum(one != other for one, other in pairwise([last, *numbers]))
+
+
+def oldest(joins: Iterable[Join], most_bytes: int) -> list[Join]:
+    """Those joins that have the oldest files, as far as all files together are not larger."""
+    found: list[Join] = []
+    left = most_bytes
+    for join in sorted(joins, key=lambda each: file_age(each.files[0].path)):
+        files = []
+        for file in join.files:
+            if file.size > left:
+                break
+            files.append(file)
+            left -= file.size
+        if len(files) > 1:
+            found.append(replace(join, files=tuple(files), parts=join.parts[: len(files)]))
+        if len(files) < len(join.files):
+            break
+    return found
+
+
+def joined_paths(joins: Sequence[Join]) -> tuple[str, ...]:
+    """The files that go."""
+    return tuple(file.path for join in joins for file in join.files)

@@ -1,0 +1,85 @@
+"""Joins files of one table: what `spark-lake compact` does, and a run that finds many small files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SchemaError, StorageError
+from target_spark_lake.columns.lake_type import columns_from_text
+from target_spark_lake.columns.partitioning import folders_of
+from target_spark_lake.delta_log.files import partition_columns, standing_record
+from target_spark_lake.delta_log.snapshot import LOG_FOLDER
+from target_spark_lake.layout import JOINED
+from target_spark_lake.maintenance.compaction_plan import planned_joins
+from target_spark_lake.maintenance.file_joiner import FileJoiner
+from target_spark_lake.settings import DELTA
+from target_spark_lake.tables.row_order import read_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from singer_spark.storage.files import FileInfo
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.maintenance.compaction_plan import Join
+    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.tables.changes import StagedFile
+    from target_spark_lake.tables.table_record import TableRecord
+
+
+def joins_of(
+    run: PipelineRun, settings: TargetSettings, table: str, files: Sequence[FileInfo], share: int
+) -> list[Join]:
+    """What can be joined of a table's files (`planned_joins`).
+
+    Raises:
+        StorageError: the bucket can't be read.
+    """
+    parts = read_parts(run.storage, run.layout, table, [file.path for file in files])
+    return planned_joins(table, files, settings.file_bytes, parts, share=share)
+
+
+def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
+    """Why files of a Delta table can't be joined here; empty where they can.
+
+    Raises:
+        StorageError: its log is gone.
+    """
+    if record.format != DELTA:
+        return ""
+    snapshot = run.snapshots.of(table)
+    if snapshot is None:
+        raise StorageError(f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}")
+    if snapshot.partitioned != partition_columns(record):
+        return "was partitioned by someone else in another way than its last run did"
+    if any(_lies_elsewhere(path) for path in snapshot.files):
+        return "has files in other folders than those of its partitions"
+    try:
+        standing_record(record, snapshot)
+    except SchemaError:
+        return "got a column by someone else that this program can't keep"
+    return ""
+
+
+def _lies_elsewhere(path: str) -> bool:
+    """Whether some of a file's folders look like partitions and are not read as such."""
+    folders = path.rpartition("/")[0]
+    return "=" in folders and folders != folders_of(path)
+
+
+def joined_files(
+    run: PipelineRun, settings: TargetSettings, table: str, record: TableRecord, joins: Sequence[Join], scratch: Path
+) -> tuple[StagedFile, ...]:
+    """Stages the new files.
+
+    Raises:
+        StorageError: a file can't be read or written.
+        ResourceError: no space is left.
+    """
+    folder = f"{run.staging_path(record.stream)}/{JOINED}/{table}"
+    columns, logged = columns_from_text(record.columns), record.format == DELTA
+    # Of a Delta table its log alone says what readers find, whatever else files hold.
+    joiner = FileJoiner(run.storage, columns, folder, scratch, settings.compression, settings.file_bytes, logged)
+    staged = [file for number, join in enumerate(joins) for file in joiner.joined(join, f"{number:05d}")]
+    # An empty Delta table has its columns in the log, and needs no file for them.
+    return tuple(file for file in staged if file.rows or not logged)

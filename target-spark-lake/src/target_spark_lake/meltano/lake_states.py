@@ -1,0 +1,287 @@
+"""Meltano's state backend `lake+…`: Meltano reads, and edits, the very state that pipes have.
+
+Meltano loads it into its own process (entry points `meltano.state_backends`), so it needs neither Spark nor the SDK.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import click
+from meltano.core.error import MeltanoError
+from meltano.core.job_state import SINGER_STATE_KEY
+from meltano.core.state_store import SCHEME_TO_NAMESPACE
+from meltano.core.state_store.base import MeltanoState, StateStoreManager
+
+from singer_spark.errors import ConfigurationError, SingerSparkError, StateError, one_line
+from singer_spark.singer.exact_json import rounded
+from singer_spark.state.backend import StateBackend, open_state_store
+from singer_spark.state.choice import place_of
+from singer_spark.state.handed_state import hand_over
+from singer_spark.state.run_log import LAKE_FOLDER, last_committed
+from singer_spark.state.source import StateSource
+from singer_spark.state.store import same_state
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.commit.run_reports import entries
+from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.layout import Layout
+from target_spark_lake.state.meltano_pipeline import pipeline_of, state_id_of
+from target_spark_lake.state.saving import cleared, merged_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+
+    from singer_spark.state.store import StateStore
+
+JSON = dict[str, Any]
+PREFIX, NAMESPACE = "lake+", "lake"
+SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
+NOTHING: tuple[JSON, ...] = ({}, {"bookmarks": {}})
+RUN_COMMANDS = ("run", "el", "elt")
+RUNS_LOOKED_AT = 50
+logger = logging.getLogger(__name__)
+
+# Meltano finds the settings `state_backend.<namespace>.…` of a backend by this table.
+SCHEME_TO_NAMESPACE.update({PREFIX + scheme: NAMESPACE for scheme in SCHEMES})
+
+
+class LakeStateError(MeltanoError):
+    """What went wrong, in one line without secrets."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where one pipeline's state is."""
+
+    layout: Layout
+    store: StateStore
+
+
+class LakeStateStoreManager(StateStoreManager):
+    """The states of the pipelines of one bucket."""
+
+    def __init__(
+        self,
+        *,
+        uri: str,
+        pipelines: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        state_backend: Mapping[str, Any] | None = None,
+        accept_unconditional_storage: bool | None = False,
+        **others: Any,
+    ) -> None:
+        """Knows the bucket; nothing is read yet.
+
+        Args:
+            uri: `lake+` before the bucket's URL.
+            pipelines: State id to another pipeline than the one that it names.
+            storage_options: fsspec's, for the bucket.
+            state_backend: The target's setting of this name.
+            accept_unconditional_storage: The target's setting of this name.
+            others: Meltano's settings for other backends.
+        """
+        super().__init__(**others)
+        self._pipelines = dict(pipelines or {})
+        self._options = dict(storage_options or {})
+        self._state_backend = dict(state_backend) if state_backend else None
+        self._updating = False
+        with _told():
+            if problems := StateBackend.problems(self._state_backend):
+                raise ConfigurationError(f"state_backend.lake.{'; '.join(problems)}")
+            accept = bool(accept_unconditional_storage)
+            self._storage = Storage(uri.removeprefix(PREFIX), self._options, accept_unconditional=accept)
+            self._backend = StateBackend.of(self._state_backend, self._options)
+
+    @property
+    def label(self) -> str:
+        """What Meltano calls it in its log."""
+        return f"the lake {self._storage.url}"
+
+    def get(self, state_id: str) -> MeltanoState | None:
+        """The committed state; None where there is none.
+
+        Raises:
+            LakeStateError: it is malformed, or can't be read.
+        """
+        with _told():
+            place = self._place(state_id)
+            if not self._updating:
+                hand_over(self._as_config(place), os.environ)
+            value = _as_meltano_reads(self._saved(place))
+        if value is None or value in NOTHING:
+            return None
+        return MeltanoState(state_id, completed_state={SINGER_STATE_KEY: value}, partial_state={})
+
+    def set(self, state: MeltanoState) -> None:
+        """Saves a state by a journalled run of its own; one that is saved already changes nothing.
+
+        Raises:
+            LakeStateError: it is no state; a run holds the pipeline; or the storage failed.
+        """
+        try:
+            with _told():
+                completed, partial = _singer_state(state.completed_state), _singer_state(state.partial_state)
+                self._save(self._place(state.state_id), completed, partial)
+        except LakeStateError as error:
+            # `meltano state` tells no more than that it failed.
+            logger.error(error.reason)
+            raise
+
+    def delete(self, state_id: str) -> None:
+        """Clears a state by a journalled run of its own: `spark-lake state restore` brings it back.
+
+        Raises:
+            LakeStateError: a run holds the pipeline, or the storage failed.
+        """
+        with _told():
+            self._change(self._place(state_id), cleared)
+
+    def get_state_ids(self, pattern: str | None = None) -> Iterator[str]:
+        """The state id of each pipeline that has a state.
+
+        Args:
+            pattern: Glob.
+        """
+        with _told():
+            pipelines = sorted(self._known_pipelines())
+        for pipeline in pipelines:
+            state_id = self._state_id(pipeline)
+            if fnmatch.fnmatchcase(state_id, pattern or "*"):
+                with _told():
+                    value = self._saved(self._place(state_id))
+                if value is not None and value not in NOTHING:
+                    yield state_id
+
+    @contextmanager
+    def acquire_lock(self, state_id: str, *, retry_seconds: float) -> Generator[None, None, None]:
+        """Around an update. The pipeline's own lock is taken where something changes, and never waited for.
+
+        Args:
+            state_id: Whose state is updated.
+            retry_seconds: Not needed here.
+        """
+        self._updating = True
+        try:
+            yield
+        finally:
+            self._updating = False
+
+    def _save(self, place: _Place, completed: JSON | None, partial: JSON | None) -> None:
+        reported = completed if partial is None else partial
+        if reported is None or (_in_a_run() and self._was_committed(place, reported)):
+            return
+
+        def edited(saved: JSON | None) -> JSON:
+            # In an update Meltano gives the saved state as the completed one: what counts is what is saved by now.
+            base = completed if completed is not None and not self._updating else saved
+            return reported if partial is None else merged_state(base, partial)
+
+        self._change(place, edited)
+
+    def _change(self, place: _Place, edited: Callable[[JSON | None], JSON | None]) -> None:
+        saved = self._saved(place)
+        wanted = edited(saved)
+        # What Meltano was given, and gives back, has floats where the saved state may have exact decimals.
+        if wanted is None or same_state(wanted, saved) or same_state(wanted, _as_meltano_reads(saved)):
+            return
+        change_state(open_run(self._storage, place.layout, store=place.store), edited)
+
+    def _was_committed(self, place: _Place, value: JSON) -> bool:
+        """Whether the target itself committed a state, with its rows.
+
+        Then it is saved, or a later run has moved on from it, and Meltano must not move the state back.
+        """
+        loads = (entry for entry in islice(entries(self._storage, place.layout), RUNS_LOOKED_AT) if entry.state)
+        return any(same_state(_as_meltano_reads(entry.state), value) and entry.body.get("streams") for entry in loads)
+
+    def _saved(self, place: _Place) -> JSON | None:
+        last = last_committed(self._storage, place.layout.runs)
+        kept = None if last is None else place_of(last)
+        if kept is not None and self._state_backend is None:
+            raise ConfigurationError(
+                f"the state of pipeline {place.layout.pipeline} is kept in {kept}: say so by "
+                "state_backend.lake.state_backend, as in the target's config"
+            )
+        saved = StateSource(place.store, self._storage, place.layout.folder).saved
+        return saved.value if saved else None
+
+    def _place(self, state_id: str) -> _Place:
+        layout = Layout(self._pipelines.get(state_id) or pipeline_of(state_id))
+        return _Place(layout, open_state_store(self._backend, self._storage, layout.pipeline))
+
+    def _as_config(self, place: _Place) -> JSON:
+        return {
+            "bucket": self._storage.url,
+            "pipeline": place.layout.pipeline,
+            "state_backend": self._state_backend,
+            "storage_options": self._options,
+        }
+
+    def _known_pipelines(self) -> Collection[str]:
+        """All that have a state in the bucket, or a journal there."""
+        folders = (f"{LAKE_FOLDER}/state", f"{LAKE_FOLDER}/runs")
+        found = (file.path[len(folder) + 1 :] for folder in folders for file in self._storage.list(folder))
+        return {unquote(path.partition("/")[0]) for path in found}
+
+    def _state_id(self, pipeline: str) -> str:
+        for state_id, mapped in self._pipelines.items():
+            if mapped == pipeline:
+                return state_id
+        state_id = state_id_of(pipeline)
+        return pipeline if state_id in self._pipelines else state_id
+
+
+def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
+    """The Singer STATE value in Meltano's wrapping; None where it wraps nothing.
+
+    Raises:
+        StateError: it wraps something else.
+    """
+    if not body:
+        return None
+    value = body.get(SINGER_STATE_KEY)
+    if not isinstance(value, dict):
+        raise StateError(f'the state must be an object below "{SINGER_STATE_KEY}", like {{"singer_state": {{…}}}}')
+    bookmarks = value.get("bookmarks", {})
+    if not isinstance(bookmarks, dict):
+        raise StateError('`bookmarks` must be an object, like {"bookmarks": {"stream": {…}}}')
+    return value
+
+
+def _as_meltano_reads(value: JSON | None) -> JSON | None:
+    """A state with its numbers as Meltano holds them.
+
+    Raises:
+        StateError: Meltano can't hold one of them.
+    """
+    try:
+        return None if value is None else dict(rounded(value))
+    except ValueError as error:
+        raise StateError(f"Meltano can't read a number of the state: {error}") from error
+
+
+def _in_a_run() -> bool:
+    """Whether Meltano is at `run`, `el` or `elt`: then a state comes from a target, and not from a person."""
+    context = click.get_current_context(silent=True)
+    while context is not None:
+        if context.info_name in RUN_COMMANDS:
+            return True
+        context = context.parent
+    return False
+
+
+@contextmanager
+def _told() -> Generator[None, None, None]:
+    """Tells an error as Meltano tells its own."""
+    try:
+        yield
+    except SingerSparkError as error:
+        raise LakeStateError(one_line(error).rstrip(".")) from error

@@ -1,0 +1,155 @@
+"""The past of pipelines as plain values: what each run did, and how far its watermarks lay behind at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from singer_spark.errors import DamagedError
+from singer_spark.state.run_log import ABORTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids, time_of
+from singer_spark.state.store import committed_state
+from singer_spark.storage.at_once import each
+from target_spark_lake.commit.journal import FAILED
+from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.run_reports import RUNNING, error_of, outcome_of
+from target_spark_lake.state.watermark import lags_at, watermarks
+
+if TYPE_CHECKING:
+    from singer_spark.state.run_log import RunEntry
+    from singer_spark.state.store import StateStore
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.lock_entry import LockEntry
+    from target_spark_lake.layout import Layout
+
+JSON = dict[str, Any]
+UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True)
+class StreamPast:
+    """What one run did to one stream: records loaded, bytes of the files published, records rejected."""
+
+    records: int
+    bytes: int
+    rejected: int
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run.
+
+    Attributes:
+        run_id: Sorts by time.
+        started_at: UTC.
+        finished_at: UTC; None while it is at work, or where nobody noted it.
+        outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`, or `unreadable`.
+        streams: Of a run that happened, what it did.
+        lags: Stream to the seconds that its watermark lay behind the end of the run; only keys that are times.
+        error: Why it did not happen, or is not published, in one line without secrets.
+    """
+
+    run_id: str
+    started_at: datetime
+    finished_at: datetime | None
+    outcome: str
+    streams: Mapping[str, StreamPast] = field(default_factory=dict)
+    lags: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class PipelineHistory:
+    """A pipeline's runs, the oldest first, and its watermarks now: stream to the value of its replication key."""
+
+    pipeline: str
+    runs: tuple[PastRun, ...]
+    watermarks: Mapping[str, Any]
+
+
+def pipelines(storage: Storage) -> list[str]:
+    """Names of all pipelines of a bucket that ran once, sorted."""
+    root = f"{LAKE_FOLDER}/runs/"
+    inner = (file.path.removeprefix(root) for file in storage.list(root.rstrip("/")))
+    return sorted({unquote(path.partition("/")[0]) for path in inner if "/" in path})
+
+
+def read_history(storage: Storage, layout: Layout, store: StateStore, newest: int) -> PipelineHistory:
+    """Reads a pipeline's past.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        store: Where its state is.
+        newest: At most so many runs, the newest.
+
+    Raises:
+        StorageError: the storage failed.
+        StateError: the saved state is malformed.
+    """
+    ids = run_ids(storage, layout.runs)[:newest]
+    read = each(storage, lambda run_id: _entry(storage, layout, run_id), reversed(ids))
+    lock = newest_entry(storage, layout)
+    runs, saved = [], _state_before(read)
+    for found in read:
+        if isinstance(found, PastRun):
+            runs.append(found)
+        elif found is not None:
+            saved = saved if found.state is None else found.state
+            runs.append(_past(found, saved, outcome_of(found, lock)))
+    if lock is not None and not lock.released and lock.run_id not in ids:
+        runs.append(_undecided(lock))
+    now = committed_state(store, last_committed(storage, layout.runs))
+    return PipelineHistory(layout.pipeline, tuple(runs), watermarks(now.value if now else None))
+
+
+def _entry(storage: Storage, layout: Layout, run_id: str) -> RunEntry | PastRun | None:
+    try:
+        return read_entry(storage, layout.runs, run_id)
+    except DamagedError as error:
+        return PastRun(run_id, _moment_of(run_id), None, UNREADABLE, error=str(error))
+
+
+def _state_before(read: list[RunEntry | PastRun | None]) -> JSON | None:
+    """The state before the first of these runs, as the first that committed tells it."""
+    for found in read:
+        if found is not None and not isinstance(found, PastRun) and found.phase != ABORTED:
+            state: JSON | None = found.body.get("previous_state")
+            return state
+    return None
+
+
+def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
+    body = entry.body
+    finished = body.get("finished_at")
+    ended = datetime.fromisoformat(finished) if finished else None
+    return PastRun(
+        entry.run_id,
+        datetime.fromisoformat(body["started_at"]),
+        ended,
+        outcome,
+        {name: _stream(each) for name, each in body["streams"].items()} if entry.phase == PUBLISHED else {},
+        lags_at(saved, ended) if ended else {},
+        error_of(entry, outcome),
+    )
+
+
+def _stream(report: JSON) -> StreamPast:
+    return StreamPast(report["records"], report["bytes"], report["rejected"])
+
+
+def _undecided(lock: LockEntry) -> PastRun:
+    if lock.is_held():
+        return PastRun(lock.run_id, lock.since, None, RUNNING)
+    error = f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up"
+    return PastRun(lock.run_id, lock.since, None, FAILED, error=error)
+
+
+def _moment_of(run_id: str) -> datetime:
+    """A run's id begins with the time, as `20261121T201129116506Z`."""
+    try:
+        return time_of(run_id)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)

@@ -1,0 +1,101 @@
+"""How far a pipeline's lake is behind its source: the tap says what it would read now, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import SourceError, redact
+from singer_spark.process.scratch import scratch_folder
+
+if TYPE_CHECKING:
+    from target_spark_lake.report.pipeline_status import PipelineStatus
+
+TAP = "tap-spark-jdbc"
+_STREAM = re.compile(r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE)(?: by (?P<range>.*))?")
+_UPPER = re.compile(r".*, from .* to (?P<upper>\S.*?), both included.*")
+_ROWS = re.compile(r"  rows: about (?P<rows>\d+)")
+
+
+@dataclass(frozen=True)
+class ToRead:
+    """What the next run would read of a stream.
+
+    Attributes:
+        rows: About as many; those at the bookmark's own value are among them, sent or not.
+        upper: The greatest value of the replication key; None where nothing is to be read, or there is no key.
+    """
+
+    rows: int
+    upper: str | None
+
+
+def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dict[str, ToRead]:
+    """Asks the tap, by `--dry-run`, which reads no row.
+
+    Args:
+        tap_configs: Its config files.
+        target_config: The target's config, with the pipeline: it says where the state is.
+
+    Returns:
+        Stream by stream.
+
+    Raises:
+        SourceError: the tap is not there, or it failed; in its words.
+    """
+    # It may hold secrets: this file is for its owner alone.
+    with tempfile.NamedTemporaryFile("w", suffix=".json", dir=scratch_folder()) as target:
+        json.dump(dict(target_config), target)
+        target.flush()
+        configs = [word for file in tap_configs for word in ("--config", file)]
+        command = [str(Path(sys.executable).with_name(TAP)), *configs, "--state-from", target.name, "--dry-run"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise SourceError(f"{TAP} can't be started beside {sys.executable}: {error.strerror}") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise SourceError(f"the tap can't say what there is to read: {redact(said[-1])}")
+    return _streams(done.stdout)
+
+
+def _streams(text: str) -> dict[str, ToRead]:
+    found: dict[str, ToRead] = {}
+    name, upper = "", None
+    for line in text.splitlines():
+        if heading := _STREAM.fullmatch(line):
+            name, bounds = heading["name"], _UPPER.fullmatch(heading["range"] or "")
+            upper = bounds["upper"] if bounds else None
+        elif name and (rows := _ROWS.fullmatch(line)):
+            found[name] = ToRead(int(rows["rows"]), upper)
+    return found
+
+
+def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
+    """The status with `rows_to_read` and `lag_seconds` for each stream that the tap knows."""
+    streams = {name: dict(each) for name, each in status.streams.items()}
+    for name, each in found.items():
+        stream = streams.setdefault(name, {})
+        stream["rows_to_read"] = each.rows
+        stream["lag_seconds"] = _seconds(stream.get("replication_key_value"), each)
+    return replace(status, streams=streams)
+
+
+def _seconds(bookmark: Any, found: ToRead) -> int | None:
+    """From the bookmark to the source's newest value, where both are times."""
+    if not isinstance(bookmark, str):
+        return None
+    try:
+        start = datetime.fromisoformat(bookmark)
+        end = start if found.upper is None else datetime.fromisoformat(found.upper)
+        return max(0, int((end - start).total_seconds()))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,159 @@
+"""Whether a Parquet file of a BATCH message may become a file of its table: what its footer says, and its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from singer_spark.errors import ProtocolError
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.columns.arrow_columns import arrow_type, columns_of_arrow
+from target_spark_lake.columns.staged_metadata import is_stamped
+from target_spark_lake.tables.file_statistics import statistics_of
+from target_spark_lake.tables.parquet_files import open_batch_file
+from target_spark_lake.validation.batch_rules import dated
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData, ParquetFile
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.columns.lake_type import LakeType
+    from target_spark_lake.staging.spark_staging import BatchPlan
+    from target_spark_lake.validation.batch_rules import TypedRules
+    from target_spark_lake.validation.bulk_check import BulkCheck
+
+# As the names of files say it; what is not here no file of a table has.
+_CODECS = {"ZSTD": "zstd", "SNAPPY": "snappy", "GZIP": "gzip", "LZ4": "lz4", "LZ4_RAW": "lz4", "UNCOMPRESSED": "none"}
+ROWS_AT_ONCE = 1 << 16
+
+
+class Way(Enum):
+    """What must be done to a file."""
+
+    ADOPT = "it is the table's file as it is"
+    FIT = "its values are right; other columns, folders or codec are the table's"
+    LINES = "its records must be checked one by one"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found of a file.
+
+    Attributes:
+        way: What must be done.
+        rows: Its rows.
+        codec: Of its pages, as in the names of files; empty where it is none of the lake's.
+    """
+
+    way: Way
+    rows: int
+    codec: str
+
+
+def judge(storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None) -> Judgement:
+    """Looks into a file.
+
+    Args:
+        storage: Where it lies.
+        path: Relative to that.
+        name: Stream and file for errors.
+        plan: How the stream's records become rows.
+        rules: What these must keep to; None where only the checks of records can tell.
+
+    Raises:
+        ProtocolError: it is no whole Parquet file, or has no column of the stream.
+        StorageError: it can't be read.
+    """
+    with open_batch_file(storage, path, name) as file:
+        codec = _codec(file.metadata)
+        _check_columns(file.schema_arrow.names, plan, name)
+        if rules is None or not _is_right(file, plan, rules):
+            way = Way.LINES
+        elif codec and plan.partitioning is None and _is_staged(file.schema_arrow, plan):
+            way = Way.ADOPT
+        else:
+            way = Way.FIT
+        return Judgement(way, int(file.metadata.num_rows), codec)
+
+
+def _codec(metadata: FileMetaData) -> str:
+    if not metadata.num_row_groups or not metadata.num_columns:
+        return "none"
+    return _CODECS.get(metadata.row_group(0).column(0).compression, "")
+
+
+def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
+    wanted = [each for each in plan.columns.names if each not in METADATA_COLUMNS]
+    if not set(found) & set(wanted):
+        shown, expected = (", ".join(map(repr, each[:5])) or "none" for each in (found, wanted))
+        raise ProtocolError(
+            f"{name} has the columns {shown}, none of which is in its SCHEMA ({expected}); nothing was published"
+        )
+
+
+def _is_right(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> bool:
+    """Whether all rows are surely right, under columns that hold the same values as the lake's."""
+    schema, metadata = file.schema_arrow, file.metadata
+    found, wanted = (set(names) - set(METADATA_COLUMNS) for names in (schema.names, plan.columns.names))
+    if found != wanted or len(set(schema.names)) < len(schema.names):
+        return False
+    types = plan.found.types
+    told = [field for field in schema if field.name in types and _counts(field.name, schema)]
+    if not all(_same_values(field.type, types[field.name]) for field in told):
+        return False
+    places = _leaf_places(schema)
+    moments = rules.moments & set(schema.names)
+    if not all(dated(metadata, places[name]) for name in moments):
+        return False
+    asked = rules.unproven(statistics_of(metadata, 0, rules.questioned).columns)
+    return rules.are_decidable(asked) and (not asked.types or _look(file, asked))
+
+
+def _is_staged(schema: pa.Schema, plan: BatchPlan) -> bool:
+    """Whether a file has exactly the columns of the staged files, in their order."""
+    return columns_of_arrow(schema) == plan.staged and all(_counts(name, schema) for name in schema.names)
+
+
+def _counts(name: str, schema: pa.Schema) -> bool:
+    """Whether a column is taken from the file: of metadata columns all of them, or the mark of deleted rows."""
+    return name not in METADATA_COLUMNS or name == DELETED_AT or is_stamped(schema.names)
+
+
+def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
+    """Whether a column of the type holds exactly values of the lake's type, and can be brought to it."""
+    wanted = arrow_type(lake)
+    if pa.types.is_large_string(arrow):
+        return bool(pa.types.is_string(wanted))
+    if pa.types.is_large_binary(arrow):
+        return bool(pa.types.is_binary(wanted))
+    if pa.types.is_timestamp(arrow) and pa.types.is_timestamp(wanted):
+        return bool(arrow.unit == wanted.unit and (arrow.tz is None) == (wanted.tz is None))
+    found = columns_of_arrow(pa.schema([pa.field("column", arrow)]))
+    return found is not None and found.types["column"] == lake
+
+
+def _leaf_places(schema: pa.Schema) -> dict[str, range]:
+    """Where the columns that a file keeps for each column of its schema stand."""
+    places, next_place = {}, 0
+    for field in schema:
+        leaves = _leaves(field.type)
+        places[field.name] = range(next_place, next_place + leaves)
+        next_place += leaves
+    return places
+
+
+def _leaves(arrow: pa.DataType) -> int:
+    return sum(_leaves(arrow.field(number).type) for number in range(arrow.num_fields)) or 1
+
+
+def _look(file: ParquetFile, asked: BulkCheck) -> bool:
+    """Reads the columns of which the footer leaves something open, and nothing else."""
+    names = list(asked.types)
+    for batch in file.iter_batches(ROWS_AT_ONCE, columns=names):
+        columns = [batch.column(name) for name in names]
+        if not asked.is_right(pa.StructArray.from_arrays(columns, names)):
+            return False
+    return True

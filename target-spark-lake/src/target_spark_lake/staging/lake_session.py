@@ -1,0 +1,46 @@
+"""The Spark session that reads and writes a bucket."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.settings import TargetSettings
+
+PROGRAM = "target-spark-lake"
+
+
+def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequence[str] = ()) -> SparkSession:
+    """Starts Spark for this bucket.
+
+    Args:
+        settings: The target's: where Spark runs.
+        storage: The bucket.
+        further_jars: Local paths of jars that are needed beside the bucket's.
+    """
+    from singer_spark.spark.cluster import is_local
+    from singer_spark.spark.connect_session import check_reach
+    from singer_spark.spark.s3_connector import s3a_jars
+    from singer_spark.spark.session import SparkOptions, get_session
+
+    spark = settings.spark
+    if storage.local and (spark.remote or not is_local(spark.master)):
+        logging.getLogger(PROGRAM).warning(
+            "the bucket %s is a folder: every executor of %s must reach it, and may write to it, under this very path",
+            storage.url, spark.remote or spark.master,
+        )  # fmt: skip
+    # A server of Spark Connect can't take a file system from a session: it must have the connector.
+    jars = s3a_jars(spark.conf) if storage.on_s3 and not spark.remote else ()
+    options = SparkOptions(
+        PROGRAM, spark.master, spark.remote, spark.conf, (*further_jars, *jars), storage.hadoop_conf()
+    )
+    session = get_session(options)
+    if spark.remote:
+        check_reach(session, storage.url_for_spark(".dataspoc/staging/reach"))
+    return session

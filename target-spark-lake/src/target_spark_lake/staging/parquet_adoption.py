@@ -1,0 +1,196 @@
+"""Parquet files of BATCH messages whose rows are surely right become staged files.
+
+What is the table's file already is moved by the storage. Where only columns, hive folders or the codec are others,
+Arrow writes it anew, without a look at its values.
+"""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.storage.parquet_footer import open_parquet
+from target_spark_lake.columns.arrow_columns import arrow_type, fitted
+from target_spark_lake.columns.staged_metadata import is_stamped
+from target_spark_lake.staging.arrow_staging import bytes_at_once, writer_of
+from target_spark_lake.staging.batch_judge import ROWS_AT_ONCE, Way
+from target_spark_lake.staging.place import StagingPlace
+from target_spark_lake.staging.stager import PLAIN_FILE, PLAIN_FOLDER, spark_failure
+from target_spark_lake.tables.changes import StagedBatch, StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.intake.batch_places import BatchPlace
+    from target_spark_lake.staging.batch_judge import Judgement
+    from target_spark_lake.staging.spark_staging import BatchPlan
+
+MOVES_AT_ONCE = 16
+BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file of a manifest, and what it is.
+
+    Attributes:
+        url: As the message spells it.
+        place: Where it lies.
+        judgement: What was found of it.
+    """
+
+    url: str
+    place: BatchPlace
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
+class AdoptionJob:
+    """All that is needed to stage some files of one stream, in their order.
+
+    Attributes:
+        stream: Its name, for errors.
+        files: The files; none whose way is `LINES`.
+        plan: The columns, times, codec and hive folders of the staged rows.
+        folder: Staging folder, relative to the bucket; not there yet.
+        scratch: A free path of this machine.
+        extracted: When the records were read, where the message says it.
+        version: Version of the table that they belong to, where the message says it.
+        late: Whether the rows were committed late.
+    """
+
+    stream: str
+    files: tuple[FoundFile, ...]
+    plan: BatchPlan
+    folder: str
+    scratch: Path
+    extracted: str | None = None
+    version: int | None = None
+    late: bool = False
+
+    def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
+        """Stages every row of the files.
+
+        Args:
+            session: Not asked for.
+            storage: The bucket.
+
+        Raises:
+            RecordError: a value can't be the name of a hive folder.
+            ConfigurationError: the rows have too many hive folders.
+            StorageError: a file can't be read or written.
+        """
+        try:
+            with ThreadPoolExecutor(MOVES_AT_ONCE, thread_name_prefix="staging") as pool:
+                moved = {
+                    number: pool.submit(self._adopt, storage, number, file)
+                    for number, file in enumerate(self.files)
+                    if file.judgement.way is Way.ADOPT and file.judgement.rows
+                }
+                staged = {
+                    number: self._fit(storage, number, file)
+                    for number, file in enumerate(self.files)
+                    if file.judgement.way is Way.FIT and file.judgement.rows
+                }
+            staged |= {number: (future.result(),) for number, future in moved.items()}
+            return StagedBatch(tuple(file for number in sorted(staged) for file in staged[number]))
+        except SingerSparkError:
+            raise
+        except Exception as error:
+            what = f"stream {self.stream}: files of a BATCH message could not be staged in {self.folder}"
+            raise spark_failure(error, what, f"the staged files of stream {self.stream} in {self.folder}") from error
+        finally:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _adopt(self, storage: Storage, number: int, file: FoundFile) -> StagedFile:
+        """Takes a file as it is: one that was written for this lake is moved, another one copied."""
+        place, target = file.place, f"{self.folder}/{number:05d}.parquet"
+        if place.in_bucket and place.is_ours:
+            storage.move(place.path, target)
+        elif place.storage.local:
+            storage.upload(Path(place.storage.url, place.path), target)
+        else:
+            copy = self.scratch / f"{number:05d}.copy"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with open_parquet(place.storage, place.path) as source, copy.open("wb") as output:
+                shutil.copyfileobj(source, output, BLOCK_BYTES)
+            storage.upload(copy, target)
+            copy.unlink()
+        return StagedFile(target, file.judgement.rows, place.size, late=self.late, codec=file.judgement.codec)
+
+    def _fit(self, storage: Storage, number: int, file: FoundFile) -> tuple[StagedFile, ...]:
+        """Writes a file anew under the table's columns, in its hive folders."""
+        folders = self.plan.partitioning
+        place = StagingPlace.of_python(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
+        rows = self._write(file, place.path(PLAIN_FILE if folders is None else PLAIN_FOLDER))
+        staged = tuple(replace(each, late=self.late) for each in place.files(folders) if each.rows)
+        place.bring()
+        if rows != file.judgement.rows or sum(each.rows for each in staged) != rows:
+            raise StorageError(
+                f"stream {self.stream}: the staged files hold not all of the {file.judgement.rows} rows of batch file "
+                f"{file.url}; run it again"
+            )
+        return staged
+
+    def _write(self, file: FoundFile, destination: Path) -> int:
+        enough, rows = bytes_at_once(self.plan), 0
+        waiting: list[pa.RecordBatch] = []
+        with (
+            open_parquet(file.place.storage, file.place.path) as source,
+            writer_of(destination, self.plan) as writer,
+        ):
+            for batch in pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE):
+                waiting.append(fitted(self._stamped(batch), self.plan.staged))
+                rows += batch.num_rows
+                if sum(each.nbytes for each in waiting) >= enough:
+                    writer.write_table(pa.Table.from_batches(waiting))
+                    waiting.clear()
+            if waiting:
+                writer.write_table(pa.Table.from_batches(waiting))
+        return rows
+
+    def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with metadata columns; where they come without, as far as the message and the run know them."""
+        types, names = self.plan.found.types, rows.schema.names
+        if is_stamped(names):
+            return rows
+        rows = rows.select([name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS])
+        for name, value in self._known().items():
+            if name in types and name not in rows.schema.names:
+                always = pa.repeat(pa.scalar(value, arrow_type(types[name])), rows.num_rows)
+                rows = rows.append_column(name, always)
+        return rows
+
+    def _known(self) -> dict[str, object]:
+        known: dict[str, object] = {TABLE_VERSION: self.version}
+        times = self.plan.times
+        if times is not None:
+            known |= {
+                "_sdc_extracted_at": _moment(self.extracted),
+                "_sdc_received_at": times.received.astimezone(UTC),
+                "_sdc_batched_at": times.batched.astimezone(UTC),
+                "_sdc_sequence": int(times.received.timestamp() * 1000),
+                "_sdc_sync_started_at": times.sync_started,
+            }
+        return known
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A moment of a message; one that is none is as good as none, as in a RECORD line."""
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) if moment else None
+    except (ValueError, OverflowError):
+        return None

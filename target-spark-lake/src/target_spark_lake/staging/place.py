@@ -1,0 +1,110 @@
+"""Where a batch is written: the staging folder, or the local disk first where the writer can't reach the bucket.
+
+Spark reaches disks and S3 by itself (and a cluster's executors whatever it has connectors for); Arrow writes to disks.
+"""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from singer_spark.spark.cluster import shares_disk
+from singer_spark.storage.parquet_footer import rows_of
+from singer_spark.storage.storage import FileInfo, Storage
+from target_spark_lake.columns.partitioning import folders_of
+from target_spark_lake.tables.changes import StagedFile
+from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from target_spark_lake.columns.partitioning import Partitioning
+
+
+def reaches(session: SparkSession, storage: Storage) -> bool:
+    """Whether Spark reads and writes the bucket by itself."""
+    return storage.local or storage.on_s3 or not shares_disk(session)
+
+
+@dataclass(frozen=True)
+class StagingPlace:
+    """The staging folder of one batch.
+
+    Attributes:
+        storage: The bucket.
+        folder: The batch's folder, relative to the bucket.
+        local: A folder on this machine that is written instead, until `bring`; None where the bucket itself is.
+    """
+
+    storage: Storage
+    folder: str
+    local: Path | None
+
+    @classmethod
+    def of(cls, session: SparkSession, storage: Storage, folder: str, local: Path) -> StagingPlace:
+        """The place that this session can write to; `local` is a path that is free."""
+        return cls(storage, folder, None if reaches(session, storage) else local)
+
+    @classmethod
+    def of_python(cls, storage: Storage, folder: str, local: Path) -> StagingPlace:
+        """The place that this process can write files to."""
+        return cls(storage, folder, None if storage.local else local)
+
+    def path(self, name: str) -> Path:
+        """The path of a file inside, of a place that this process can write to."""
+        return (self.local or Path(self.storage.url, self.folder)) / name
+
+    def url(self, name: str) -> str:
+        """The URL, for Spark, of a folder inside."""
+        if self.local is not None:
+            return (self.local / name).as_uri()
+        return self.storage.url_for_spark(f"{self.folder}/{name}")
+
+    def bring(self) -> None:
+        """Brings the Parquet files into the bucket, if they are not there yet; gives the disk space back."""
+        if self.local is None:
+            return
+        for file in self._local_files():
+            self.storage.upload(self.local / file.path, f"{self.folder}/{file.path}")
+            (self.local / file.path).unlink()
+        shutil.rmtree(self.local, ignore_errors=True)
+
+    def files(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
+        """The Parquet files that were written, those without rows too; to be asked before `bring`.
+
+        Args:
+            partitioning: The hive folders that they lie in; None where they lie in none.
+
+        Raises:
+            RecordError: a value can't be the name of a hive folder.
+            ConfigurationError: the hive folders are too many.
+            StorageError: they can't be read.
+        """
+        if self.local is None:
+            found = [file for file in self.storage.list(self.folder) if file.path.endswith(".parquet")]
+        else:
+            found = [FileInfo(f"{self.folder}/{file.path}", file.size) for file in self._local_files()]
+        folders = ["" if partitioning is None else folders_of(file.path) for file in found]
+        if partitioning is not None:
+            partitioning.check_written(folders)
+        with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+            counted = pool.map(lambda file: self._rows(file.path), found)
+            return tuple(
+                StagedFile(file.path, rows, file.size, each)
+                for file, rows, each in zip(found, counted, folders, strict=True)
+            )
+
+    def _rows(self, path: str) -> int:
+        if self.local is None:
+            return rows_of(self.storage, path)
+        # What lies here need not travel to be counted.
+        return rows_of(Storage(str(self.local)), path[len(self.folder) + 1 :])
+
+    def _local_files(self) -> list[FileInfo]:
+        """Those on this machine, by their paths inside the folder."""
+        assert self.local is not None
+        found = sorted(self.local.rglob("*.parquet"))
+        return [FileInfo(file.relative_to(self.local).as_posix(), file.stat().st_size) for file in found]

@@ -1,0 +1,132 @@
+"""Brings whole files to the columns of their table, so that every reader finds one schema in all of them.
+
+Where a file lacks columns only, it is not decoded: the new ones are put behind it (`parquet_tail`).
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.storage.parquet_footer import open_parquet
+from target_spark_lake.columns.arrow_columns import columns_of_arrow, fitted
+from target_spark_lake.columns.lake_parquet import parquet_writer
+from target_spark_lake.columns.lake_type import Field, Scalar, Struct
+from target_spark_lake.columns.partitioning import said_by
+from target_spark_lake.columns.staged_metadata import POSITION
+from target_spark_lake.staging.parquet_tail import null_columns_tail
+from target_spark_lake.staging.place import StagingPlace
+from target_spark_lake.tables.changes import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from singer_spark.storage.storage import Storage
+
+AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class TableRewriter:
+    """Writes anew what has other columns than the table.
+
+    Attributes:
+        storage: The bucket.
+        columns: The table's columns.
+        folder: Where the new files are staged, relative to the bucket.
+        scratch: A free folder of this machine, for a file on its way to a bucket.
+        codec: Of Parquet.
+    """
+
+    storage: Storage
+    columns: Struct
+    folder: str
+    scratch: Path
+    codec: str
+
+    def staged(self, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
+        """The staged files of a run; those with other columns written anew.
+
+        Raises:
+            StorageError: one can't be read or written.
+        """
+        anew = self._anew(files)
+        return tuple(anew.get(file.path, file) for file in files)
+
+    def table(self, table: str, paths: Iterable[str]) -> Mapping[str, StagedFile]:
+        """The files of a table that have other columns, each with the one to put in its place.
+
+        Raises:
+            StorageError: one can't be read or written.
+        """
+        return self._anew([StagedFile(path, 0, 0, path[len(table) + 1 :].rpartition("/")[0]) for path in paths])
+
+    def _anew(self, files: Sequence[StagedFile]) -> dict[str, StagedFile]:
+        # Files of one batch stay together, in folders of their own as Spark made them.
+        batches = {batch: number for number, batch in enumerate(dict.fromkeys(map(_batch, files)))}
+        pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewriting")
+        try:
+            wanted = {
+                file.path: pool.submit(self._one, file, f"{batches[_batch(file)]:05d}/{number:05d}/rewritten.parquet")
+                for number, file in enumerate(files)
+            }
+            found = {path: future.result() for path, future in wanted.items()}
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return {path: file for path, file in found.items() if file is not None}
+
+    def _one(self, old: StagedFile, name: str) -> StagedFile | None:
+        """Writes a file anew; None where it has the table's columns already."""
+        columns, path = columns_inside(self.columns, old), old.path
+        try:
+            with open_parquet(self.storage, path) as file:
+                source = pyarrow.parquet.ParquetFile(file)
+                present = columns_of_arrow(source.schema_arrow)
+                if present == columns:
+                    return None
+                rows = source.metadata.num_rows
+                tail = null_columns_tail(file, present, columns) if present else None
+                codec = "" if tail is None else old.codec
+                if tail is None:
+                    size = self._write(source, columns, name)
+                else:
+                    size = file.seek(0, os.SEEK_END) + len(tail)
+                    self.storage.extend(path, tail, f"{self.folder}/{name}")
+        except SingerSparkError:
+            raise
+        except (OSError, ValueError, pa.ArrowException) as error:
+            cause = " ".join(str(error).split())
+            raise StorageError(f"file {path} could not be brought to its table's new columns: {cause}") from error
+        return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size, codec=codec)
+
+    def _write(self, source: pyarrow.parquet.ParquetFile, columns: Struct, name: str) -> int:
+        """Decodes a file and writes it under the new columns, a row group at a time; gives the new size."""
+        place = StagingPlace.of_python(self.storage, self.folder, self.scratch)
+        target = place.path(name)
+        with parquet_writer(target, columns, self.codec) as writer:
+            for group in range(source.metadata.num_row_groups):
+                rows = source.read_row_group(group)
+                batches = [fitted(batch, columns) for batch in rows.to_batches()]
+                writer.write_table(pa.Table.from_batches(batches, writer.schema))
+        size = target.stat().st_size
+        if not self.storage.local:
+            self.storage.upload(target, f"{self.folder}/{name}")
+            target.unlink()
+        return size
+
+
+def _batch(file: StagedFile) -> str:
+    return file.path.rsplit("/", 2)[0]
+
+
+def columns_inside(columns: Struct, file: StagedFile) -> Struct:
+    """The columns that a file holds: not those whose value its hive folders say, and perhaps its rows' positions."""
+    position = [Field(POSITION, Scalar("bigint"))] if file.positioned else []
+    return Struct((*columns.without(said_by(file.partition)), *position))

@@ -1,0 +1,155 @@
+"""What kind of value a replication key has, as far as the lake knows, and values of it as people write them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.key_value import KeyType, KeyValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SAID = "--type says so"
+_DAY = r"\d{4,}-\d{2}-\d{2}"
+_ZONE = r"(?:Z|[+-]\d{2}:?\d{2})"
+_FORMS = (
+    (re.compile(_DAY), KeyType.DATE, False),
+    (re.compile(rf"{_DAY}[T ][\d:.]+"), KeyType.DATETIME, False),
+    (re.compile(rf"{_DAY}[T ][\d:.]+{_ZONE}"), KeyType.TIMESTAMP, True),
+    (re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?"), KeyType.DECIMAL, False),
+    (re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"), KeyType.UUID, False),
+    (re.compile(r"\\x(?:[0-9a-fA-F]{2})*"), KeyType.BINARY, False),
+)
+_HEXADECIMAL = re.compile(r"(?:\\x)?(?:[0-9a-fA-F]{2})+")
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_COLUMNS = {
+    **dict.fromkeys(_INTEGER_BITS, (KeyType.INTEGER, False)),
+    "date": (KeyType.DATE, False),
+    "timestamp": (KeyType.TIMESTAMP, True),
+    "timestamp_ntz": (KeyType.DATETIME, False),
+    "binary": (KeyType.BINARY, False),
+}
+_EXAMPLES = {
+    KeyType.INTEGER: "42",
+    KeyType.DECIMAL: "12.50",
+    KeyType.DATE: "2025-01-20",
+    KeyType.DATETIME: "2025-01-20T15:30:00",
+    KeyType.TIMESTAMP: "2025-01-20T15:30:00",
+    KeyType.STRING: "some text",
+    KeyType.UUID: "123e4567-e89b-12d3-a456-426614174000",
+    KeyType.BINARY: "\\x0aff",
+}
+
+
+@dataclass(frozen=True)
+class BookmarkKey:
+    """A replication key as far as the lake knows it.
+
+    Attributes:
+        name: The column's name.
+        key_type: What kind of value it holds.
+        aware: Whether its values are instants, and not wall-clock times.
+        told_by: Where that is known from, for people.
+        bits: Size of an integer column; None where it is not known.
+    """
+
+    name: str
+    key_type: KeyType
+    aware: bool
+    told_by: str
+    bits: int | None = None
+
+    def value(self, text: str) -> KeyValue:
+        """Reads a value that a person wrote.
+
+        Raises:
+            ValueError: it is none of this key; the message says what one looks like.
+        """
+        try:
+            self._check_spelling(text)
+            parsed = KeyValue.parse(text, self.key_type, aware=self.aware)
+        except ValueError as error:
+            raise ValueError(f"{error}; {self.expected()}") from None
+        if self.bits is not None and self.key_type is KeyType.INTEGER:
+            if not -(2 ** (self.bits - 1)) <= int(parsed.text) < 2 ** (self.bits - 1):
+                raise ValueError(f"{text} is beyond {self.bits} bits; {self.expected()}")
+        return parsed
+
+    def expected(self) -> str:
+        """What a value must look like, and why."""
+        example = _EXAMPLES[self.key_type] + ("Z" if self.aware else "")
+        told = (
+            f"its replication key {self.name} is of type {self.key_type} ({self.told_by}): give a value like {example}"
+        )
+        return told if self.told_by == SAID else f"{told}, or say another type by --type"
+
+    def _check_spelling(self, text: str) -> None:
+        """What a database would refuse, and what would silently be cut off."""
+        spelled = text.strip()
+        if self.key_type is KeyType.INTEGER and not re.fullmatch(r"[+-]?[0-9]+", spelled):
+            raise ValueError(f"{text!r} is not an integer")
+        if self.key_type is KeyType.DATE and not re.fullmatch(_DAY, spelled):
+            raise ValueError(f"{text!r} is not a date")
+        if self.key_type is KeyType.BINARY and not _HEXADECIMAL.fullmatch(spelled):
+            raise ValueError(f"{text!r} is not bytes in hexadecimal digits")
+        if self.key_type is KeyType.UUID:
+            try:
+                UUID(spelled)
+            except ValueError:
+                raise ValueError(f"{text!r} is not a UUID") from None
+
+
+def key_of_type(name: str, key_type: str) -> BookmarkKey:
+    """The key as a person says it is.
+
+    Raises:
+        ConfigurationError: there is no such type.
+    """
+    try:
+        found = KeyType.of(key_type)
+    except ValueError as error:
+        raise ConfigurationError(f"--type: {error}") from None
+    return BookmarkKey(name, found, key_type.strip().lower() == "timestamptz", SAID)
+
+
+def key_of_bookmark(name: str, value: Any, columns: Mapping[str, str], told_by: str) -> BookmarkKey | None:
+    """The key as a value that was saved of it tells: its form first, for a user may have set the key's type.
+
+    Args:
+        name: The column's name.
+        value: As it was saved.
+        columns: Columns of the stream's table, name to Spark's name of the type.
+        told_by: Where the value stands, for people.
+
+    Returns:
+        The key; None where nothing tells its type.
+    """
+    column = columns.get(name)
+    bits = _INTEGER_BITS.get(column or "")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return BookmarkKey(name, KeyType.INTEGER, False, told_by, bits)
+    if isinstance(value, float):
+        return BookmarkKey(name, KeyType.DECIMAL, False, told_by)
+    if isinstance(value, str):
+        for form, key_type, aware in _FORMS:
+            if form.fullmatch(value):
+                known = key_of_column(name, columns) if key_type is KeyType.DECIMAL else None
+                return known or BookmarkKey(name, key_type, aware, told_by)
+        return key_of_column(name, columns) or BookmarkKey(name, KeyType.STRING, False, told_by)
+    return None
+
+
+def key_of_column(name: str, columns: Mapping[str, str]) -> BookmarkKey | None:
+    """The key as its column in the lake tells; None where there is none, or its type holds several kinds of key."""
+    column = columns.get(name, "")
+    told_by = f"the table's column is {column}"
+    if column.startswith("decimal"):
+        return BookmarkKey(name, KeyType.DECIMAL, False, told_by)
+    if column not in _COLUMNS:
+        return None
+    key_type, aware = _COLUMNS[column]
+    return BookmarkKey(name, key_type, aware, told_by, _INTEGER_BITS.get(column))

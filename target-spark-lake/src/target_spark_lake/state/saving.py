@@ -1,0 +1,88 @@
+"""What a run does with the saved state at its end: replaces it, adds to it, or leaves it alone."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from target_spark_lake.state.meltano_pipeline import flag, option
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+JSON = dict[str, Any]
+AUTO = "auto"
+
+
+class Saving(StrEnum):
+    """What becomes of the saved state.
+
+    Attributes:
+        REPLACE: The run's state stands for it.
+        MERGE: The bookmarks of streams that the run did not send stay.
+        KEEP: It stays as it is; the run's state is not saved.
+    """
+
+    REPLACE = "replace"
+    MERGE = "merge"
+    KEEP = "keep"
+
+
+def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> Saving:
+    """What the Meltano run that started us was asked to do, by the rules that Meltano has for its own record.
+
+    Args:
+        environ: Our environment.
+        parent_arguments: Command line of the process that started us.
+    """
+    if not environ.get("MELTANO_LOADER_NAME"):
+        return Saving.REPLACE
+    if flag(parent_arguments, "--no-state-update", environ.get("MELTANO_RUN_NO_STATE_UPDATE")):
+        return Saving.KEEP
+    strategy = option(parent_arguments, "--state-strategy") or environ.get("MELTANO_RUN_STATE_STRATEGY") or AUTO
+    if strategy == AUTO:
+        full = flag(parent_arguments, "--full-refresh", environ.get("MELTANO_RUN_FULL_REFRESH"))
+        merge = full or flag(parent_arguments, "--merge-state", None)
+        return Saving.MERGE if merge else Saving.REPLACE
+    return Saving.MERGE if strategy == Saving.MERGE else Saving.REPLACE
+
+
+def state_to_save(
+    saving: Saving, value: JSON | None, saved: Mapping[str, Any] | None, sent: Collection[str]
+) -> JSON | None:
+    """The state that a run commits; None: the saved one stays.
+
+    Args:
+        saving: What was asked for.
+        value: The last STATE of the run.
+        saved: The committed state.
+        sent: Streams that the run sent.
+    """
+    if saving is Saving.KEEP or value is None:
+        return None
+    return value if saving is Saving.REPLACE else merged_state(saved, value, sent)
+
+
+def merged_state(saved: Mapping[str, Any] | None, value: Mapping[str, Any], sent: Collection[str] = ()) -> JSON:
+    """A state laid over the saved one: each stream's bookmark is taken whole, as parts of two make none.
+
+    Args:
+        saved: The committed state.
+        value: The one that is laid over it.
+        sent: Streams of which no saved bookmark stays.
+    """
+    merged = {**(saved or {}), **value}
+    before, after = (saved or {}).get("bookmarks"), value.get("bookmarks")
+    if isinstance(before, dict) and isinstance(after, dict):
+        merged["bookmarks"] = {**{stream: each for stream, each in before.items() if stream not in sent}, **after}
+    return merged
+
+
+def cleared(saved: JSON | None) -> JSON | None:
+    """The state from which everything is extracted; None where there is none yet.
+
+    Of a foreign tap's own state nothing is known but that every tap takes the empty one.
+    """
+    if saved is None:
+        return None
+    return {"bookmarks": {}} if isinstance(saved.get("bookmarks"), dict) else {}

@@ -1,0 +1,75 @@
+"""Whether a tap began where the lake stands: what its first STATE says, against what is saved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ProtocolError, StateError
+from singer_spark.state.store import same_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from singer_spark.state.checkpoint import Checkpoint
+
+SAVED, FIRST, FULL, RESUME = "saved", "first", "full", "resume"
+
+
+def check_start(
+    start: str | None, value: Mapping[str, Any], saved: Mapping[str, Any] | None, pipeline: str, last: str | None
+) -> None:
+    """Refuses a run that began from another state than the committed one.
+
+    Args:
+        start: What stands beside the first STATE: `saved`, `first`, `full`, or None for a foreign tap.
+        value: The first STATE's value.
+        saved: The committed state.
+        pipeline: Its name, for the error.
+        last: The last committed run, for the error.
+
+    Raises:
+        ProtocolError: the start is none that is known.
+        StateError: another run moved the state on in between.
+    """
+    if start is None or start == FULL:
+        return
+    if start not in (SAVED, FIRST):
+        raise ProtocolError(f"the tap says it starts from {start!r}, which this target does not know")
+    if same_state(saved, value if start == SAVED else None):
+        return
+    read = "the state that it read" if start == SAVED else "no state"
+    who = f" (last committed run: {last})" if saved is not None and last else ""
+    raise StateError(
+        f"pipeline {pipeline}: the tap started from {read}, but saved is another one{who}; nothing was changed, "
+        "run tap and target again"
+    )
+
+
+def check_resumed(
+    value: Mapping[str, Any], resume: Mapping[str, Any] | None, checkpoint: Checkpoint | None, pipeline: str
+) -> Checkpoint:
+    """Refuses a run that goes on from anything else than the checkpoint.
+
+    Args:
+        value: The first STATE's value.
+        resume: What stands beside it.
+        checkpoint: What the lake offers to go on from.
+        pipeline: Its name, for the error.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        StateError: it is another one, or there is none any more.
+    """
+    if checkpoint is None:
+        raise StateError(
+            f"pipeline {pipeline}: the tap goes on from a run that died, but what that run staged is gone; nothing "
+            "was changed, run tap and target again, they start anew"
+        )
+    if not (same_state(checkpoint.state, value) and same_state(checkpoint.resume, resume)):
+        raise StateError(
+            f"pipeline {pipeline}: the tap goes on from an older place than run {checkpoint.run_id} had staged; "
+            "nothing was changed, run tap and target again"
+        )
+    return checkpoint

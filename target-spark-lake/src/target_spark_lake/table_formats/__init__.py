@@ -1,1 +1,0 @@
-"""The formats of tables: `table_format` says what each must do."""

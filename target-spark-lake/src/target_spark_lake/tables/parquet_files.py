@@ -1,0 +1,49 @@
+"""Parquet files in the bucket, opened in this process: footers and single columns, never whole tables."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ProtocolError, SingerSparkError
+from singer_spark.storage.parquet_footer import open_parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyarrow.parquet import ParquetFile
+
+    from singer_spark.storage.storage import Storage
+
+
+@contextmanager
+def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetFile]:
+    """A Parquet file that somebody else wrote, for what is done with it inside the context.
+
+    Args:
+        storage: Where it lies.
+        path: Relative to that.
+        name: Stream and file for errors.
+
+    Raises:
+        ProtocolError: it is no whole Parquet file.
+        StorageError: it can't be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        with open_parquet(storage, path) as source:
+            try:
+                file = pyarrow.parquet.ParquetFile(source)
+            except OSError as error:
+                # Of a footer that makes no sense Arrow speaks so, too.
+                raise ValueError(str(error)) from error
+            yield file
+    except SingerSparkError:
+        raise
+    except (pa.ArrowException, ValueError) as error:
+        cause = " ".join(str(error).split())[:200]
+        raise ProtocolError(
+            f"{name} is not a whole Parquet file ({cause}); nothing was published, run the tap again"
+        ) from error

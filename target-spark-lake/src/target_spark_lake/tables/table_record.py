@@ -1,0 +1,244 @@
+"""Who owns a table of the lake, and which columns it has: one small object beside the data.
+
+`<bucket>/.dataspoc/tables/<table folder>.json` is claimed by create-if-absent, so two pipelines can't both own a
+table; its columns change with the commit that changes the table. A claim holds while its run may still commit: given
+back, or made by a run that was undone, it is nobody's. The object is never deleted, only exchanged, so that nobody who
+wakes up late removes the record of a later commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.state.run_log import ABORTED, LAKE_FOLDER, decode, encode, read_entry, runs_folder
+from singer_spark.storage.at_once import each
+from target_spark_lake.settings import DELTA, PARQUET
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.layout import Layout
+
+
+@dataclass(frozen=True)
+class TableRecord:
+    """A table as the last committed run left it.
+
+    Attributes:
+        pipeline: The one pipeline that may write the table.
+        stream: The stream that fills it.
+        columns: Column name to Spark's own name of its type (`DataType.simpleString()`), in order.
+        load_method: The method that wrote it last.
+        claimed_by: Run that claimed the table; None in a claim that was given back.
+        key_properties: Primary key of its rows as the last run knew it; empty where there is none.
+        cursor: Columns by which the newest row of a key is told; empty where the last received is.
+        format: `parquet` or `delta`.
+        partition_by: The hive folders that its files lie in, as the setting says them.
+        foreign: Those of the columns that someone else gave a Delta table, and that are none of the stream.
+        small_files: How many of its files are small (`compaction_plan.is_small`); None where nobody counted them.
+        small_files_left: How many of those were left when they were joined last.
+    """
+
+    pipeline: str
+    stream: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    load_method: str | None = None
+    claimed_by: str | None = None
+    key_properties: tuple[str, ...] = ()
+    cursor: tuple[str, ...] = ()
+    format: str = PARQUET
+    partition_by: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    small_files: int | None = None
+    small_files_left: int = 0
+
+    @property
+    def own_columns(self) -> dict[str, str]:
+        """The columns of the stream."""
+        return {name: kind for name, kind in self.columns.items() if name not in self.foreign}
+
+    def is_claim(self) -> bool:
+        """Whether no commit has written it yet."""
+        return not self.columns and self.load_method is None
+
+    def to_body(self) -> dict[str, Any]:
+        """The record as a JSON object; columns as pairs, for their order counts."""
+        return {**asdict(self), "columns": [[name, kind] for name, kind in self.columns.items()]}
+
+    @staticmethod
+    def from_body(body: Mapping[str, Any], path: str) -> TableRecord:
+        """Reads `to_body` back.
+
+        Raises:
+            StorageError: it is damaged.
+        """
+        try:
+            return TableRecord(
+                pipeline=body["pipeline"],
+                stream=body["stream"],
+                columns=dict(body["columns"]),
+                load_method=body["load_method"],
+                claimed_by=body["claimed_by"],
+                # Tables of the first version do not say.
+                key_properties=tuple(body.get("key_properties", ())),
+                cursor=tuple(body.get("cursor", ())),
+                format=body.get("format", PARQUET),
+                partition_by=tuple(body.get("partition_by", ())),
+                foreign=tuple(body.get("foreign", ())),
+                small_files=body.get("small_files"),
+                small_files_left=body.get("small_files_left", 0),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
+
+
+def read_record(storage: Storage, path: str) -> TableRecord | None:
+    """The record at a path (`Layout.table_record`), None for a table that nobody owns."""
+    record = _parse(storage.read(path), path)
+    return None if record is None or _is_free(storage, record) else record
+
+
+def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
+    """The records of all tables that a pipeline wrote, by their folders; a stream's history has one, too."""
+    return tables_of(storage).get(pipeline, {})
+
+
+def tables_of(storage: Storage) -> dict[str, dict[str, TableRecord]]:
+    """`records_of` all pipelines, by their names."""
+    root = f"{LAKE_FOLDER}/tables"
+    paths = [file.path for file in storage.list(root)]
+    found: dict[str, dict[str, TableRecord]] = {}
+    for path, record in zip(paths, each(storage, lambda path: read_record(storage, path), paths), strict=True):
+        if record is not None and not record.is_claim():
+            found.setdefault(record.pipeline, {})[path[len(root) + 1 :].removesuffix(".json")] = record
+    return found
+
+
+def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
+    """Replaces the record that was seen; False when someone else wrote meanwhile.
+
+    Only the table's owner may, and only as part of a commit.
+    """
+    return storage.exchange(path, seen, encode(record.to_body()))
+
+
+def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> None:
+    """Refuses a table of another pipeline or another stream.
+
+    Raises:
+        ConfigurationError: names the owner and the ways out.
+    """
+    if (record.pipeline, record.stream) == (pipeline, stream):
+        return
+    raise ConfigurationError(
+        f"stream {stream}: table {table} belongs to pipeline {record.pipeline}, stream {record.stream}, not to "
+        f"pipeline {pipeline}; give this stream another `path`, or run it under that pipeline"
+    )
+
+
+def claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord:
+    """`claim_all` of one table."""
+    return claim_all(storage, layout, {table: record}, run_id)[table]
+
+
+def claim_all(
+    storage: Storage, layout: Layout, records: Mapping[str, TableRecord], run_id: str
+) -> dict[str, TableRecord]:
+    """Claims tables that nobody owns, or finds them owned by the same pipeline and stream.
+
+    Args:
+        storage: The bucket.
+        layout: The pipeline's paths.
+        records: Folder of each table to what the run wants its record to say.
+        run_id: The run that claims.
+
+    Returns:
+        The records to publish with the commit: each keeps the first claim's run.
+
+    Raises:
+        ConfigurationError: another pipeline or stream owns a table, or one inside or around it.
+        LockedError: a later run of the pipeline has claimed one.
+    """
+    found = each(storage, lambda table: _claim(storage, layout, table, records[table], run_id), records)
+    standing = {table: record for table, record in zip(records, found, strict=True) if record is not None}
+    claimed = {table: record for table, record in records.items() if table not in standing}
+    if claimed:
+        # Only now: of two that claim one inside the other at once, each finds the other's.
+        _check_places(storage, layout, claimed)
+    return {
+        table: replace(record, claimed_by=standing[table].claimed_by if table in standing else run_id)
+        for table, record in records.items()
+    }
+
+
+def release_claims(storage: Storage, run_id: str) -> None:
+    """Gives back the tables that a run claimed and never wrote; only once the run is decided as aborted."""
+
+    def release(path: str) -> None:
+        seen = storage.read(path)
+        record = _parse(seen, path)
+        if record is not None and record.is_claim() and record.claimed_by == run_id:
+            storage.exchange(path, seen, encode(replace(record, claimed_by=None).to_body()))
+
+    each(storage, release, [file.path for file in storage.list(f"{LAKE_FOLDER}/tables")])
+
+
+def _parse(data: bytes | None, path: str) -> TableRecord | None:
+    return None if data is None else TableRecord.from_body(decode(data, path), path)
+
+
+def _is_free(storage: Storage, record: TableRecord) -> bool:
+    """Whether it is a claim of nobody's; also one that a sleeper made after its run had been undone."""
+    if not record.is_claim():
+        return False
+    if record.claimed_by is None:
+        return True
+    entry = read_entry(storage, runs_folder(record.pipeline), record.claimed_by)
+    return entry is not None and entry.phase == ABORTED
+
+
+def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord | None:
+    """The record of a table that a commit has written; None for one that is claimed now."""
+    path = layout.table_record(table)
+    claimed = encode(TableRecord(record.pipeline, record.stream, claimed_by=run_id).to_body())
+    while True:
+        seen = storage.read(path)
+        standing = _parse(seen, path)
+        if standing is not None and not _is_free(storage, standing):
+            check_owner(standing, record.pipeline, record.stream, table)
+            if not standing.is_claim():
+                if standing.format == DELTA != record.format:
+                    raise ConfigurationError(
+                        f"stream {record.stream}: table {table} is kept as delta; set format: delta"
+                    )
+                return standing
+            if (standing.claimed_by or "") > run_id:
+                raise LockedError(f"table {table} was claimed by the later run {standing.claimed_by}; run again")
+        # Also over an earlier run's of this pipeline: that claim falls once somebody undoes the run.
+        if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
+            return None
+
+
+def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
+    """Refuses a table inside another one or around it: readers of the outer one would meet the inner one's rows."""
+    folder = f"{LAKE_FOLDER}/tables"
+    tables = {file.path[len(folder) + 1 :].removesuffix(".json") for file in storage.list(folder)}
+    for inner in sorted(tables):
+        folders = inner.split("/")
+        for outer in ("/".join(folders[:depth]) for depth in range(1, len(folders))):
+            if outer in tables and (inner in claimed or outer in claimed):
+                _refuse_place(storage, layout, claimed, inner, outer)
+
+
+def _refuse_place(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord], inner: str, outer: str) -> None:
+    table, other, where = (inner, outer, "inside") if inner in claimed else (outer, inner, "around")
+    path = layout.table_record(other)
+    found = read_record(storage, path)
+    if found is not None:
+        raise ConfigurationError(
+            f"stream {claimed[table].stream}: table {table} would lie {where} the one of pipeline {found.pipeline}, "
+            f"stream {found.stream}, whose record is {path}; give this stream another `path`"
+        )

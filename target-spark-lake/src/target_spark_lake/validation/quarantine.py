@@ -1,0 +1,142 @@
+"""Invalid records that don't fail the run: kept in a file of their own, with the reason and the place in the record.
+
+Each batch stages its own lines; before the commit those of a stream become one file, which the journal publishes as it
+publishes the files of tables. So they are there if and only if the run is, once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from singer_spark.errors import RecordError
+from singer_spark.singer.exact_json import member_text
+from singer_spark.singer.messages import timestamp_text
+from target_spark_lake.tables.changes import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.validation.record_validator import InvalidRecordError
+
+STAGED_NAME = "rejected.jsonl"
+
+
+class Quarantine:
+    """Counts the invalid records of a run; safe to use from any thread."""
+
+    def __init__(self, limit: int | None) -> None:
+        """Begins.
+
+        Args:
+            limit: More than this many fail the run; None: any number may come.
+        """
+        self._limit = limit
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def count(self, stream: str, records: int, example: str) -> None:
+        """Counts records in.
+
+        Args:
+            stream: Its name, for the error.
+            records: How many.
+            example: What is wrong with the last of them.
+
+        Raises:
+            RecordError: these are too many.
+        """
+        with self._lock:
+            self._count += records
+            if records and self._limit is not None and self._count > self._limit:
+                raise RecordError(
+                    f"stream {stream}: more than {self._limit} record(s) of this run are invalid, which is as many as "
+                    f"max_invalid_records allows; nothing was published. The last one: {example}"
+                )
+
+
+class RejectedRecords:
+    """The invalid records of one batch, on the local disk until they are staged.
+
+    Attributes:
+        rows: How many they are.
+    """
+
+    def __init__(self, quarantine: Quarantine, stream: str, received: datetime, path: Path) -> None:
+        """Writes nothing yet.
+
+        Args:
+            quarantine: The run's.
+            stream: Its name, for errors.
+            received: When the batch was begun.
+            path: A path on the local disk that is free.
+        """
+        self.rows = 0
+        self._quarantine = quarantine
+        self._stream = stream
+        self._received = json.dumps(timestamp_text(received))
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def add(self, line: bytes, error: InvalidRecordError) -> None:
+        """Takes a RECORD line whose record is invalid; the record is kept as it stands in the line.
+
+        Raises:
+            RecordError: the run has too many of them.
+        """
+        self._quarantine.count(self._stream, 1, str(error))
+        if self._file is None:
+            self._file = self._path.open("wb")
+        record = member_text(line.decode(), "record")
+        reason, path = (json.dumps(text, ensure_ascii=False) for text in (error.reason, error.path))
+        text = f'{{"record": {record}, "error": {reason}, "path": {path}, "received_at": {self._received}}}\n'
+        self._file.write(text.encode())
+        self.rows += 1
+
+    def stage(self, storage: Storage, folder: str) -> StagedFile | None:
+        """Brings them into the staging folder of the batch; None where there are none.
+
+        Raises:
+            StorageError: the bucket can't be written.
+        """
+        if self._file is None:
+            return None
+        self._file.close()
+        staged = StagedFile(f"{folder}/{STAGED_NAME}", self.rows, self._path.stat().st_size)
+        storage.upload(self._path, staged.path)
+        return staged
+
+    def remove(self) -> None:
+        """Gives the local disk's space back."""
+        if self._file is not None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+
+def one_file(storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path) -> StagedFile | None:
+    """Stages the rejected records of all batches of a stream as one file; None where there are none.
+
+    Args:
+        storage: The bucket.
+        parts: What the batches staged, in their order.
+        path: Where to, relative to the bucket, where it takes more than one.
+        scratch: A folder on the local disk.
+
+    Raises:
+        StorageError: the bucket can't be read or written.
+    """
+    parts = tuple(parts)
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    local = scratch / STAGED_NAME
+    with local.open("wb") as output:
+        for part in parts:
+            output.write(storage.read(part.path) or b"")
+    whole = StagedFile(path, sum(part.rows for part in parts), sum(part.bytes for part in parts))
+    storage.upload(local, path)
+    local.unlink()
+    return whole

@@ -1,0 +1,245 @@
+"""The last word on suspect records: jsonschema says whether they are valid, and why not.
+
+A valid record that Spark's parser did not take (1.0 for an integer) is written anew in the one form that it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from decimal import Context, Decimal, InvalidOperation
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from singer_sdk.exceptions import MissingKeyPropertiesError
+
+from singer_spark.errors import ProtocolError, RecordError
+from singer_spark.singer.exact_json import from_json, to_json
+from singer_spark.singer.schema_mapping import json_types
+from singer_spark.singer.sql_type import annotated_type
+from target_spark_lake.validation.lake_value import UnholdableError, lake_value
+from target_spark_lake.validation.value_patterns import FLOATING, NON_FINITE, plain_branch
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+    from pyspark.sql.types import StructType
+
+JSON = dict[str, Any]
+
+SHOWN_CHARACTERS = 80
+# More digits than any column holds.
+_EXACT = Context(prec=1000)
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
+)
+
+
+class InvalidRecordError(RecordError):
+    """One record is invalid.
+
+    Attributes:
+        reason: What is wrong, without the stream and the place.
+        path: JSON pointer to the value that is; empty for the record itself.
+    """
+
+    def __init__(self, message: str, reason: str, path: Iterable[str | int] = ()) -> None:
+        """Says it for the whole run's error (`message`), and for the record alone (`reason`)."""
+        super().__init__(message)
+        self.reason = reason
+        self.path = pointer(path)
+
+
+class MissingKeyError(InvalidRecordError, MissingKeyPropertiesError):
+    """A record lacks a property of its stream's primary key."""
+
+
+class RecordValidator:
+    """Judges and rewrites the records of one stream under one schema."""
+
+    def __init__(
+        self,
+        stream: str,
+        schema: JSON,
+        key_properties: Iterable[str],
+        columns: StructType,
+        *,
+        validate: bool,
+        keys_have_values: bool = False,
+    ) -> None:
+        """Prepares to judge.
+
+        Args:
+            stream: Its name, for errors.
+            schema: JSON Schema of the records.
+            key_properties: Properties that each record must have.
+            columns: The lake's columns.
+            validate: False takes invalid records too, as far as the lake's columns can hold them.
+            keys_have_values: Whether NULL in a key is an error, whatever the schema says.
+        """
+        self._stream = stream
+        self._schema = schema
+        self._keys = tuple(key_properties)
+        self._columns = columns
+        self._validate = validate
+        self._keys_have_values = keys_have_values
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return draft7(self._schema)
+
+    def rewrite(self, line: bytes) -> bytes:
+        """A valid RECORD line in the form that Spark's parser takes, with its newline.
+
+        Raises:
+            ProtocolError: the line is malformed.
+            InvalidRecordError: the record is invalid, or its column can't hold a value of it.
+        """
+        message = self._parse(line)
+        record = message["record"]
+        missing = [name for name in self._keys if name not in record]
+        if missing:
+            lacks = f"lacks its key property {', '.join(missing)}"
+            raise MissingKeyError(f"stream {self._stream}: a record {lacks}", f"the record {lacks}")
+        self._refuse_null_key(record)
+        if self._validate:
+            self._judge(record)
+        values = {}
+        for column in self._columns.fields:
+            if column.name in record:
+                try:
+                    values[column.name] = lake_value(record[column.name], column.dataType)
+                except UnholdableError as error:
+                    what = f"column {column.name} ({column.dataType.simpleString()}) can't hold"
+                    reason = f"{what} {shown(record[column.name])}: {error}"
+                    raise InvalidRecordError(
+                        f"stream {self._stream}: {reason}; correct the column's type in the tap's schema",
+                        reason,
+                        (column.name, *error.path),
+                    ) from error
+        kept = {name: message[name] for name in ("time_extracted", "version") if name in message}
+        return (to_json({"type": "RECORD", "stream": self._stream, "record": values, **kept}) + "\n").encode()
+
+    def _refuse_null_key(self, record: JSON) -> None:
+        empty = [name for name in self._keys if record[name] is None]
+        if empty and self._keys_have_values:
+            row = _cut(to_json(record), 3 * SHOWN_CHARACTERS)
+            reason = f"a record has NULL in its key {', '.join(empty)}, so it can't be merged"
+            raise InvalidRecordError(
+                f"stream {self._stream}: {reason}: {row}; correct it at the source, or choose other key_properties",
+                reason,
+                empty[:1],
+            )
+
+    def _parse(self, line: bytes) -> JSON:
+        try:
+            message = from_json(line)
+        except (ValueError, RecursionError, InvalidOperation) as error:
+            raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
+        if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
+            raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
+        return message
+
+    def _judge(self, record: JSON) -> None:
+        error = next(
+            iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
+        )
+        if error is not None:
+            path, reason = tuple(error.absolute_path), _reason(error.message)
+            place = pointer(path) or "/"
+            raise InvalidRecordError(f"stream {self._stream}: a record is invalid at {place}: {reason}", reason, path)
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """A path as a JSON pointer (RFC 6901), `/address/zip`; empty for the whole."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+def draft7(schema: JSON) -> Validator:
+    """A Draft 7 validator with formats, as Singer uses them, on exact numbers."""
+    from jsonschema import Draft7Validator, FormatChecker
+    from jsonschema.validators import extend
+
+    def is_number(_: Any, value: Any) -> bool:
+        return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+    def is_integer(_: Any, value: Any) -> bool:
+        return is_number(_, value) and Decimal(value) == Decimal(value).to_integral_value()
+
+    types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine("integer", is_integer)
+    # Draft 7 has no uuid yet, but taps write it.
+    known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
+    formats = FormatChecker(formats=())
+    iris = {name: (partial(_is_iri, name.replace("-", "_")), ValueError) for name in ("iri", "iri-reference")}
+    formats.checkers = {**known, **iris, "date-time": (_is_moment, ValueError)}
+    exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
+    checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
+        Draft7Validator, {"multipleOf": _multiple_of}, type_checker=types
+    )
+    return checked(exact, format_checker=formats)
+
+
+def _is_iri(rule: str, value: object) -> bool:
+    """As jsonschema's own, whose grammar takes a second to build (`import_jsonschema`)."""
+    from rfc3987_syntax import is_valid_syntax
+
+    return not isinstance(value, str) or bool(is_valid_syntax(rule, value))
+
+
+def _multiple_of(validator: Validator, step: Any, value: Any, _: Any) -> Iterator[Exception]:
+    """As jsonschema's own, which rounds to 28 digits and fails on longer numbers."""
+    from jsonschema import ValidationError
+
+    if not validator.is_type(value, "number"):
+        return
+    try:
+        left = _EXACT.remainder(Decimal(value), Decimal(step))
+    except InvalidOperation:
+        left = None
+    if left is None or left:
+        yield ValidationError(f"{value!r} is not a multiple of {step}")
+
+
+def _as_draft7(schema: Any) -> Any:
+    """Singer's own habits in Draft 7's words: scale hints, draft 4's exclusive bounds, NaN as text."""
+    if isinstance(schema, list):
+        return [_as_draft7(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {
+        name: _as_draft7(value)
+        for name, value in schema.items()
+        if not (name.startswith("exclusiveM") and value is True)
+    }
+    branch = plain_branch(dict(schema))
+    sql = annotated_type(branch)
+    if json_types(branch) == {"number"} and sql is not None and sql.name in FLOATING:
+        return {"anyOf": [kept, {"enum": list(NON_FINITE)}]}
+    return kept
+
+
+def _is_moment(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    match = _MOMENT.fullmatch(value)
+    if not match:
+        return False
+    day, clock, _, zone = match.groups()
+    # RFC 3339 knows the leap second, Python does not.
+    datetime.fromisoformat(f"{day}T{clock[:6]}{'59' if clock[6:] == '60' else clock[6:]}{(zone or '').upper()}")
+    return True
+
+
+def shown(value: Any) -> str:
+    """A value for an error's line: not longer than a person reads."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else to_json(value)
+    return _cut(text, SHOWN_CHARACTERS)
+
+
+def _reason(message: str) -> str:
+    return _cut(message, 3 * SHOWN_CHARACTERS)
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[:characters] + "…"

@@ -1,0 +1,76 @@
+"""The same column of source and lake as values that can be compared: the lake's may be wider, or text where asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct
+from target_spark_lake.columns.spark_columns import column
+from target_spark_lake.columns.widening import STRING, may_become, wider
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class ComparedColumn:
+    """One column that both sides have.
+
+    Attributes:
+        name: Its name.
+        source: Its type as the tap reads it.
+        lake: Its type in the table.
+    """
+
+    name: str
+    source: LakeType
+    lake: LakeType
+
+    def of_source(self, of: str) -> Column:
+        """The value, of a struct of the source's columns."""
+        return self._brought(column(self.name, of), self.source, self.lake)
+
+    def of_lake(self) -> Column:
+        """The value, of the table's columns."""
+        return self._brought(column(self.name), self.lake, self.source)
+
+    def _brought(self, value: Column, own: LakeType, other: LakeType) -> Column:
+        kind = _common(self.source, self.lake)
+        if own == kind:
+            return value
+        if own == STRING:
+            return _read(value, kind)
+        return value.cast(str(kind))
+
+
+def compared_columns(source: Struct, lake: Struct) -> tuple[ComparedColumn, ...]:
+    """The columns that both have, in the source's order."""
+    types = lake.types
+    return tuple(ComparedColumn(each.name, each.type, types[each.name]) for each in source if each.name in types)
+
+
+def _common(source: LakeType, lake: LakeType) -> LakeType:
+    """A type that holds the values of both; of a text and another type the other: its texts differ in form alone."""
+    if source == lake:
+        return source
+    if STRING in (source, lake):
+        return lake if source == STRING else source
+    if isinstance(source, Scalar) and isinstance(lake, Scalar) and (found := wider(source, lake)):
+        return found
+    if isinstance(source, Array) and isinstance(lake, Array):
+        return Array(_common(source.element, lake.element))
+    if may_become(source, lake):
+        return lake
+    return source if may_become(lake, source) else STRING
+
+
+def _read(text: Column, kind: LakeType) -> Column:
+    """A text as a value; NULL where it is none of the type, which differs from whatever the other side has."""
+    if isinstance(kind, Array | Struct):
+        return F.from_json(text, str(kind))
+    if str(kind) == "binary":
+        return F.try_to_binary(text, F.lit("base64"))
+    return text.try_cast(str(kind))

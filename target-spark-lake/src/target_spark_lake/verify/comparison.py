@@ -1,0 +1,199 @@
+"""Two sets of rows compared by Spark: sums of row checksums by slice first, then the slices that differ by key.
+
+Both sides become rows of the same few columns, the source's counting up and the lake's counting down, so that one
+aggregation finds what does not come out even. No row leaves Spark but the keys that are named.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from singer_spark.compared_source import FIRM, ROW
+from singer_spark.singer.metadata_columns import DELETED_AT
+from target_spark_lake.columns.spark_columns import column
+from target_spark_lake.formats.merging.contest import PLACE
+from target_spark_lake.verify.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from target_spark_lake.verify.compared_columns import ComparedColumn
+
+SLICES = 1024
+# Of a row without key, which is named by itself.
+SHOWN_CHARACTERS = 500
+_COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
+# To the microsecond, in one form on both sides.
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+# What counts: firm rows of the source, others of the source, rows of the lake, and what is left of all checksums.
+_SUMS = [f"sum({name}) AS {name}" for name in ("firm", "loose", "lake", "high", "low")]
+_EVEN = "lake = firm + loose AND high = 0 AND low = 0"
+# A group is a key. What is only loose, or does not come out even with a loose row in it, is left to the next run.
+_OF_KEY = {
+    MISSING: f"IF({_EVEN} OR loose > 0, 0, greatest(firm - lake, 0))",
+    EXTRA: f"IF({_EVEN} OR loose > 0, 0, greatest(lake - firm, 0))",
+    DIFFERENT: f"IF(NOT ({_EVEN}) AND loose = 0 AND lake = firm, firm, 0)",
+    "source_rows": f"IF({_EVEN} OR loose = 0, firm + loose, 0)",
+    "lake_rows": f"IF({_EVEN} OR loose = 0, lake, 0)",
+    "not_compared": f"IF({_EVEN} OR loose = 0, 0, firm + loose)",
+    "older_versions": "0",
+}
+# A group is a row's whole content.
+_OF_ROW = {
+    MISSING: "greatest(firm - lake, 0)",
+    EXTRA: "greatest(lake - firm - loose, 0)",
+    DIFFERENT: "0",
+    "source_rows": "firm + least(loose, greatest(lake - firm, 0))",
+    "lake_rows": "lake",
+    "not_compared": "loose - least(loose, greatest(lake - firm, 0))",
+    "older_versions": "0",
+}
+# The same where older versions stay, which without a key nothing tells from rows that are too many.
+_OF_VERSION = {
+    **_OF_ROW,
+    EXTRA: "0",
+    "lake_rows": "least(lake, firm + loose)",
+    "older_versions": "greatest(lake - firm - loose, 0)",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the comparison found.
+
+    Attributes:
+        counts: Rows by `KINDS`, and `source_rows`, `lake_rows`, `not_compared` (what the next run sends), and
+            `older_versions` (of a table without key).
+        keys: The first keys by `KINDS`: values of the key's column, lists of values where it has several, and texts of
+            whole rows where there is none.
+    """
+
+    counts: Mapping[str, int]
+    keys: Mapping[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How two sides are compared.
+
+    Attributes:
+        columns: The columns that both have.
+        keys: Those of them that are the key; empty where there is none.
+        keeps_versions: Older versions of rows stay in the lake: of a key's rows the last received counts.
+        named: How many keys are named of each kind.
+    """
+
+    columns: tuple[ComparedColumn, ...]
+    keys: tuple[str, ...]
+    keeps_versions: bool
+    named: int
+
+    def of(self, source: DataFrame, lake: DataFrame) -> Found:
+        """Compares.
+
+        Args:
+            source: `SourceRows.rows`.
+            lake: The table's rows: the columns, `PLACE` and, where the table has it, `DELETED_AT`.
+        """
+        both = self._of_source(source).unionByName(self._of_lake(lake))
+        slices = self._collected(both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS)))
+        uneven = [each["slice"] for each in slices if not _is_even(each)]
+        even = sum(each["lake"] for each in slices if _is_even(each))
+        counts = {**dict.fromkeys(_COUNTS, 0), "source_rows": even, "lake_rows": even}
+        if not uneven:
+            return Found(counts, dict.fromkeys(KINDS, ()))
+        rows = both if len(uneven) == len(slices) else both.where(self._slice().isin(uneven))
+        return self._by_group(rows, counts)
+
+    def _by_group(self, rows: DataFrame, counts: dict[str, int]) -> Found:
+        rule = _OF_KEY if self.keys else _OF_VERSION if self.keeps_versions else _OF_ROW
+        groups = rows.groupBy(*self._group).agg(*map(F.expr, _SUMS), F.max("shown").alias("shown"))
+        judged = groups.select(*self._group, "shown", *(F.expr(f"{rule[name]} AS {name}") for name in _COUNTS))
+        judged = judged.persist(StorageLevel.DISK_ONLY)
+        try:
+            (sums,) = self._collected(judged.agg(*(F.expr(f"sum({name}) AS {name}") for name in _COUNTS)))
+            keys = {kind: self._named(judged.where(F.col(kind) > 0)) if sums[kind] else () for kind in KINDS}
+        finally:
+            judged.unpersist()
+        return Found({name: counts[name] + (sums[name] or 0) for name in _COUNTS}, keys)
+
+    def _named(self, groups: DataFrame) -> tuple[Any, ...]:
+        first = groups.orderBy(*(self._group if self.keys else ["shown"])).limit(self.named)
+        if not self.keys:
+            return tuple(row["shown"] for row in self._collected(first.select("shown")))
+        values = F.to_json(F.struct(*self._group), _JSON).alias("key")
+        # Of a decimal the digits as they stand.
+        found = [
+            list(json.loads(row["key"], parse_float=str).values()) for row in self._collected(first.select(values))
+        ]
+        return tuple(key[0] if len(key) == 1 else key for key in found)
+
+    @property
+    def _group(self) -> list[str]:
+        return [f"key_{number}" for number in range(len(self.keys))] or ["hash_0", "hash_1"]
+
+    def _slice(self) -> Column:
+        return F.pmod(F.xxhash64(*self._group), F.lit(SLICES)).cast("int")
+
+    def _of_source(self, rows: DataFrame) -> DataFrame:
+        values = [each.of_source(ROW).alias(each.name) for each in self.columns]
+        firm = F.when(F.col(FIRM), 1).otherwise(0).cast("bigint").alias("firm")
+        hashed = rows.select(F.struct(*values).alias("row"), firm).transform(self._hashed("firm"))
+        return hashed.select(
+            *self._group, "shown", "firm", (1 - F.col("firm")).alias("loose"), _number("lake", 0), *_parts(1)
+        )
+
+    def _of_lake(self, rows: DataFrame) -> DataFrame:
+        marked = column(DELETED_AT).isNotNull() if DELETED_AT in rows.columns else F.lit(False)
+        values = [each.of_lake().alias(each.name) for each in self.columns]
+        told = rows.select(F.struct(*values).alias("row"), marked.alias("marked"), F.col(PLACE).alias("place"))
+        hashed = told.transform(self._hashed("marked", "place"))
+        if self.keeps_versions and self.keys:
+            last = [F.max_by(name, "place").alias(name) for name in ("checksum", "marked")]
+            hashed = hashed.groupBy(*self._group, "shown").agg(*last)
+        counted = _number("firm", 0), _number("loose", 0), _number("lake", 1)
+        return hashed.where(~F.col("marked")).select(*self._group, "shown", *counted, *_parts(-1))
+
+    def _hashed(self, *carried: str) -> Callable[[DataFrame], DataFrame]:
+        """The group, the row's checksum, what is shown of a row without key, and what is carried along."""
+        text = F.to_json("row", _JSON)
+        if self.keys:
+            group, shown = [column(name, "row") for name in self.keys], F.lit(None).cast("string")
+        else:
+            group, shown = [F.xxhash64(text), F.hash(text)], F.substring(text, 1, SHOWN_CHARACTERS)
+        named = [each.alias(name) for each, name in zip(group, self._group, strict=True)]
+        checksum = F.xxhash64(text).alias("checksum")
+        return lambda rows: rows.select(*named, checksum, shown.alias("shown"), *carried)
+
+    def _collected(self, few: DataFrame) -> Sequence[Any]:
+        with warnings.catch_warnings():
+            # PySpark leaves the socket of a `collect` to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            return few.collect()
+
+
+def _number(name: str, value: int) -> Column:
+    return F.lit(value).cast("bigint").alias(name)
+
+
+def _parts(sign: int) -> list[Column]:
+    """The halves of the checksum: the sum of 64 bits would not fit where whole ones are added."""
+    high = F.shiftright("checksum", 32)
+    low = F.col("checksum").bitwiseAND(F.lit(0xFFFFFFFF))
+    return [(each * F.lit(sign)).alias(name) for name, each in (("high", high), ("low", low))]
+
+
+def _is_even(sums: Any) -> bool:
+    return sums["lake"] == sums["firm"] + sums["loose"] and not sums["high"] and not sums["low"]

@@ -1,0 +1,104 @@
+"""A table of the lake as it was committed: which files it has, and their rows for Spark; nothing is locked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import StorageError
+from target_spark_lake.columns.lake_type import columns_from_text
+from target_spark_lake.columns.partitioning import folders_of
+from target_spark_lake.delta_log.snapshot import LOG_FOLDER, read_snapshot
+from target_spark_lake.formats.merging.placed_files import PlacedFile, PlacedRows
+from target_spark_lake.layout import file_age, is_data_file
+from target_spark_lake.settings import APPEND_ONLY, DELTA
+from target_spark_lake.tables.row_order import numbered, read_parts
+from target_spark_lake.tables.table_record import check_owner, read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from singer_spark.storage.files import FileInfo
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.columns.lake_type import Struct
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.tables.row_order import Parts
+    from target_spark_lake.tables.table_record import TableRecord
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """One version of a table.
+
+    Attributes:
+        stream: Its stream.
+        folder: Relative to the bucket.
+        record: What is known of it.
+        files: Its files, the oldest rows first.
+        parts: Of those files that have several.
+    """
+
+    stream: str
+    folder: str
+    record: TableRecord
+    files: tuple[FileInfo, ...]
+    parts: Mapping[str, Parts]
+
+    @property
+    def columns(self) -> Struct:
+        """Its columns, those of its hive folders too."""
+        return columns_from_text(self.record.columns)
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether older versions of rows stay in it."""
+        return self.record.load_method == APPEND_ONLY
+
+    def rows(self, session: SparkSession, storage: Storage, copies: Path, columns: Struct) -> DataFrame:
+        """These columns of its rows, and `contest.PLACE`, which grows with the order in which rows were received.
+
+        Args:
+            session: A running session.
+            storage: The bucket.
+            copies: A folder of this machine, for files that Spark does not reach.
+            columns: Columns of the table.
+        """
+        own = self.columns
+        numbers = numbered([each.path for each in self.files], self.parts, 0)
+        placed = [
+            PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders_of(each.path))
+            for each in self.files
+        ]
+        return PlacedRows(session, storage, copies).read(placed, columns)
+
+
+def committed_table(storage: Storage, layout: Layout, settings: TargetSettings, stream: str) -> LakeTable | None:
+    """The table of a stream; None where no run has committed one.
+
+    Raises:
+        ConfigurationError: another pipeline or stream owns the table.
+        StorageError: it can't be read.
+    """
+    folder = layout.table(stream, settings.options_of(stream).path)
+    record = read_record(storage, layout.table_record(folder))
+    if record is None or record.is_claim():
+        return None
+    check_owner(record, layout.pipeline, stream, folder)
+    files = _files(storage, folder, record)
+    parts = read_parts(storage, layout, folder, [file.path for file in files])
+    return LakeTable(stream, folder, record, files, parts)
+
+
+def _files(storage: Storage, folder: str, record: TableRecord) -> tuple[FileInfo, ...]:
+    if record.format == DELTA:
+        snapshot = read_snapshot(storage, folder)
+        if snapshot is None:
+            raise StorageError(f"stream {record.stream}: the log of Delta table {folder} is gone: restore {LOG_FOLDER}")
+        found = list(snapshot.data_files(folder))
+    else:
+        found = [file for file in storage.list(folder) if is_data_file(folder, file.path)]
+    return tuple(sorted(found, key=lambda file: file_age(file.path)))

@@ -1,0 +1,152 @@
+"""One stream of the source against its table: what is compared, what is told of it, and whose fault a failure is."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.columns.lake_type import Struct, columns_of_spark
+from target_spark_lake.verify.compared_columns import compared_columns
+from target_spark_lake.verify.comparison import Comparison
+from target_spark_lake.verify.lake_rows import committed_table
+from target_spark_lake.verify.verify_report import StreamReport, VerifyReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from singer_spark.compared_source import ComparedSource, SourceRows
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.layout import Layout
+    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.verify.lake_rows import LakeTable
+
+logger = logging.getLogger("spark-lake")
+
+
+class NotLoadedError(ConfigurationError):
+    """A stream has rows and no table."""
+
+
+class StreamVerifier:
+    """Compares single streams."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        layout: Layout,
+        settings: TargetSettings,
+        session: SparkSession,
+        state: Mapping[str, Any],
+        copies: Path,
+        named_keys: int,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            storage: The bucket.
+            layout: The pipeline's paths.
+            settings: The target's.
+            session: That reads both sides.
+            state: The pipeline's Singer STATE value.
+            copies: A folder of this machine, for files that Spark does not reach.
+            named_keys: So many keys are named of each kind of difference.
+        """
+        self._storage = storage
+        self._layout = layout
+        self._settings = settings
+        self._session = session
+        self._state = state
+        self._copies = copies
+        self._named_keys = named_keys
+
+    def report(self, source: ComparedSource, streams: Sequence[str]) -> VerifyReport:
+        """Compares streams."""
+        reports, problems = [], []
+        for stream in streams:
+            try:
+                reports.append(self._stream(source, stream))
+            except NotLoadedError as error:
+                problems.append(str(error))
+        return VerifyReport(tuple(reports), tuple(problems))
+
+    def _stream(self, source: ComparedSource, stream: str) -> StreamReport:
+        # The lake first: what a run brings in between is newer than the bookmark at the source, too.
+        table = committed_table(self._storage, self._layout, self._settings, stream)
+        with source.opened(stream, self._state, self._session) as rows:
+            if table is None or not table.columns.fields:
+                return self._without_table(rows)
+            _tell(rows, table)
+            comparison = self._comparison(rows, table)
+            columns = [each.name for each in comparison.columns]
+            asked = Struct(tuple(each for each in table.columns if each.name in {*columns, DELETED_AT}))
+            with _told(rows, table):
+                with rows.told():
+                    lake = table.rows(self._session, self._storage, self._copies, asked)
+                found = rows.read(lambda source: comparison.of(source, lake))
+        return StreamReport(stream, found.counts, found.keys, comparison.keys, rows.replication_key, rows.watermark)
+
+    def _without_table(self, rows: SourceRows) -> StreamReport:
+        """A stream without rows need not have a table."""
+        if not rows.read(lambda source: source.isEmpty()):
+            raise NotLoadedError(
+                f"stream {rows.stream}: pipeline {self._layout.pipeline} never loaded it, there is no table of it in "
+                f"{self._storage.url}; load it first, or leave it out of what the tap selects"
+            )
+        return StreamReport(rows.stream, {}, {}, rows.key_properties, rows.replication_key, rows.watermark)
+
+    def _comparison(self, rows: SourceRows, table: LakeTable) -> Comparison:
+        columns = compared_columns(_columns_of(rows), table.columns)
+        names = [each.name for each in columns]
+        told = self._settings.options_of(rows.stream).key_properties
+        keys = table.record.key_properties or rows.key_properties if told is None else told
+        lacking = [name for name in keys if name not in names]
+        if lacking or not columns:
+            what = f"the key column {', '.join(lacking)}" if lacking else "any column"
+            raise ConfigurationError(
+                f"stream {rows.stream}: source and table {table.folder} don't both have {what}; is it another table?"
+            )
+        return Comparison(columns, tuple(keys), table.keeps_versions, self._named_keys)
+
+
+def _columns_of(rows: SourceRows) -> Struct:
+    return columns_of_spark(rows.columns)
+
+
+def _tell(rows: SourceRows, table: LakeTable) -> None:
+    """Says what is compared, and what is not."""
+    ours, theirs = _columns_of(rows).types, table.columns.types
+    new = [name for name in ours if name not in theirs]
+    gone = [name for name in theirs if name not in ours and name not in METADATA_COLUMNS]
+    if new:
+        logger.warning("stream %s: columns that the lake does not have: %s", rows.stream, ", ".join(new))
+    if gone:
+        logger.info("stream %s: columns that the source does not have any more: %s", rows.stream, ", ".join(gone))
+    if rows.watermark is not None:
+        logger.info("stream %s: comparing up to %s %s", rows.stream, rows.replication_key, rows.watermark)
+        return
+    why = "it has no replication key" if rows.replication_key is None else "it has no bookmark"
+    logger.info(
+        "stream %s: comparing all rows as they are now (%s): what has changed at the source since the last run differs",
+        rows.stream, why,
+    )  # fmt: skip
+
+
+@contextmanager
+def _told(rows: SourceRows, table: LakeTable) -> Iterator[None]:
+    """Tells a failed job by whoever failed: the lake where it names one of its files, else the source."""
+    try:
+        yield
+    except SingerSparkError as error:
+        cause = " ".join(str(error.__cause__ or "").split())
+        if any(sign in cause for sign in ("FAILED_READ_FILE", "PATH_NOT_FOUND", table.folder)):
+            raise StorageError(
+                f"stream {rows.stream}: table {table.folder} can't be read, or changed meanwhile; run verify again "
+                f"({cause[:300]})"
+            ) from error
+        raise

@@ -1,0 +1,25 @@
+"""Programs start without what jsonschema loads for formats that hardly any schema has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+from singer_spark.imports.jsonschema_import import import_jsonschema
+import_jsonschema()
+import jsonschema, singer_sdk
+assert not {"lark", "arrow", "rfc3987_syntax", "isoduration"} & set(sys.modules), "loaded all the same"
+from target_spark_lake.validation.record_validator import draft7
+for name, good, bad in (("iri", "http://ö.example/ä", "no iri"), ("iri-reference", "ä/b#c", "<>")):
+    validator = draft7({"type": "string", "format": name})
+    print(name, validator.is_valid(good), validator.is_valid(bad))
+import isoduration
+"""
+
+
+def test_slow_formats_are_loaded_when_a_value_is_checked_and_judged_as_ever() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["iri True False", "iri-reference True False"]

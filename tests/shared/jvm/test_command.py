@@ -1,0 +1,224 @@
+"""How the JVM is started: as `spark-submit` would, without asking it; and from an archive that fits."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from singer_spark.jvm import class_archive
+from singer_spark.jvm.class_archive import archive_path, build_in_background, java_options
+from singer_spark.jvm.command import MAIN_CLASS, JvmStart, at_once, by_spark_submit, spark_home
+from singer_spark.jvm.java import find_java_home
+from singer_spark.spark.session_conf import SparkOptions
+from singer_spark.spark.session_jvm import jvm_start
+
+CONF = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "700m",
+    "spark.app.name": "a name with blanks",
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+    "spark.sql.shuffle.partitions": "3",
+}
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_new_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of another test leaves variables behind."""
+    for name in [each for each in os.environ if each.startswith("SPARK_")]:
+        monkeypatch.delenv(name)
+
+
+def start(**changes: Any) -> JvmStart:
+    options = """-Duser.timezone=UTC -Da="b c" -Dd='e "f"' -XX:+UseSerialGC"""
+    return replace(JvmStart(find_java_home(), spark_home(), CONF, options), **changes)
+
+
+def of_the_launcher(command: list[str]) -> list[str]:
+    """What Spark's launcher makes of a command for `spark-submit`."""
+    java = [find_java_home() / "bin" / "java", "-cp", spark_home() / "jars" / "*", "org.apache.spark.launcher.Main"]
+    environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13"}
+    done = subprocess.run([*java, MAIN_CLASS, *command[1:]], env=environment, capture_output=True, check=True)
+    return [word.decode() for word in done.stdout.partition(b"\0\n")[2].split(b"\0")[:-1]]
+
+
+def settings(words: list[str]) -> set[str]:
+    """The settings among the arguments of the main class; the JVM's own, which are in effect by then, aside."""
+    pairs = {following for word, following in pairwise(words) if word == "--conf"}
+    return {pair for pair in pairs if not pair.startswith(("spark.driver.memory=", "spark.driver.extraJavaOptions="))}
+
+
+def test_the_jvm_gets_the_very_command_that_spark_submit_ends_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -Dg='h i'")
+    ours, theirs = at_once(start()), of_the_launcher(by_spark_submit(start()))
+    assert ours is not None
+    place = theirs.index(MAIN_CLASS)
+    assert ours[: place + 1] == theirs[: place + 1]
+    # The launcher knows the master and the application's name by flags of their own.
+    flags = {"--master": "spark.master", "--name": "spark.app.name"}
+    named = {f"{flags[word]}={theirs[n + 1]}" for n, word in enumerate(theirs) if word in flags}
+    assert settings(ours[place:]) == settings(theirs[place:]) | named
+    assert ours[-1] == theirs[-1] == "pyspark-shell"
+
+
+def test_no_secret_is_on_the_jvm_s_command_line() -> None:
+    """They go by files that only their owner may read, and arrive as they are."""
+    odd = "p\\w: 'é' \"=#😀"
+    changed = start(
+        conf={**CONF, "spark.authenticate.secret": "hidden-1", "spark.ssl.keyPassword": odd},
+        java_options=start().java_options
+        + " -Djavax.net.ssl.trustStorePassword=hidden-2 '-Dapi.token="
+        + 'a "b\\ c'
+        + "'",
+    )
+    ours, by_launcher = at_once(changed), by_spark_submit(changed)
+    assert ours is not None
+    for command in (ours, by_launcher):
+        assert not [word for word in command if "hidden" in word or odd in word or 'a "b' in word]
+        path = Path(command[command.index("--properties-file") + 1])
+        assert path.stat().st_mode & 0o077 == 0
+    assert "--load-spark-defaults" in by_launcher
+    assert "--load-spark-defaults" not in by_spark_submit(start())
+    read = 'var p = new java.util.Properties(); p.load(new java.io.FileReader(System.getProperty("f")));'
+    read += 'for (var n : new String[]{"spark.authenticate.secret", "spark.ssl.keyPassword"}) show(p.getProperty(n));'
+    read += 'for (var n : new String[]{"javax.net.ssl.trustStorePassword", "api.token"}) show(System.getProperty(n));'
+    show = 'static void show(String s) { System.out.println(java.util.HexFormat.of().formatHex(s.getBytes("UTF-8"))); }'
+    source = path.with_name("Told.java")
+    source.write_text(
+        "class Told { "
+        + show.replace(") {", ") throws Exception {")
+        + " public static void main(String[] a) throws Exception {"
+        + read
+        + "}}"
+    )
+    java = [str(find_java_home() / "bin" / "java"), f"-Df={path}", *(word for word in ours if word.startswith("@"))]
+    done = subprocess.run([*java, str(source)], capture_output=True, text=True, check=True)
+    told = [bytes.fromhex(line).decode() for line in done.stdout.split()]
+    assert told == ["hidden-1", odd, "hidden-2", 'a "b\\ c']
+
+
+def test_drivers_lie_behind_spark_on_the_class_path() -> None:
+    ours, bare = at_once(start(jars=("/a/driver.jar", "/b/other.jar"))), at_once(start())
+    assert ours is not None and bare is not None
+    assert ours[2] == f"{bare[2]}:/a/driver.jar:/b/other.jar"
+    assert not [word for word in ours if word.startswith("spark.jars")]
+    assert "spark.jars=/a/driver.jar" in by_spark_submit(start(jars=("/a/driver.jar",)))
+
+
+def test_what_spark_says_of_every_start_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = at_once(start())
+    monkeypatch.setattr(subprocess, "run", None)
+    assert at_once(start()) == first is not None
+
+
+@pytest.mark.parametrize(
+    ("variable", "conf"),
+    [
+        ("SPARK_CONF_DIR", {}),
+        ("SPARK_DIST_CLASSPATH", {}),
+        ("HADOOP_CONF_DIR", {}),
+        ("SPARK_OF_A_LATER_VERSION", {}),
+        (None, {"spark.driver.extraClassPath": "/x"}),
+        (None, {"spark.jars.packages": "a:b:1"}),
+        (None, {"spark.master": "spark://host:7077"}),
+    ],
+)
+def test_what_only_spark_submit_knows_of_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, conf: dict[str, str]
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "/somewhere")
+    assert at_once(start(conf={**CONF, **conf})) is None
+
+
+def test_a_memory_limit_among_the_java_options_is_refused_by_spark_itself() -> None:
+    assert at_once(start(java_options="-Xmx2g")) is None
+    assert at_once(start(java_options="-Da='open")) is None
+
+
+@pytest.fixture
+def java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A Java of its own, and a Spark with one jar; no archive is there yet."""
+    home, spark = tmp_path / "jdk", tmp_path / "spark"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin/java").write_text("#!/bin/sh\n")
+    (home / "bin/java").chmod(0o755)
+    (home / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    (spark / "jars").mkdir(parents=True)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(class_archive, "spark_home", lambda: spark)
+    monkeypatch.delenv(class_archive.VARIABLE, raising=False)
+    return home
+
+
+def make_archive(java: Path) -> Path:
+    archive = archive_path(java)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.write_text("classes")
+    return archive
+
+
+def test_an_archive_is_used_until_java_or_spark_changes(java: Path) -> None:
+    assert java_options(java) == []
+    archive = make_archive(java)
+    assert f"-XX:SharedArchiveFile={archive}" in java_options(java)
+    os.utime(java / "bin/java", (1, 1))
+    assert java_options(java) == []
+    archive = make_archive(java)
+    (class_archive.spark_home() / "jars/more.jar").touch()
+    os.utime(class_archive.spark_home() / "jars", (2, 2))
+    assert java_options(java) == []
+
+
+def test_an_archive_that_does_not_fit_any_more_is_built_anew_and_the_old_one_goes(
+    java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = make_archive(java)
+    os.utime(java / "bin/java", (1, 1))
+    begun: list[list[str]] = []
+
+    def rehearsed(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        begun.append(command)
+        # Derby and Spark leave files where they run: never in the user's folder.
+        assert Path(options["cwd"]).parent == archive_path(java).parent
+        assert Path(options["cwd"]).is_absolute()
+        Path(options["env"][class_archive.VARIABLE]).write_text("new classes")
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", rehearsed)
+    built = class_archive.build()
+    assert (built, built.read_text(), stale.exists()) == (archive_path(java), "new classes", False)
+    assert class_archive.build() == built
+    assert len(begun) == 1
+
+
+def test_a_run_has_a_missing_archive_built_once(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: begun.append(command))
+    assert build_in_background()
+    assert begun[0][1:] == ["-m", "singer_spark.jvm.class_archive", "alone"]
+    make_archive(java)
+    assert not build_in_background()
+    os.utime(java / "bin/java", (1, 1))
+    assert build_in_background()
+    monkeypatch.setenv(class_archive.VARIABLE, "off")
+    assert not build_in_background()
+    assert len(begun) == 2
+
+
+def test_a_jvm_with_one_compiler_has_room_for_what_it_compiles_in_a_run_of_many_tables() -> None:
+    options = SparkOptions("a", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    command = at_once(jvm_start(options))
+    assert command is not None
+    java = [*command[: command.index(MAIN_CLASS)], "-XX:+PrintFlagsFinal", "-version"]
+    flags = subprocess.run(java, capture_output=True, text=True, check=True).stdout
+    (size,) = re.findall(r" ReservedCodeCacheSize += (\d+)", flags)
+    assert int(size) == 240 << 20

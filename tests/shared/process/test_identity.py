@@ -1,0 +1,72 @@
+"""A process as another one sees it: alive, dead, or not to be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from faults.small_lake import dead_process
+from singer_spark.process import identity
+from singer_spark.process.identity import Process
+from target_spark_lake.commit.lock_entry import LockEntry
+
+RUN_ID = "20260101T000000000000Z-00000000"
+TTL_SECONDS = 60
+
+
+def entry(holder: Process, silent: timedelta) -> LockEntry:
+    beat = datetime.now(UTC) - silent
+    return LockEntry(1, RUN_ID, holder, beat, beat, TTL_SECONDS)
+
+
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> Process:
+    """Another user's process where /proc is mounted with hidepid: there is one with this id, no more can be told."""
+
+    def kill(*_: object) -> None:
+        raise PermissionError
+
+    this = Process.this()
+    monkeypatch.setattr(identity.os, "kill", kill)
+    monkeypatch.setattr(identity, "_status", lambda _: ("", ""))
+    return this
+
+
+def test_a_process_is_alive_until_it_is_dead() -> None:
+    assert (Process.this().is_alive(), Process.this().is_dead()) == (True, False)
+    gone = dead_process()
+    assert (gone.is_alive(), gone.is_dead()) == (False, True)
+    elsewhere = replace(gone, machine="another machine")
+    assert (elsewhere.is_alive(), elsewhere.is_dead()) == (False, False)
+
+
+def test_a_living_process_of_another_user_is_not_dead_where_its_start_can_not_be_seen(hidden: Process) -> None:
+    assert not hidden.is_dead()
+    assert entry(hidden, timedelta(seconds=1)).is_held()
+
+
+def test_a_process_id_that_can_not_be_told_from_a_reused_one_holds_only_while_it_shows_life(hidden: Process) -> None:
+    assert not entry(hidden, timedelta(days=30)).is_held()
+
+
+def test_an_id_without_start_time_holds_only_while_it_shows_life() -> None:
+    """No /proc, so no start time: any process may have got that id since."""
+    unknown = replace(Process.this(), started="")
+    assert entry(unknown, timedelta(seconds=1)).is_held()
+    assert not entry(unknown, timedelta(seconds=TTL_SECONDS + 1)).is_held()
+    assert replace(dead_process(), started="").is_dead()
+
+
+def test_a_dead_holder_whose_clock_was_ahead_does_not_hold_until_then() -> None:
+    gone = Process("far-away", "another machine", 4711, "")
+    assert not entry(gone, -timedelta(days=365)).is_held()
+    assert entry(gone, -timedelta(seconds=TTL_SECONDS / 2)).is_held()
+
+
+def test_a_process_is_known_again_by_its_mark() -> None:
+    this = Process.this()
+    assert Process.of_mark(this.mark()) == replace(this, host="")
+    assert Process.of_mark(replace(this, started="").mark()) == replace(this, host="", started="")
+    assert [Process.of_mark(text) for text in ("", "5b0f", "a,b,c")] == [None, None, None]

@@ -1,0 +1,254 @@
+"""The frame around both programs: signals, closed descriptors, shortages; small programs in place of the two."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SECONDS = 30
+WAITS = """
+import sys, time
+from singer_spark.process import signals
+from singer_spark.program import frame
+def say(what):
+    print(what, file=sys.stderr, flush=True)
+def main():
+    {body}
+frame.run_program(main, "tap-x", if_stopped="nothing happened")
+"""
+
+
+def start(body: str, **options: object) -> subprocess.Popen[str]:
+    """Runs a program that has this body, and waits until it says that it has begun."""
+
+    def from_a_terminal() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITS.format(body=body)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **{"preexec_fn": from_a_terminal, **options},  # type: ignore[arg-type]
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
+def test_a_signal_is_one_line_and_its_exit_code(name: str, code: int) -> None:
+    process = start("say('begun'); time.sleep(60)")
+    process.send_signal(getattr(signal, name))
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output) == (code, "")
+    assert errors == f"tap-x: stopped by {name}; nothing happened\n"
+
+
+def test_a_signal_raises_nothing_into_imports() -> None:
+    """A compiled module that meets an exception while it starts may crash the interpreter."""
+    body = """
+    import signal
+    with signals.loading():
+        try:
+            say("begun")
+            signal.pause()
+        except BaseException:
+            say("raised")
+    """
+    process = start(body)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output) == (143, "")
+    assert errors == "tap-x: stopped by SIGTERM; nothing happened\n"
+
+
+def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> None:
+    """Raised right behind the taking of the process's lock, it would let the end of the JVM wait for ever."""
+    body = """
+    import os, signal, subprocess
+    from singer_spark.jvm.spark_jvm import start_jvm
+    class Lock:
+        def __init__(self, lock):
+            self.lock, self.release, self.signalled = lock, lock.release, False
+        def acquire(self, *options):
+            taken = self.lock.acquire(*options)
+            if not self.signalled:
+                self.signalled = True
+                os.kill(os.getpid(), signal.SIGTERM)
+            return taken
+        def __enter__(self):
+            return self.lock.__enter__()
+        def __exit__(self, *raised):
+            return self.lock.__exit__(*raised)
+    class Jvm(subprocess.Popen):
+        def __init__(self, *options, **more):
+            super().__init__(*options, **more)
+            self._waitpid_lock = Lock(self._waitpid_lock)
+    subprocess.Popen = Jvm
+    say("begun")
+    # Like a JVM that never answers: it lives until its standard input ends.
+    start_jvm(["cat"], grace_seconds=0)
+    """
+    process = start(body)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output) == (143, "")
+    assert errors == "tap-x: stopped by SIGTERM; nothing happened\n"
+
+
+def test_a_signal_in_the_same_breath_means_the_same() -> None:
+    """The clean-up tells that it has begun, and goes on although more signals come right then."""
+    body = """
+    try:
+        say("begun")
+        time.sleep(60)
+    finally:
+        say("cleaning")
+        sys.stdin.readline()
+        say("clean")
+    """
+    process = start(body)
+    assert process.stdin is not None and process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() == "cleaning\n"
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        process.send_signal(number)
+    _, errors = process.communicate("\n", timeout=SECONDS)
+    assert process.returncode == 130
+    assert errors == "clean\ntap-x: stopped by SIGINT; nothing happened\n"
+
+
+def test_a_later_signal_ends_a_clean_up_that_hangs() -> None:
+    body = """
+    signals.SAME_BREATH_SECONDS = -1
+    try:
+        say("begun")
+        time.sleep(60)
+    finally:
+        say("cleaning")
+        time.sleep(60)
+    """
+    process = start(body)
+    assert process.stderr is not None
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr.readline() == "cleaning\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert errors.startswith("tap-x: ended by a second SIGINT")
+
+
+@pytest.mark.parametrize("later_signal", [False, True])
+def test_what_may_not_be_stopped_goes_to_its_end_unless_a_later_signal_insists(later_signal: bool) -> None:
+    body = f"""
+    signals.too_late_to_stop()
+    signals.SAME_BREATH_SECONDS = {-1 if later_signal else 60}
+    say("begun")
+    sys.stdin.readline()
+    print("committed")
+    """
+    process = start(body)
+    assert process.stdin is not None and process.stderr is not None
+    process.send_signal(signal.SIGTERM)
+    assert "SIGTERM came too late to stop the commit" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate("\n", timeout=SECONDS)
+    assert (process.returncode, output) == ((143, "") if later_signal else (0, "committed\n"))
+    assert ("ended by a second SIGTERM" in errors) == later_signal
+
+
+def test_a_signal_does_not_wait_for_threads() -> None:
+    """A thread may hang in a request that nobody answers."""
+    body = "__import__('threading').Thread(target=lambda: time.sleep(60)).start(); say('begun'); time.sleep(60)"
+    process = start(body)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 143
+
+
+def test_nohup_is_respected() -> None:
+    def by_nohup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = start("say('begun'); sys.stdin.readline()", preexec_fn=by_nohup)
+    process.send_signal(signal.SIGHUP)
+    process.communicate("\n", timeout=SECONDS)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_are_not_taken_by_files(tmp_path: Path, closed: str) -> None:
+    """Else a database or a journal that is opened first would get what is printed."""
+    code = WAITS.format(
+        body="""
+    file = open(sys.argv[1], "w")
+    assert file.fileno() > 2
+    assert sys.stdin.read() == ""
+    print("to standard error", file=sys.stderr)
+    __import__("subprocess").run(["echo", "noise of a child"])
+    file.write("mine")
+    file.close()
+    print("to standard output")
+    """
+    )
+    script = f'exec "$@" {closed}'
+    command = ["bash", "-c", script, "bash", sys.executable, "-c", code, str(tmp_path / "file")]
+    done = subprocess.run(command, input="", capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert "Traceback" not in done.stderr
+    if ">&-" not in closed.replace("2>&-", ""):
+        assert (done.returncode, done.stdout) == (0, "to standard output\n")
+    else:
+        assert done.returncode == 1  # what had to be said could not be
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_standard_error_that_takes_nothing_stops_no_run(full: bool) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = WAITS.format(body='__import__("logging").error("nobody hears"); print("sent")')
+    with Path("/dev/full" if full else os.devnull).open("wb") as device:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=device if full else writer,
+            timeout=SECONDS,
+            check=False,
+        )
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, b"sent\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise MemoryError", "out of memory"),
+        ("__import__('pyarrow').allocate_buffer(1 << 60)", "out of memory"),
+        ("open('/dev/full', 'w', buffering=1).write('x' * 100 + chr(10))", "no space left"),
+    ],
+)
+def test_a_shortage_is_one_clear_line(body: str, says: str) -> None:
+    process = start("say('begun'); sys.stdin.readline(); " + body)
+    output, errors = process.communicate("\n", timeout=SECONDS)
+    (line,) = errors.splitlines()
+    assert (process.returncode, output) == (1, "")
+    assert line.startswith("tap-x: ")
+    assert says in line
+    assert "unexpected" not in line
+
+
+def test_nobody_reading_the_output_is_one_clear_line() -> None:
+    process = start("say('begun'); sys.stdin.readline(); print('x')")
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, errors = process.communicate("\n", timeout=SECONDS)
+    (line,) = errors.splitlines()
+    assert process.returncode == 1
+    assert "nobody reads standard output" in line

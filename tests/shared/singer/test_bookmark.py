@@ -1,0 +1,122 @@
+"""Bookmarks hold a constant amount, and what they hold they give back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singer_spark.errors import StateError
+from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, Bookmark, Boundary, KeyType, KeyValue
+
+hashes = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
+
+
+@given(st.lists(hashes, max_size=50))
+def test_a_boundary_keeps_twins(group: list[str]) -> None:
+    boundary = Boundary.from_json(json.loads(json.dumps(Boundary.of(group).to_json())))
+    assert Counter(boundary.hashes) == Counter(group)
+    assert boundary.rows == len(group)
+
+
+def test_a_huge_boundary_stays_small_and_notices_a_change() -> None:
+    group = [f"{number * 2654435761 % 2**64:016x}" for number in range(MAX_BOUNDARY_HASHES + 1)]
+    boundary = Boundary.of(group)
+    assert len(json.dumps(boundary.to_json())) < 4000
+    assert Boundary.from_json(boundary.to_json()) == boundary == Boundary.of(reversed(group))
+    changed = Boundary.of([*group[1:], "00ff00ff00ff00ff"])
+    assert changed.rows == boundary.rows
+    assert changed.buckets != boundary.buckets
+
+
+def test_a_bookmark_survives_json() -> None:
+    value = KeyValue.parse("2025-01-20T15:30:00", KeyType.TIMESTAMP, aware=True)
+    bookmark = Bookmark("updated_at", value, Boundary.of(["00" * 8]))
+    entry = json.loads(json.dumps(bookmark.to_json()))
+    assert entry["replication_key_value"] == "2025-01-20T15:30:00.000000Z"
+    assert Bookmark.from_json("s", entry, "updated_at", KeyType.TIMESTAMP, aware=True) == bookmark
+
+
+def test_the_two_documented_fields_alone_are_a_good_bookmark() -> None:
+    entry = {"replication_key": "id", "replication_key_value": 42}
+    bookmark = Bookmark.from_json("s", entry, "id", KeyType.INTEGER, aware=False)
+    assert bookmark == Bookmark("id", KeyValue.parse(42, KeyType.INTEGER))
+
+
+def test_an_entry_without_a_value_is_no_bookmark() -> None:
+    assert Bookmark.from_json("s", {}, "id", KeyType.INTEGER, aware=False) is None
+
+
+def test_an_edited_value_no_longer_trusts_the_raw_text() -> None:
+    entry = Bookmark(
+        "d", KeyValue.parse("2025-01-20", KeyType.DATETIME), Boundary.of(["00" * 8]), "2025-01-20"
+    ).to_json()
+    assert Bookmark.from_json("s", entry, "d", KeyType.DATETIME, aware=False).raw == "2025-01-20"
+    entry["replication_key_value"] = "2024-01-01T00:00:00"
+    edited = Bookmark.from_json("s", entry, "d", KeyType.DATETIME, aware=False)
+    assert (edited.raw, edited.boundary) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"replication_key": "other", "replication_key_value": 1}, "other"),
+        ({"replication_key": "id", "replication_key_value": "abc"}, "not an integer"),
+        ({"replication_key": "id", "replication_key_value": 1, "boundary": {"format_version": 9}}, "format version"),
+        (
+            {"replication_key": "id", "replication_key_value": 1, "boundary": {"format_version": 1, "rows": 3}},
+            "fingerprints",
+        ),
+    ],
+)
+def test_a_bookmark_that_cannot_be_used_is_refused_by_stream(entry: dict[str, object], says: str) -> None:
+    with pytest.raises(StateError, match=says) as caught:
+        Bookmark.from_json("public-orders", entry, "id", KeyType.INTEGER, aware=False)
+    assert "public-orders" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "key_type", "aware"),
+    [
+        (42, KeyType.STRING, False),
+        (42, KeyType.UUID, False),
+        ("abc", KeyType.INTEGER, False),
+        ("1.5", KeyType.INTEGER, False),
+        ("2025-01-20T15:30:00.000000", KeyType.INTEGER, False),
+        (42, KeyType.TIMESTAMP, True),
+        ("2025-01-20T15:30:00.000000Z", KeyType.DATETIME, False),
+        ("2025-01-20T15:30:00.000000", KeyType.TIMESTAMP, True),
+    ],
+)
+def test_a_bookmark_of_a_key_whose_type_changed_is_refused_by_name(
+    value: object, key_type: KeyType, aware: bool
+) -> None:
+    saved = {"replication_key": "k", "replication_key_value": value, "boundary": {"format_version": 1, "rows": 0}}
+    with pytest.raises(StateError, match=r"stream public-t: the saved bookmark can't be used: .*run with --full"):
+        Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
+
+
+@pytest.mark.parametrize(
+    ("value", "key_type", "aware", "read"),
+    [
+        ("2025-01-20", KeyType.TIMESTAMP, True, "2025-01-20T00:00:00.000000Z"),
+        ("2025-01-20T15:30:00.000000Z", KeyType.DATE, False, "2025-01-20"),
+        (42, KeyType.DECIMAL, False, "42"),
+        ("2025-01-20 15:30:00", KeyType.TIMESTAMP, True, "2025-01-20T15:30:00.000000Z"),
+    ],
+)
+def test_a_change_of_type_that_loses_no_row_is_taken(value: object, key_type: KeyType, aware: bool, read: str) -> None:
+    saved = {"replication_key": "k", "replication_key_value": value, "boundary": {"format_version": 1, "rows": 0}}
+    found = Bookmark.from_json("public-t", saved, "k", key_type, aware=aware)
+    assert found is not None
+    assert found.value.text == read
+
+
+def test_a_value_that_somebody_wrote_by_hand_may_leave_the_zone_out() -> None:
+    entry = {"replication_key_value": "2025-01-20T15:30:00"}
+    found = Bookmark.from_json("s", entry, "k", KeyType.TIMESTAMP, aware=True)
+    assert found is not None
+    assert found.value.text == "2025-01-20T15:30:00.000000Z"

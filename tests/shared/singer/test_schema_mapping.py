@@ -1,0 +1,82 @@
+"""One table of types: a column's SQL type, its JSON Schema property and its lake column agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.errors import SchemaError
+from singer_spark.singer.schema_mapping import SqlType, property_schema, spark_type, stream_spark_schema
+
+
+@pytest.mark.parametrize(
+    ("sql", "lake"),
+    [
+        ("BOOLEAN", "boolean"),
+        ("SMALLINT", "smallint"),
+        ("INTEGER", "int"),
+        ("BIGINT", "bigint"),
+        ("REAL", "float"),
+        ("DOUBLE PRECISION", "double"),
+        ("DECIMAL(12,2)", "decimal(12,2)"),
+        ("DECIMAL(38,0)", "decimal(38,0)"),
+        ("DECIMAL(65,30)", "string"),
+        ("NUMERIC", "string"),
+        ("VARCHAR(20)", "string"),
+        ("DATE", "date"),
+        ("TIME", "string"),
+        ("TIMESTAMP", "timestamp_ntz"),
+        ("TIMESTAMP WITH TIME ZONE", "timestamp"),
+        ("VARBINARY", "binary"),
+        ("UUID", "string"),
+        ("JSON", "string"),
+        ("INTERVAL", "string"),
+        ("INTEGER ARRAY", "array<int>"),
+        ("DECIMAL(5,1) ARRAY ARRAY", "array<array<decimal(5,1)>>"),
+    ],
+)
+def test_a_sql_type_keeps_its_exact_lake_type(sql: str, lake: str) -> None:
+    for nullable in (True, False):
+        schema = property_schema(SqlType.parse(sql), nullable=nullable)
+        assert spark_type(schema, "s.c").simpleString() == lake
+        assert SqlType.parse(schema["x-sql-datatype"]) == SqlType.parse(sql)
+
+
+@pytest.mark.parametrize(
+    ("schema", "lake"),
+    [
+        ({"type": ["null", "integer"]}, "bigint"),
+        ({"type": "number"}, "double"),
+        ({"type": ["null", "number"], "multipleOf": 0.01}, "decimal(38,2)"),
+        ({"type": ["integer", "number"]}, "double"),
+        ({"type": "string", "format": "date-time"}, "timestamp"),
+        ({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}, "date"),
+        ({"type": ["string", "integer", "null"]}, "string"),
+        ({"type": "object", "properties": {"zip": {"type": "integer"}}}, "struct<zip:bigint>"),
+        ({"type": "object"}, "string"),
+        ({"type": "array", "items": {"type": "boolean"}}, "array<boolean>"),
+        ({"type": "array"}, "string"),
+        ({}, "string"),
+        ({"type": "string", "x-sql-datatype": "BIGINT"}, "string"),
+        ({"type": "integer", "x-sql-datatype": "what ever(("}, "bigint"),
+    ],
+)
+def test_json_types_of_any_tap_decide_first(schema: dict[str, object], lake: str) -> None:
+    assert spark_type(schema, "s.c").simpleString() == lake
+
+
+def test_columns_that_differ_only_by_case_are_refused_by_name() -> None:
+    with pytest.raises(SchemaError, match=r"'Id' and 'ID'"):
+        stream_spark_schema({"properties": {"Id": {"type": "integer"}, "ID": {"type": "integer"}}}, "s")
+
+
+def test_a_schema_without_properties_is_refused() -> None:
+    with pytest.raises(SchemaError, match="no properties"):
+        stream_spark_schema({"type": "object"}, "s")
+
+
+def test_aliases_read_as_the_ansi_name() -> None:
+    assert str(SqlType.parse("timestamptz")) == "TIMESTAMP WITH TIME ZONE"
+    assert str(SqlType.parse("timestamp(6) without time zone")) == "TIMESTAMP"
+    assert str(SqlType.parse("numeric(12, 2)")) == "DECIMAL(12,2)"
+    with pytest.raises(ValueError, match="not an SQL type"):
+        SqlType.parse("1nonsense((")

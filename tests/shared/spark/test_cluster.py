@@ -1,0 +1,77 @@
+"""What a session asks of a cluster, and what it looks at on a Spark Connect server."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from servers.postgresql import free_port
+from singer_spark.errors import ConfigurationError
+from singer_spark.spark.connect_session import check_reach, check_zone
+from singer_spark.spark.session import SparkOptions, get_session, session_conf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+MOST = "spark.dynamicAllocation.maxExecutors"
+
+
+def asked(**conf: str) -> dict[str, str]:
+    given = {name.replace("__", "."): value for name, value in conf.items()}
+    return session_conf(SparkOptions("test", master="spark://head:7077", conf=given))
+
+
+def test_a_program_asks_for_a_part_of_a_cluster_and_gives_back_what_it_does_not_use() -> None:
+    conf = asked()
+    assert (conf[MOST], conf["spark.executor.cores"], conf["spark.dynamicAllocation.minExecutors"]) == ("2", "1", "0")
+    assert "spark.driver.host" not in conf
+    assert MOST not in session_conf(SparkOptions("test"))
+
+
+def test_who_says_how_much_is_taken_says_it_alone() -> None:
+    assert asked(spark__dynamicAllocation__maxExecutors="9")[MOST] == "9"
+    for name in ("spark__cores__max", "spark__executor__instances"):
+        conf = asked(**{name: "6"})
+        assert conf[name.replace("__", ".")] == "6"
+        assert not [each for each in conf if each.startswith(("spark.dynamicAllocation", "spark.executor.cores"))]
+
+
+def test_executors_run_in_utc_whatever_else_the_user_tells_them() -> None:
+    assert asked(spark__executor__extraJavaOptions="-Xint")["spark.executor.extraJavaOptions"].split() == [
+        "-Duser.timezone=UTC",
+        "-Xss4m",
+        "-Xint",
+    ]
+
+
+def test_a_server_in_another_zone_is_refused(spark: SparkSession) -> None:
+    """The look is a query like any other, so a session of this process can be looked at."""
+    zones: Any = spark.sparkContext._gateway.jvm.java.util.TimeZone
+    before = zones.getDefault()
+    with warnings.catch_warnings():
+        # PySpark leaves the socket of a `collect` to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        check_zone(spark)
+        zones.setDefault(zones.getTimeZone("America/New_York"))
+        try:
+            with pytest.raises(ConfigurationError, match=r"runs in the zone America/New_York.*-Duser\.timezone=UTC"):
+                check_zone(spark)
+        finally:
+            zones.setDefault(before)
+
+
+def test_a_server_that_does_not_reach_the_bucket_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    check_reach(spark, f"{tmp_path.as_uri()}/nothing-is-there-yet")
+    with pytest.raises(ConfigurationError, match=r"no connector to lake://.*spark\.jars"):
+        check_reach(spark, "lake://bucket/.dataspoc/staging/reach")
+
+
+def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("grpc")
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # set by PySpark, and taken back with this test
+    with pytest.raises(ConfigurationError, match=r"no session on the Spark Connect server.*look at spark\.remote"):
+        get_session(SparkOptions("test", remote=f"sc://127.0.0.1:{free_port()}"))

@@ -1,0 +1,87 @@
+"""Jars of Maven packages: fetched once, checked, then started from the cache without Ivy, Java or network."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.spark.packages import JarCache
+
+ACME, EXTRA = "org.acme:acme-jdbc:1.0", "org.acme.more:extra:2.0"
+CACHE = JarCache("drivers", "the driver", "give its jar in `driver_jars`")
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return CACHE.path
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> str:
+    """Ivy settings of a repository in a folder, which holds two packages."""
+    for package in (ACME, EXTRA):
+        group, artifact, version = package.split(":")
+        folder = tmp_path / "repository" / group / artifact / version
+        folder.mkdir(parents=True)
+        with zipfile.ZipFile(folder / f"{artifact}-{version}.jar", "w") as jar:
+            jar.writestr("META-INF/MANIFEST.MF", f"Manifest-Version: 1.0\nName: {artifact}\n")
+    settings = tmp_path / "ivysettings.xml"
+    pattern = tmp_path / "repository" / "[organisation]" / "[module]" / "[revision]" / "[artifact]-[revision].[ext]"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="here"/><resolvers>'
+        f'<filesystem name="here"><artifact pattern="{pattern}"/></filesystem></resolvers></ivysettings>'
+    )
+    return str(settings)
+
+
+def test_jars_are_fetched_whole_with_their_checksums_all_at_once(empty_cache: Path, repository: str) -> None:
+    jars = [Path(jar) for jar in CACHE.jars([ACME, EXTRA], ivy_settings=repository)]
+    assert jars == [empty_cache / "org.acme" / "acme-jdbc-1.0.jar", empty_cache / "org.acme.more" / "extra-2.0.jar"]
+    for jar in jars:
+        recorded = jar.with_suffix(".sha256").read_text().strip()
+        assert recorded == hashlib.sha256(jar.read_bytes()).hexdigest()
+        assert sorted(each.suffix for each in jar.parent.iterdir()) == [".jar", ".sha256"]
+    assert sorted(each.name for each in empty_cache.iterdir()) == ["org.acme", "org.acme.more"]
+
+
+def test_what_is_cached_needs_neither_ivy_nor_java(
+    empty_cache: Path, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = CACHE.jars([ACME], ivy_settings=repository)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    Path(repository).unlink()
+    assert CACHE.jars([ACME], ivy_settings=repository) == first
+
+
+def test_a_jar_that_changed_in_the_cache_is_refused(empty_cache: Path, repository: str) -> None:
+    (jar,) = CACHE.jars([ACME], ivy_settings=repository)
+    Path(jar).write_bytes(b"something else")
+    with pytest.raises(ConfigurationError, match="checksum differs"):
+        CACHE.jars([ACME], ivy_settings=repository)
+
+
+def test_a_repository_that_serves_another_jar_than_the_pinned_one_is_refused(
+    empty_cache: Path, repository: str
+) -> None:
+    cache = replace(CACHE, pinned={EXTRA: "0" * 64})
+    with pytest.raises(ConfigurationError, match=r"extra:2\.0 is not the pinned one"):
+        cache.jars([EXTRA], ivy_settings=repository)
+    assert not list(empty_cache.rglob("extra*.jar"))
+
+
+def test_what_can_t_be_had_is_one_clear_line_with_a_way_out(empty_cache: Path, repository: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        CACHE.jars(["org.acme:acme-jdbc:9.9", ACME], ivy_settings=repository)
+    message = str(caught.value)
+    assert "the driver org.acme:acme-jdbc:9.9 and 1 more is not in the cache and can't be fetched" in message
+    assert "not found: org.acme#acme-jdbc;9.9" in message
+    assert "driver_jars" in message
+    assert "\n" not in message
+    assert not list(empty_cache.rglob("*.jar"))

@@ -1,0 +1,39 @@
+"""What a Parquet file's footer tells, without Arrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from singer_spark.errors import StorageError
+from singer_spark.storage.parquet_footer import rows_of
+from singer_spark.storage.storage import open_url
+
+
+def written(folder: Path, rows: int) -> bytes:
+    table = pa.table({"id": list(range(rows)), "näme": ["x" * 50] * rows})
+    pq.write_table(table, folder / "file", row_group_size=7)
+    return (folder / "file").read_bytes()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 100])
+def test_a_footer_tells_the_rows_of_a_file(tmp_path: Path, rows: int) -> None:
+    written(tmp_path, rows)
+    assert rows_of(open_url(f"{tmp_path}/x")[0], "file") == rows
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 200, -1])
+def test_a_file_that_is_not_whole_is_told_and_never_counted(tmp_path: Path, kept: int) -> None:
+    (tmp_path / "file").write_bytes(written(tmp_path, 100)[:kept])
+    with pytest.raises(StorageError, match="file is not a whole Parquet file"):
+        rows_of(open_url(f"{tmp_path}/x")[0], "file")
+
+
+def test_a_footer_that_makes_no_sense_is_told(tmp_path: Path) -> None:
+    whole = written(tmp_path, 100)
+    (tmp_path / "file").write_bytes(whole[:-8] + (1).to_bytes(4, "little") + whole[-4:])
+    with pytest.raises(StorageError, match="file is not a whole Parquet file"):
+        rows_of(open_url(f"{tmp_path}/x")[0], "file")

@@ -1,0 +1,247 @@
+"""Storage: the same few promises on a local disk and on S3."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from servers.s3 import S3
+from singer_spark.errors import ConfigurationError, StorageError, redact
+from singer_spark.storage.storage import Storage, open_url
+
+
+@pytest.fixture(params=["disk", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "disk":
+        return Storage(f"{tmp_path}/lake")
+    server: S3 = request.getfixturevalue("s3")
+    return Storage(f"{server.new_bucket()}/some/prefix", server.storage_options)
+
+
+def paths(storage: Storage, prefix: str = "") -> list[str]:
+    return [file.path for file in storage.list(prefix)]
+
+
+def test_what_is_not_there_is_none_and_empty(storage: Storage) -> None:
+    assert storage.read("a/b") is None
+    assert storage.size("a/b") is None
+    assert not storage.exists("a/b")
+    assert storage.list("a") == []
+    storage.delete("a/b")
+    storage.delete_all("a")
+
+
+def test_create_keeps_what_stands(storage: Storage) -> None:
+    assert storage.create("a/b", b"mine")
+    assert not storage.create("a/b", b"another's")
+    assert storage.read("a/b") == b"mine"
+
+
+def test_create_again_with_the_same_bytes_is_the_lost_answer_of_the_first(storage: Storage) -> None:
+    assert storage.create("a/b", b"mine")
+    assert storage.create("a/b", b"mine")
+
+
+def test_of_many_creators_at_once_exactly_one_wins(storage: Storage) -> None:
+    barrier, winners = threading.Barrier(8), []
+
+    def create(number: int) -> None:
+        barrier.wait()
+        if storage.create("lock", b"%d" % number):
+            winners.append(number)
+
+    rivals = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for rival in rivals:
+        rival.start()
+    for rival in rivals:
+        rival.join()
+    assert len(winners) == 1
+    assert storage.read("lock") == b"%d" % winners[0]
+
+
+def test_replace_writes_over(storage: Storage) -> None:
+    storage.replace("a/b", b"old and long")
+    storage.replace("a/b", b"new")
+    assert storage.read("a/b") == b"new"
+    assert storage.size("a/b") == 3
+
+
+def test_exchange_writes_only_over_what_was_seen(storage: Storage) -> None:
+    assert storage.exchange("state", None, b"1")
+    assert not storage.exchange("state", None, b"2")
+    assert storage.exchange("state", b"1", b"2")
+    assert not storage.exchange("state", b"1", b"3")
+    assert storage.read("state") == b"2"
+    assert storage.exchange("state", b"1", b"2"), "an earlier answer got lost"
+
+
+def test_exchange_does_not_bring_back_what_was_removed(storage: Storage) -> None:
+    storage.replace("state", b"1")
+    storage.delete("state")
+    assert not storage.exchange("state", b"1", b"2")
+    assert storage.read("state") is None
+
+
+def test_of_many_exchanges_at_once_exactly_one_wins(storage: Storage) -> None:
+    storage.replace("state", b"start")
+    barrier, winners = threading.Barrier(8), []
+
+    def exchange(number: int) -> None:
+        barrier.wait()
+        if storage.exchange("state", b"start", b"%d" % number):
+            winners.append(number)
+
+    rivals = [threading.Thread(target=exchange, args=(number,)) for number in range(8)]
+    for rival in rivals:
+        rival.start()
+    for rival in rivals:
+        rival.join()
+    assert len(winners) == 1
+    assert storage.read("state") == b"%d" % winners[0]
+
+
+def test_a_file_of_this_machine_is_uploaded_over_what_stands(storage: Storage, tmp_path: Path) -> None:
+    source = tmp_path / "rows"
+    for content in (b"rows", b"other rows"):
+        source.write_bytes(content)
+        storage.upload(source, "staging/a%20b/part")
+        assert storage.read("staging/a%20b/part") == content
+    with pytest.raises(StorageError, match=r"can't write .*staging/none"):
+        storage.upload(tmp_path / "none", "staging/none")
+
+
+def test_a_file_is_extended_into_another_and_stays_what_it_was(storage: Storage) -> None:
+    storage.replace("raw/a%20b/part", b"rows")
+    for tail in (b" and", b" more"):
+        storage.extend("raw/a%20b/part", tail, "staging/a%20b/part")
+        assert storage.read("staging/a%20b/part") == b"rows" + tail
+    assert storage.read("raw/a%20b/part") == b"rows"
+    with pytest.raises(StorageError, match=r"can't write .*staging/none"):
+        storage.extend("raw/none", b"x", "staging/none")
+
+
+def test_move_may_be_repeated(storage: Storage) -> None:
+    storage.replace("staging/a%20b/part", b"rows")
+    storage.move("staging/a%20b/part", "raw/a%20b/final")
+    storage.move("staging/a%20b/part", "raw/a%20b/final")
+    assert paths(storage) == ["raw/a%20b/final"]
+    assert storage.read("raw/a%20b/final") == b"rows"
+
+
+def test_a_move_of_what_is_neither_here_nor_there_fails(storage: Storage) -> None:
+    with pytest.raises(StorageError, match=r"can't move .*staging/part to raw/final"):
+        storage.move("staging/part", "raw/final")
+
+
+def test_list_is_recursive_sorted_and_sized(storage: Storage) -> None:
+    for path in ("t/b", "t/day=1/a", "t/a", "tt/x"):
+        storage.replace(path, path.encode())
+    assert [(file.path, file.size) for file in storage.list("t")] == [("t/a", 3), ("t/b", 3), ("t/day=1/a", 9)]
+    storage.delete_all("t")
+    assert paths(storage) == ["tt/x"]
+
+
+def test_flush_takes_what_is_there(storage: Storage) -> None:
+    storage.replace("t/a", b"1")
+    storage.flush(["t/a"])
+    assert storage.read("t/a") == b"1"
+
+
+def test_an_unreachable_s3_is_one_clear_error() -> None:
+    options = {"endpoint_url": "http://127.0.0.1:9", "key": "someone", "secret": "hush-hush-1", "config_kwargs": FAST}
+    with pytest.raises(StorageError, match=r"can't read s3://lake/a: .*check the bucket's URL"):
+        Storage("s3://lake", options).read("a")
+    assert redact("hush-hush-1") != "hush-hush-1"
+
+
+FAST = {"connect_timeout": 1, "retries": {"total_max_attempts": 1}}
+
+
+def test_a_bucket_that_does_not_exist_is_an_error_not_an_empty_one(s3: S3) -> None:
+    storage = Storage("s3://nobody-made-this", s3.storage_options)
+    for look in (lambda: storage.read("a"), lambda: storage.size("a"), lambda: storage.create("a", b"1")):
+        with pytest.raises(StorageError, match="make the bucket first"):
+            look()
+
+
+def test_a_file_where_the_bucket_should_be_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file")
+    with pytest.raises(StorageError, match="a file stands where a folder should be"):
+        Storage(f"{tmp_path}/lake").create("a", b"1")
+
+
+@pytest.mark.parametrize("url", ["", "nosuch://lake/x"])
+def test_a_url_of_no_known_kind_is_a_configuration_error(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Storage(url)
+
+
+def test_local_urls_name_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spellings = (
+        f"{tmp_path}/my lake",
+        f"file://{tmp_path}/my lake",
+        f"file:{tmp_path}/my lake",
+        "my lake",
+        "./my lake/",
+    )
+    assert {Storage(url).url for url in spellings} == {f"{tmp_path}/my lake"}
+    assert Storage("my lake").url_for_spark("raw/a%20b") == f"file://{tmp_path}/my lake/raw/a%20b"
+
+
+def test_open_url_finds_the_lake_around_a_file(tmp_path: Path) -> None:
+    storage, path = open_url(f"{tmp_path}/lake/.dataspoc/state/p/state.json")
+    assert (storage.url, path) == (f"{tmp_path}/lake", ".dataspoc/state/p/state.json")
+    storage, path = open_url(f"{tmp_path}/state.json")
+    assert (storage.url, path) == (str(tmp_path), "state.json")
+
+
+def test_readers_meet_whole_content_while_it_is_replaced(storage: Storage) -> None:
+    contents = {bytes([65 + number]) * 20_000 for number in range(4)}
+    storage.replace("a", min(contents))
+    over = threading.Event()
+
+    def write() -> None:
+        for _ in range(10):
+            for content in contents:
+                storage.replace("a", content)
+        over.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    met = [storage.read("a")]
+    while not over.is_set():
+        met.append(storage.read("a"))
+    writer.join()
+    assert set(met) <= contents
+
+
+def test_removing_a_folder_that_an_orphan_still_fills_is_no_failure(tmp_path: Path) -> None:
+    """Spark's executors may outlive their run for a moment."""
+    storage = Storage(str(tmp_path))
+    folder = tmp_path / "staging/run"
+    folder.mkdir(parents=True)
+    over = threading.Event()
+
+    def fill() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            # pathlib's own mkdir takes a folder that vanishes meanwhile for a file.
+            with suppress(FileNotFoundError, FileExistsError):
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / str(number)).touch()
+
+    orphan = threading.Thread(target=fill)
+    orphan.start()
+    try:
+        for _ in range(200):
+            storage.delete_all("staging")
+    finally:
+        over.set()
+        orphan.join()
+    storage.delete_all("staging")
+    assert storage.list("staging") == []

@@ -1,0 +1,136 @@
+"""Dialects: quoting, literals and the forms of text, as data says them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.bookmark import KeyType, KeyValue
+from singer_spark.singer.sql_type import SqlType
+from tap_spark_jdbc.dialects import Dialect, dialect_of, known_dialects, text_form
+from tap_spark_jdbc.dialects.tables import Key, Table
+from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+DIALECTS = [*known_dialects().values(), dialect_of("jdbc:acme:x")]
+
+
+@pytest.fixture(params=DIALECTS, ids=lambda dialect: dialect.name)
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    return request.param
+
+
+def key_of(dialect: Dialect, native_type: str, kind: KeyType | None = None) -> Key:
+    column = dialect.column('k"ey', native_type, nullable=True)
+    return Key.of(Table(None, "t", (column,)), column, kind, text_moments=dialect.text_moments)
+
+
+@given(name=TEXT, value=TEXT)
+def test_names_and_values_reach_a_database_as_they_are(name: str, value: str) -> None:
+    sqlite = known_dialects()["sqlite"]
+    table = sqlite.table(Table(None, f"t{name}", ()))
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"create table {table} ({sqlite.quote(name)} text)")
+        connection.execute(f"insert into {table} values ({sqlite.string(value)})")
+        found = connection.execute(f"select * from {table}")
+        assert [column[0] for column in found.description] == [name]
+        assert found.fetchall() == [(value,)]
+
+
+def test_a_nul_character_is_refused(dialect: Dialect) -> None:
+    with pytest.raises(ConfigurationError, match="NUL"):
+        dialect.quote("a\0b")
+    with pytest.raises(ConfigurationError, match="NUL"):
+        dialect.string("a\0b")
+
+
+def test_every_key_type_has_a_literal(dialect: Dialect) -> None:
+    assert set(dialect.literals) == set(KeyType)
+
+
+@pytest.mark.parametrize(
+    ("native_type", "raw", "literal"),
+    [
+        ("bigint", "-5", "(-5)"),
+        ("numeric", "1.50", "(1.5)"),
+        ("date", "2025-01-20", "DATE '2025-01-20'"),
+        ("timestamp without time zone", "2025-01-20 15:30:00.5", "TIMESTAMP '2025-01-20 15:30:00.500000'"),
+        (
+            "timestamp with time zone",
+            "2025-01-20 15:30:00.5+02",
+            "TIMESTAMP WITH TIME ZONE '2025-01-20 13:30:00.500000+00:00'",
+        ),
+        ("text", "it's", "'it''s'"),
+        ("uuid", "550e8400-e29b-41d4-a716-446655440000", "CAST('550e8400-e29b-41d4-a716-446655440000' AS uuid)"),
+        ("bytea", "\\x00ff", "CAST(E'\\\\x00ff' AS bytea)"),
+    ],
+)
+def test_postgresql_literals(native_type: str, raw: str, literal: str) -> None:
+    dialect = known_dialects()["postgresql"]
+    key = key_of(dialect, native_type)
+    assert dialect.literal(key, key.parse(raw)) == literal
+
+
+def test_a_text_column_is_compared_with_text_whatever_its_key_type() -> None:
+    dialect = known_dialects()["postgresql"]
+    key = key_of(dialect, "text", KeyType.DATETIME)
+    assert key.textual
+    assert dialect.literal(key, key.parse("2025-01-20T15:30:00"), like="2025-01-19T00:00:00") == "'2025-01-20T15:30'"
+    assert dialect.literal(key_of(dialect, "text", KeyType.UUID), KeyValue(KeyType.UUID, "ab")) == "'ab'"
+
+
+def test_a_textual_key_uses_the_database_s_own_text() -> None:
+    dialect = known_dialects()["sqlite"]
+    key = key_of(dialect, "DATETIME")
+    value = key.parse("2025-01-20 15:30:00")
+    assert dialect.literal(key, value, raw="2025-01-20T15:30:00.000Z") == "'2025-01-20T15:30:00.000Z'"
+
+
+@given(moment=st.datetimes(), separator=st.sampled_from("T "), digits=st.sampled_from([0, 3, 6]))
+def test_the_form_of_a_text_is_never_above_another_spelling_of_its_moment(moment, separator, digits) -> None:
+    value = KeyValue.parse(str(moment), KeyType.DATETIME)
+    exact = moment.isoformat(sep=separator, timespec={0: "seconds", 3: "milliseconds", 6: "microseconds"}[digits])
+    if KeyValue.parse(exact, KeyType.DATETIME) == value:
+        assert text_form(value, like=exact) <= exact
+        assert text_form(value) <= exact
+
+
+def test_paging(dialect: Dialect) -> None:
+    clause = dialect.limited(7, 100)
+    assert "7" in clause
+    assert "100" in clause
+
+
+def test_urls_find_their_dialect() -> None:
+    assert dialect_of("jdbc:postgresql://localhost/shop").name == "postgresql"
+    assert dialect_of("jdbc:sqlite:shop.db").name == "sqlite"
+    assert dialect_of("jdbc:derby:shop").name == "derby"
+    assert dialect_of("jdbc:acme://localhost").driver == ""
+    with pytest.raises(ConfigurationError, match="must begin with jdbc:"):
+        dialect_of("postgresql://localhost/shop")
+
+
+def test_every_type_that_an_override_may_name_can_be_cast_to() -> None:
+    for name in KNOWN_TYPES:
+        cast = text_cast(SqlType(name, 10, 2) if name == "DECIMAL" else SqlType(name))
+        assert "{c}" in cast
+        assert cast == "{c}" or "{complaint}" in cast
+    with pytest.raises(ValueError, match="can't be read as VARBINARY"):
+        text_cast(SqlType("VARBINARY"))
+
+
+def test_a_name_can_t_become_a_slot_of_a_template(dialect: Dialect) -> None:
+    column = dialect.column("{c}{complaint}'\\", "date", nullable=True)
+    name = dialect.quote(column.name)
+    assert dialect.select(column).count(name) == column.reading.select.count("{c}")
+    assert "{complaint}" not in column.reading.select
+    assert "{complaint}" not in column.reading.becomes
+
+
+def test_string_literals_of_spark() -> None:
+    assert spark_string("it's a \\ slash") == r"'it\'s a \\ slash'"

@@ -1,0 +1,290 @@
+"""Every type of MariaDB at its extremes, from the server to Parquet: what pymysql reads is what DuckDB finds."""
+
+from __future__ import annotations
+
+import re
+import struct
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pymysql
+import pytest
+from pymysql.constants import FIELD_TYPE
+
+from end_to_end.round_trip import RoundTrip
+from tap.opened import connected, discovered, login, read
+from tap_spark_jdbc.dialects import known_dialects, overridden
+from tap_spark_jdbc.source.queries import described_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from servers.mariadb import MariaDatabase
+
+PAGE = Path(__file__).parents[3] / "docs" / "types-mariadb.md"
+DAYS = ["0001-01-01", "0004-02-29", "1000-02-28", "1582-10-05", "1582-10-14", "1969-12-31", "2024-02-29", "9999-12-31"]
+MOMENTS = [f"{day} {clock}" for day in DAYS for clock in ("00:00:00", "02:30:00.000001", "23:59:59.999999")]
+# Clock changes of Berlin and St. John's, and the two ends of the type.
+INSTANTS = [
+    "1970-01-01 00:00:01",
+    "2025-03-30 01:00:00",
+    "2025-03-30 02:30:00.000001",
+    "2025-10-26 00:30:00",
+    "2025-10-26 01:30:00",
+    "2025-03-09 05:30:00",
+    "2038-01-19 03:14:07.999999",
+]
+TEXTS = [
+    "",
+    "日本語 😀",
+    "quotes \"'`\\",
+    "back\\\\slash\\' OR 1=1 -- ",
+    "line\nfeed\ttab\r",
+    "null",
+    "ß ẞ Ä",
+    "\u2028",
+]
+DOUBLES = [1.7976931348623157e308, -2.2250738585072014e-308, 5e-324, 0.1, 123456789.12345679, -0.0, 9007199254740993.0]
+FLOATS = [3.4028234663852886e38, 1.401298464324817e-45, 1.1, 16777215.0, -123456.789]
+SHAPES = [
+    "POINT(0.1 0.30000000000000004)",
+    "LINESTRING(-1e-300 1.7976931348623157e308,0 0)",
+    "SRID=4326;POINT(8.5 47.1)",
+]
+BYTES = [b"", b"\x00\xff\x10\\'\"", bytes(range(256)) * 20]
+
+# Type, values, and what pymysql's value is in the lake.
+VALUES: dict[str, tuple[list[Any], Callable[[Any], Any]]] = {
+    "tinyint": ([-128, 127], int),
+    "tinyint(1)": ([0, 1, 2, -128, 127], int),
+    "tinyint unsigned": ([0, 255], int),
+    "smallint": ([-32768, 32767], int),
+    "smallint unsigned": ([65535], int),
+    "mediumint": ([-8388608, 8388607], int),
+    "mediumint unsigned": ([16777215], int),
+    "int": ([-2147483648, 2147483647], int),
+    "int unsigned": ([4294967295], int),
+    "int(8) unsigned zerofill": ([42], int),
+    "bigint": ([-(2**63), 2**63 - 1, 9007199254740993], int),
+    "bigint unsigned": ([0, 2**64 - 1], Decimal),
+    "year": ([0, 1901, 2155], int),
+    "decimal(12,2)": (["-9999999999.99", "9999999999.99", "0.01"], Decimal),
+    "decimal(38,0)": (["9" * 38, "-" + "9" * 38], Decimal),
+    "decimal(38,38)": (["0." + "9" * 38], Decimal),
+    "decimal(10,3) unsigned zerofill": (["1.5"], Decimal),
+    "decimal(39,0)": (["9" * 39], lambda value: format(value, "f")),
+    "decimal(65,30)": (["9" * 35 + "." + "9" * 30, "-0." + "0" * 29 + "1", "0"], lambda value: format(value, "f")),
+    "float": (FLOATS, float),
+    "float(9,3)": ([1234.568], float),
+    "double": (DOUBLES, float),
+    "double(20,5)": ([123456789.12345], float),
+    "bit(1)": ([0, 1], lambda value: value == b"\x01"),
+    "bit(12)": ([0, 5, 2**12 - 1], lambda value: f"{int.from_bytes(value):012b}"),
+    "bit(64)": ([1, 2**64 - 1], lambda value: f"{int.from_bytes(value):064b}"),
+    "date": (DAYS, lambda value: value),
+    "datetime(6)": (MOMENTS, lambda value: value),
+    "datetime": (["2024-03-31 02:30:00"], lambda value: value),
+    "timestamp(6)": (INSTANTS, lambda value: value),
+    "timestamp": (["2025-03-30 02:30:00"], lambda value: value),
+    "time(6)": (["-838:59:59.999999", "838:59:59.999999", "00:00:00.000001", "24:00:00"], str),
+    "time": (["-00:00:01", "23:59:59"], str),
+    "char(40)": ([*TEXTS[:-1], "trailing  "], str),
+    "varchar(40)": ([*TEXTS, "trailing  "], str),
+    "varchar(40) character set latin1": (["Ä ß é", "back\\slash"], str),
+    "text": ([*TEXTS, "😀x" * 9000], str),
+    "longtext": (["a" * 70_000], str),
+    "enum('b','it''s','a\\','😀')": (["b", "it's", "a\\", "😀"], str),
+    "set('x','y z')": (["", "x", "x,y z"], str),
+    "json": (
+        ['{"b": 1, "a":  1.10, "b": null, "é": "\\u00e9\\n😀"}', "null", "[12345678901234567890.10]"],
+        str,
+    ),
+    "uuid": (["550e8400-e29b-41d4-a716-446655440000"], str),
+    "inet4": (["255.0.0.1"], str),
+    "inet6": (["::1", "2001:db8::ff00:42:8329"], str),
+    "binary(4)": ([b"ab", b"\\'\x00\xff"], bytes),
+    "varbinary(6000)": (BYTES, bytes),
+    "blob": (BYTES, bytes),
+    "geometry": (SHAPES, str),
+}
+REFUSED = {
+    "date": ["0000-00-00", "2024-00-15", "2024-02-31", "0000-01-01"],
+    "datetime(6)": ["0000-00-00 00:00:00", "2024-02-31 10:00:00", "0000-01-01 00:00:00"],
+    "timestamp": ["0000-00-00 00:00:00"],
+}
+
+
+def column(number: int) -> str:
+    return f"v{number}"
+
+
+@pytest.fixture(scope="module")
+def database(mariadb) -> MariaDatabase:
+    return mariadb.new_database()
+
+
+@pytest.fixture(scope="module")
+def matrix(database: MariaDatabase) -> list[dict[str, Any]]:
+    """Table `matrix` with a column of each type and a last row of NULLs; gives what pymysql reads of it."""
+    length = max(len(values) for values, _ in VALUES.values()) + 1
+    described = [f"{column(n)} {each} null default null" for n, each in enumerate(VALUES)]
+    generated = "n int, virtual_sum int as (n + 1) virtual, stored_text varchar(20) as (concat('n', n)) stored"
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(
+            f"create table matrix (id int auto_increment primary key, {', '.join(described)}, {generated}) "
+            "character set utf8mb4 collate utf8mb4_bin"
+        )
+        for row in range(length):
+            given = [values[row] if row < len(values) else None for values, _ in VALUES.values()]
+            slots = [_slot(native_type, value) for native_type, value in zip(VALUES, given, strict=True)]
+            names = ", ".join(column(n) for n in range(len(VALUES)))
+            # The shapes stand in the statement itself.
+            bound = [v for v, slot in zip(given, slots, strict=True) if slot == "%s"]
+            cursor.execute(f"insert into matrix (n, {names}) values ({row}, {', '.join(slots)})", bound)
+    plain = {kind: read for kind, read in pymysql.converters.decoders.items() if kind != FIELD_TYPE.TIME}
+    with pymysql.connect(
+        host=database.host, port=database.port, user=database.user, password=database.password,
+        database=database.name, charset="utf8mb4", conv=plain | pymysql.converters.encoders,
+        sql_mode="", init_command="SET time_zone = '+00:00'", cursorclass=pymysql.cursors.DictCursor,
+    ) as connection, connection.cursor() as cursor:  # fmt: skip
+        cursor.execute("select * from matrix order by id")
+        return list(cursor.fetchall())
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, Any]], tmp_path_factory) -> RoundTrip:
+    """The table as tap and target have brought it."""
+    config = login(database, tables=["matrix"], schemas=[database.name], spark={"master": "local[2]"})
+    trip = RoundTrip(tmp_path_factory.mktemp("mariadb"), config)
+    trip.run()
+    return trip
+
+
+def _slot(native_type: str, value: Any) -> str:
+    if native_type != "geometry" or value is None:
+        return "%s"
+    srid, _, shape = value.rpartition(";")
+    return f"ST_GeomFromText('{shape}', {srid.removeprefix('SRID=') or 0})"
+
+
+def _truth(native_type: str, value: Any, row: int) -> Any:
+    values, in_lake = VALUES[native_type]
+    if value is None:
+        return None
+    if native_type == "float":
+        # MariaDB shows six digits of it, so the truth is what was put in.
+        return struct.unpack("f", struct.pack("f", values[row]))[0]
+    if native_type == "geometry":
+        return values[row]
+    return in_lake(value)
+
+
+def test_every_value_of_mariadb_is_the_same_in_parquet(lake: RoundTrip, database: MariaDatabase, matrix) -> None:
+    stream = f"{database.name}-matrix"
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        files = f"{lake.folder}/raw/{stream}/**/*.parquet"
+        found = connection.sql(f"select * from read_parquet('{files}') order by id").to_arrow_table().to_pylist()
+    assert len(found) == len(matrix)
+    wrong = []
+    for number, native_type in enumerate(VALUES):
+        for row, (mine, theirs) in enumerate(zip(found, matrix, strict=True)):
+            truth, value = _truth(native_type, theirs[column(number)], row), mine[column(number)]
+            if native_type.startswith("timestamp") and value is not None:
+                assert value.utcoffset().total_seconds() == 0
+                value = value.replace(tzinfo=None)
+            if native_type.startswith("float"):
+                truth, value = (each and struct.unpack("f", struct.pack("f", each))[0] for each in (truth, value))
+            # The text of a number tells -0.0 from 0.0.
+            if (value, repr(value)) != (truth, repr(truth)):
+                wrong.append((native_type, value, truth))
+        assert [row[column(number)] for row in found].count(None) == len(found) - len(VALUES[native_type][0])
+    assert wrong == []
+    assert [(row["virtual_sum"], row["stored_text"]) for row in found] == [
+        (row["n"] + 1, f"n{row['n']}") for row in matrix
+    ]
+
+
+def test_the_text_of_a_shape_is_exact(database: MariaDatabase, matrix) -> None:
+    dialect = known_dialects()["mariadb"]
+    name = column(list(VALUES).index("geometry"))
+    shown = dialect.column(name, "geometry", nullable=True)
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"select {dialect.select(shown)}, ST_AsWKB({name}) from matrix order by id limit {len(SHAPES)}")
+        for text, shape in cursor.fetchall():
+            cursor.execute("select ST_AsWKB(ST_GeomFromText(%s))", [text.rpartition(";")[2]])
+            assert cursor.fetchone() == (shape,)
+
+
+def test_the_page_of_types_says_what_becomes_of_each(lake: RoundTrip, database: MariaDatabase, matrix) -> None:
+    rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| `(.+?)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    with duckdb.connect() as connection:
+        files = f"{lake.folder}/raw/{database.name}-matrix/**/*.parquet"
+        found = connection.sql(f"describe select * from read_parquet('{files}')").fetchall()
+    stored = {name: kind for name, kind, *_ in found}
+    dialect = known_dialects()["mariadb"]
+    listed = {
+        re.sub(r"^(enum|set)\(.*", r"\1(…)", native_type): (
+            str(dialect.column("v", _catalog_type(native_type), nullable=True).sql_type),
+            stored[column(n)],
+        )
+        for n, native_type in enumerate(VALUES)
+    }
+    assert {native_type: (sql_type, kind) for native_type, sql_type, kind in rows} == listed
+
+
+def test_the_columns_of_a_query_of_mariadb_have_the_types_of_the_table_s(
+    spark: SparkSession, database: MariaDatabase, matrix
+) -> None:
+    dialect = known_dialects()["mariadb"]
+    columns = [column(number) for number in range(len(VALUES))]
+    with connected(spark, login(database)) as connection:
+        found = described_columns(connection, dialect, f"select {', '.join(columns)} from matrix -- all")
+    # The driver says CHAR of what it has no name for.
+    words = {"enum": "CHAR(4)", "set": "CHAR(5)", "inet4": "CHAR(15)", "inet6": "CHAR(39)", "json": "JSON"}
+    listed = [
+        words.get(each.partition("(")[0], str(dialect.column("v", each, nullable=True).sql_type)) for each in VALUES
+    ]
+    assert [(each.name, str(each.sql_type)) for each in found] == list(zip(columns, listed, strict=True))
+    assert [each.name for each in found if each.reading.problem] == []
+
+
+def _catalog_type(native_type: str) -> str:
+    """MariaDB's catalog says longtext of json, and nothing of the character set."""
+    return {"json": "longtext"}.get(native_type, native_type)
+
+
+@pytest.mark.parametrize("native_type", REFUSED)
+def test_a_moment_that_no_calendar_has_is_a_loud_error_whose_way_out_is_the_text(
+    spark: SparkSession, database: MariaDatabase, native_type: str
+) -> None:
+    config = login(database, tables=["refused"], schemas=[database.name])
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("set sql_mode = 'ALLOW_INVALID_DATES'")
+        for value in REFUSED[native_type]:
+            cursor.execute(f"create or replace table refused (id int primary key, v {native_type} null)")
+            cursor.execute("insert into refused values (1, %s)", [value])
+            found = discovered(spark, config)[f"{database.name}-refused"]
+            named = found.column("v")
+            with pytest.raises(Exception, match=rf"column v \({re.escape(native_type)}\) .*type_overrides.*{value}"):
+                read(spark, config, found, named)
+            cursor.execute("select cast(v as char) from refused")
+            assert read(spark, config, found, overridden(named, "text")) == list(cursor.fetchall())
+
+
+def test_overrides_are_exact_for_what_has_no_text_of_its_own(
+    spark: SparkSession, database: MariaDatabase, matrix
+) -> None:
+    config = login(database, tables=["matrix"], schemas=[database.name])
+    found = discovered(spark, config)[f"{database.name}-matrix"]
+    types = ["binary(4)", "bit(12)", "bit(1)", "double", "tinyint(1)"]
+    columns = [found.column(column(list(VALUES).index(each))) for each in types]
+    wanted = [overridden(each, "text") for each in columns[:4]] + [overridden(columns[4], "smallint")]
+    rows = read(spark, config, found, *wanted, order="id")
+    assert rows[0] == ("61620000", "000000000000", "0", "1.7976931348623157e308", 0)
+    assert rows[1] == ("5C2700FF", "000000000101", "1", "-2.2250738585072014e-308", 1)
+    assert rows[-1] == (None,) * 5

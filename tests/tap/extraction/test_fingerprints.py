@@ -1,0 +1,127 @@
+"""The edge of a run: which rows at the bookmark were sent before (files and fingerprints, no database)."""
+
+from collections import Counter
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, Boundary
+from tap_spark_jdbc.extraction import fingerprints as boundary
+from tap_spark_jdbc.extraction.fingerprints import MARKS, BoundaryBuilder, Frame, drop_sent, edge_lines, fingerprint
+from tap_spark_jdbc.plan.stream_sql import Edge
+
+FRAME = Frame(b'{"type":"RECORD","stream":"s","record":', b',"time_extracted":"2026-01-01T00:00:00.000000Z"}')
+
+
+@pytest.fixture
+def spool(tmp_path):
+    def write(rows):
+        path = tmp_path / "part-00000.txt"
+        path.write_bytes(b"".join(FRAME.prefix + orjson.dumps(record) + FRAME.end(edge) for record, edge in rows))
+        return path
+
+    return write
+
+
+def records(path):
+    return [orjson.loads(line)["record"] for line in path.read_bytes().splitlines()]
+
+
+def hashes(rows):
+    return [fingerprint(orjson.dumps(row)).hex() for row in rows]
+
+
+def test_marks_are_blanks_that_json_ignores_and_that_tell_edges_apart(spool):
+    path = spool([({"a": number}, edge) for number, edge in enumerate(Edge)])
+
+    assert records(path) == [{"a": number} for number in range(len(Edge))]
+    for number, edge in enumerate(Edge):
+        assert [hashed for _, _, hashed in edge_lines(path, FRAME, edge)] == [fingerprint(b'{"a":%d}' % number)]
+    assert len(set(MARKS.values())) == len(Edge)
+
+
+@pytest.mark.parametrize("window", [1, 7, 100])
+def test_marks_that_lie_across_windows_are_found(spool, monkeypatch, window):
+    rows = [({"a": number}, Edge.UPPER if number % 7 == 3 else Edge.NONE) for number in range(50)]
+    path = spool(rows)
+    monkeypatch.setattr(boundary, "WINDOW_BYTES", window)
+
+    found = [hashed.hex() for _, _, hashed in edge_lines(path, FRAME, Edge.UPPER)]
+
+    assert found == hashes([record for record, edge in rows if edge is Edge.UPPER])
+
+
+def test_rows_that_were_sent_and_did_not_change_are_taken_out(spool):
+    path = spool(
+        [({"id": 1, "v": "old"}, Edge.BOOKMARK), ({"id": 2, "v": "new"}, Edge.BOOKMARK), ({"id": 3}, Edge.NONE)]
+    )
+    present = BoundaryBuilder()
+
+    result = drop_sent(path, FRAME, Counter(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "old"}])), present)
+
+    assert result == (1, 1)
+    assert records(path) == [{"id": 2, "v": "new"}, {"id": 3}]
+    assert present.build() == Boundary.of(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "new"}]))
+
+
+def test_identical_twins_are_counted(spool):
+    twin = {"v": "same"}
+    path = spool([(twin, Edge.BOOKMARK)] * 3)
+
+    assert drop_sent(path, FRAME, Counter(hashes([twin, twin])), BoundaryBuilder()) == (2, 1)
+    assert records(path) == [twin]
+
+
+def test_the_count_goes_on_over_several_files(spool):
+    twin, sent = {"v": "same"}, Counter(hashes([{"v": "same"}] * 2))
+
+    kept = [drop_sent(spool([(twin, Edge.BOOKMARK)]), FRAME, sent, BoundaryBuilder())[1] for _ in range(3)]
+
+    assert kept == [0, 0, 1]
+
+
+rows = st.lists(
+    st.tuples(st.fixed_dictionaries({"v": st.text(max_size=8) | st.integers(0, 3)}), st.sampled_from(Edge)), max_size=30
+)
+
+
+@given(rows=rows, sent=st.lists(st.integers(0, 30), max_size=15))
+def test_what_stays_is_the_file_without_what_was_sent(tmp_path_factory, rows, sent):
+    path = tmp_path_factory.mktemp("spool") / "part"
+    path.write_bytes(b"".join(FRAME.prefix + orjson.dumps(record) + FRAME.end(edge) for record, edge in rows))
+    at_bookmark = [record for record, edge in rows if edge is Edge.BOOKMARK]
+    before = Counter(hashes(at_bookmark[number] for number in sent if number < len(at_bookmark)))
+
+    drop_sent(path, FRAME, before.copy(), BoundaryBuilder())
+
+    left = Counter(hashes(records(path)))
+    assert left == Counter(hashes(record for record, _ in rows)) - (before & Counter(hashes(at_bookmark)))
+
+
+@pytest.mark.parametrize("count", [0, 1, MAX_BOUNDARY_HASHES, MAX_BOUNDARY_HASHES + 1, 3 * MAX_BOUNDARY_HASHES])
+def test_a_boundary_is_the_same_whether_built_at_once_or_row_by_row(count):
+    fingerprints = [fingerprint(b"%d" % number) for number in range(count)]
+    builder = BoundaryBuilder()
+    for each in fingerprints:
+        builder.add(each)
+
+    assert builder.build() == Boundary.of(each.hex() for each in fingerprints)
+
+
+def test_whole_buckets_and_single_rows_add_up():
+    fingerprints = [fingerprint(b"%d" % number) for number in range(5000)]
+    builder = BoundaryBuilder()
+    for bucket in range(100):
+        known = [each for each in fingerprints if each[0] == bucket]
+        builder.add_bucket(bucket, len(known), sum(int.from_bytes(each, "big") for each in known))
+    for each in fingerprints:
+        if each[0] >= 100:
+            builder.add(each)
+
+    assert builder.build() == Boundary.of(each.hex() for each in fingerprints)
+
+
+def test_an_empty_file_has_no_edges(spool):
+    assert list(edge_lines(spool([]), FRAME, Edge.UPPER)) == []

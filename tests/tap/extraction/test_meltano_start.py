@@ -1,0 +1,65 @@
+"""Under Meltano a run begins at the state's own place, as long as that says what Meltano's copy says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.state.handed_state import VARIABLE, handed_over
+from tap_spark_jdbc.extraction.meltano_start import source_under_meltano
+
+STATE = {"bookmarks": {"orders": {"replication_key": "id", "replication_key_value": 7}}}
+
+
+def origin(given: str | None, handed: dict[str, Any]) -> str | None:
+    source = source_under_meltano(given, handed)
+    return None if source is None else source.origin
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    place = tmp_path / "lake/.dataspoc/state/p/state.json"
+    place.parent.mkdir(parents=True)
+    return place
+
+
+def test_the_states_own_place_is_read_where_meltanos_copy_says_the_same(tmp_path: Path, place: Path) -> None:
+    copy, handed = tmp_path / "copy.json", {"bucket": f"{tmp_path}/lake", "pipeline": "p", "storage_options": {}}
+    assert origin(None, handed) == str(place)
+    copy.write_text(json.dumps(STATE, indent=2))
+    assert origin(str(copy), handed) == str(copy)
+    place.write_text(json.dumps(STATE))
+    assert origin(str(copy), handed) == str(place)
+    assert origin(None, handed) == str(place)
+    place.write_text('{"bookmarks": {}}')
+    assert origin(str(copy), handed) == str(copy)
+
+
+def test_a_state_with_exact_decimals_is_read_at_its_own_place(tmp_path: Path, place: Path) -> None:
+    copy, handed = tmp_path / "copy.json", {"bucket": f"{tmp_path}/lake", "pipeline": "p"}
+    place.write_text('{"a": 1.10, "b": 0.1000000000000000055, "c": 18446744073709551616, "d": -0}')
+    copy.write_text(json.dumps(json.loads(place.read_text())))
+    assert origin(str(copy), handed) == str(place)
+    copy.write_text('{"a": 1.2, "b": 0.1, "c": 18446744073709551616, "d": 0}')
+    assert origin(str(copy), handed) == str(copy)
+
+
+def test_a_place_that_cannot_be_read_is_said_and_meltanos_copy_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handed = {"bucket": "nosuch://b", "pipeline": "p"}
+    with caplog.at_level(logging.WARNING):
+        assert origin(f"{tmp_path}/c.json", handed) == f"{tmp_path}/c.json"
+        assert origin(None, handed) is None
+    assert "no dead run can be continued" in caplog.text
+
+
+def test_what_is_handed_over_must_be_as_it_was_handed_over() -> None:
+    assert handed_over({}) is handed_over({VARIABLE: ""}) is None
+    with pytest.raises(ConfigurationError, match=VARIABLE):
+        handed_over({VARIABLE: "{"})

@@ -1,0 +1,91 @@
+"""Connection properties, as the server sees them: the same on the connection for questions and on each reader's."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tap.opened import connected, login, source_of
+from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.extraction.fingerprints import Frame
+from tap_spark_jdbc.plan.slices import Range, Slice, joined
+from tap_spark_jdbc.plan.stream_plan import StreamPlan
+from tap_spark_jdbc.plan.stream_sql import StreamSql
+from tap_spark_jdbc.reading.spark_reader import SliceReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+NAME = "current_setting('application_name')"
+
+
+def told_to_readers(spark: SparkSession, source: JdbcSource, expression: str) -> list[Any]:
+    """What a server answers to each reader of two slices."""
+    column = source.dialect.column("a", "varchar(60)", nullable=True)
+    table = Table(None, "q", (column,), query=f"SELECT {expression} AS a")
+    sql = StreamSql(source.dialect, StreamPlan(table, "q", (column,), "FULL_TABLE"))
+    rows = SliceReader(spark, source, sql, Frame(b"", b"")).rows_of([Slice(), Slice()], 10)
+    with warnings.catch_warnings():
+        # PySpark leaves the socket of a `collect` to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        return [row[0] for row in rows.select("c0").collect()]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"), [("", "tap-spark-jdbc"), ("?ApplicationName=the%20user's", "the user's")]
+)
+def test_properties_reach_readers_as_they_reach_the_driver(
+    spark: SparkSession, postgresql: Any, parameters: str, name: str
+) -> None:
+    """What the user says in the URL wins on both."""
+    database = postgresql.new_database()
+    config = {**login(database), "jdbc_url": database.jdbc_url + parameters}
+    with connected(spark, config) as connection:
+        assert connection.rows(f"SELECT {NAME}") == [(name,)]
+    assert told_to_readers(spark, source_of(config), NAME) == [name, name]
+
+
+def test_properties_reach_readers_of_mariadb(spark: SparkSession, mariadb: Any) -> None:
+    """By a property alone: the statements that a session begins with are left out."""
+    config = login(mariadb.new_database())
+    source = source_of(config)
+    properties = {**source.dialect.properties, "sessionVariables": "max_statement_time=77"}
+    source = replace(source, dialect=replace(source.dialect, properties=properties, session_statements=()))
+    with connected(spark, config):  # which puts the driver on the session's class path
+        assert told_to_readers(spark, source, "CAST(@@max_statement_time AS CHAR(2))") == ["77", "77"]
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.usefixtures("spark")
+def test_a_run_s_own_sessions_bear_the_tap_s_name(postgres: Any, tmp_path: Path, batches: bool) -> None:
+    """So that no run takes another one's readers for writers."""
+    import pyarrow.parquet as pq
+
+    storage = {"encoding": {"format": "parquet"}, "storage": {"root": (tmp_path / "batches").as_uri()}}
+    tap, _ = postgres(f"create view named as select {NAME} as a", **({"batch_config": storage} if batches else {}))
+    sent = tap.run_here().succeeded()
+    if batches:
+        (manifest,) = [each["manifest"] for each in sent.messages if each["type"] == "BATCH"]
+        names = [pq.read_table(path.removeprefix("file://")).column("a").to_pylist() for path in manifest]
+    else:
+        names = [[each["a"] for each in sent.records("public-named")]]
+    assert names == [["tap-spark-jdbc"]]
+
+
+@pytest.mark.parametrize("at_most", [1, 2, 3, 5, 9])
+def test_joined_slices_cover_what_they_were_made_of(at_most: int) -> None:
+    edges = [None, 1, 3, 7, 9, None]
+    slices = [Slice(None, Range(*pair)) for pair in pairwise(edges)]
+    found = joined(slices, at_most)
+    assert len(found) <= at_most
+    assert (found[0].split.lower, found[-1].split.upper) == (None, None)
+    assert [each.split.upper for each in found[:-1]] == [each.split.lower for each in found[1:]]
+    assert joined([Slice()], at_most) == [Slice()]

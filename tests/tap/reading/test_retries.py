@@ -1,0 +1,170 @@
+"""Connections that break in the middle of a run: what was asked is asked again, and each row comes once."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from servers import postgresql as server
+from servers.postgresql import Database
+from singer_spark.errors import ConnectionLostError, SkippedStreamsError, SourceError
+from tap.in_process import run_tap
+from tap.opened import login
+from tap_spark_jdbc.source import lost_connection
+from tap_spark_jdbc.source.lost_connection import again
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 2000
+# The reader comes to a stop in the middle of the slice, while somebody holds the lock.
+SCRIPT = f"""
+create table rows (id int, k int not null); insert into rows select n, n from generate_series(1, {ROWS}) n;
+create function hold(id int) returns int language plpgsql volatile as $$
+begin
+  if id = {ROWS // 2} then perform pg_advisory_lock_shared(7); perform pg_advisory_unlock_shared(7); end if;
+  return id;
+end $$;
+create view a_held as select hold(id) as id from rows;
+create table b_next as select * from rows; create index on b_next (k);
+"""
+EACH_ONCE = Counter(range(1, ROWS + 1))
+BLOCKED = """
+select pid from pg_stat_activity
+where wait_event_type = 'Lock' and wait_event = 'advisory' and datname = current_database()
+"""
+
+
+@contextmanager
+def meanwhile(work: Callable[[], None]) -> Iterator[None]:
+    """Does something beside the test; what it fails with, the test fails with."""
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(60)
+    assert not failures, failures
+
+
+def blocked(connection: psycopg.Connection[Any], seconds: float = 120) -> int:
+    """The process of the reader that waits in the middle of its slice."""
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        if found := connection.execute(BLOCKED).fetchone():
+            return int(found[0])
+    raise AssertionError("no reader came to the row where it waits")
+
+
+def config_of(database: Database) -> dict[str, Any]:
+    bounds = {"tables": ["a_held", "b_next"], "incremental_tables": ["public.b_next:k:integer"]}
+    return login(database, **bounds, fetch_size=50, slice_rows=500)
+
+
+def test_a_reader_whose_connection_ends_in_mid_slice_reads_the_slice_again_and_no_row_comes_twice(
+    spark: SparkSession, postgresql: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(SCRIPT)
+        connection.execute("select pg_advisory_lock(7)")
+
+        def end_the_reader() -> None:
+            connection.execute("select pg_terminate_backend(%s)", [blocked(connection)])
+            connection.execute("select pg_advisory_unlock(7)")
+
+        with meanwhile(end_the_reader):
+            sent = run_tap(config_of(database))
+
+    sent.succeeded()
+    for stream in ("public-a_held", "public-b_next"):
+        assert sent.values(stream, "id") == EACH_ONCE
+    assert sent.final["value"]["bookmarks"]["public-b_next"]["replication_key_value"] == ROWS
+    assert "trying again in 0.2 s (1 of 6)" in caplog.text
+
+
+def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_no_other(spark: SparkSession) -> None:
+    # Not in a folder of pytest's: the server's account can't enter those.
+    with tempfile.TemporaryDirectory(prefix="postgresql-") as folder, server.running(Path(folder)) as facts:
+        database = Database(name="postgres", **facts)
+        connection = psycopg.connect(database.dsn, autocommit=True)
+        connection.execute(SCRIPT)
+        connection.execute("select pg_advisory_lock(7)")
+
+        def crash() -> None:
+            # The tap's own connection, for bounds, ends too.
+            blocked(connection)
+            server.restart(Path(folder))
+
+        with meanwhile(crash):
+            sent = run_tap({**config_of(database), "on_stream_error": "skip"})
+        connection.close()
+        goes_on = run_tap(config_of(database), sent.final["value"])
+
+    # No reader sees the snapshot of the stream again.
+    assert isinstance(sent.error, SkippedStreamsError)
+    assert "1 of 2 streams did not arrive" in str(sent.error)
+    assert "stream public-a_held: reading failed: the server has lost the snapshot" in str(sent.error)
+    assert "run again" in str(sent.error)
+    assert (sent.values("public-a_held", "id"), sent.values("public-b_next", "id")) == ({}, EACH_ONCE)
+    goes_on.succeeded()
+    assert (goes_on.values("public-a_held", "id"), goes_on.values("public-b_next", "id")) == (EACH_ONCE, {})
+
+
+def test_a_connection_that_stays_broken_fails_after_some_attempts_with_growing_pauses() -> None:
+    attempts, pauses = [], []
+
+    def fail() -> None:
+        attempts.append(1)
+        raise ConnectionLostError("the server is gone")
+
+    with pytest.raises(ConnectionLostError, match="the server is gone"):
+        again(fail, pauses.append)
+
+    assert pauses == list(lost_connection.PAUSES) == sorted(set(pauses))
+    assert len(attempts) == len(pauses) + 1
+
+
+def test_what_the_database_refuses_is_not_asked_again() -> None:
+    attempts = []
+
+    def fail() -> None:
+        attempts.append(1)
+        raise SourceError("permission denied")
+
+    with pytest.raises(SourceError):
+        again(fail, lambda _: None)
+    assert len(attempts) == 1
+
+
+def test_a_statement_time_out_is_one_line_with_a_way_out(spark: SparkSession, postgresql: Any) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(
+            "create view endless as select n, cast(pg_sleep(3600) as text) as done from generate_series(1, 3) n"
+        )
+    config = login(database, tables=["endless"])
+
+    error = run_tap({**config, "jdbc_url": f"{database.jdbc_url}?options=-c%20statement_timeout=2000"}).failed()
+
+    assert error.startswith("stream public-endless: ")
+    assert "canceling statement due to statement timeout" in error
+    assert "give the statement more time" in error
+    assert "\n" not in error

@@ -1,0 +1,155 @@
+"""A table that can't be cut leaves while it is read: in pieces, of which one is on the disk at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from tap.in_process import run_tap, send, tap_of
+from tap.opened import source_of
+from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.reading import spool
+from tap_spark_jdbc.reading.spark_reader import SliceReader
+from tap_spark_jdbc.reading.spool import SpoolFile
+from tap_spark_jdbc.reading.streamed_lines import StreamedLines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+PIECE = 20_000
+ROWS = 2_000
+
+
+def lines(count: int) -> list[bytes]:
+    return [b"%d %s\n" % (n, b"x" * (n % 300)) for n in range(count)]
+
+
+def pieces(stream: StreamedLines) -> Iterator[bytes]:
+    while (path := stream.next()) is not None:
+        yield path.read_bytes()
+        path.unlink()
+
+
+def test_pieces_end_with_lines_and_hold_all_of_them(tmp_path: Path) -> None:
+    sent = lines(1_000)
+    stream = StreamedLines(lambda pipe: pipe.write_bytes(b"".join(sent)) and None, tmp_path / "s", 1_000)
+    found = list(pieces(stream))
+    assert b"".join(found) == b"".join(sent)
+    assert all(piece.endswith(b"\n") for piece in found)
+    stream.close()
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_job_waits_for_who_reads_and_ends_where_nobody_does(tmp_path: Path) -> None:
+    ended = threading.Event()
+    written = []
+
+    def job(pipe: Path) -> None:
+        try:
+            with pipe.open("wb", buffering=0) as file:
+                while True:
+                    written.append(file.write(b"x" * 999 + b"\n"))
+        except BrokenPipeError:
+            ended.set()
+
+    stream = StreamedLines(job, tmp_path / "s", 10_000)
+    first = stream.next()
+    assert first is not None
+    # What is under way lies in the pipe's own buffer and in one reading of it.
+    assert first.stat().st_size <= 10_000 + (1 << 20)
+    assert list((tmp_path / "s").glob("piece*")) == [first]
+    stream.close()
+    assert ended.wait(60)
+    assert not (tmp_path / "s").exists()
+
+
+def test_what_a_job_fails_with_is_raised_behind_what_it_wrote(tmp_path: Path) -> None:
+    def job(pipe: Path) -> None:
+        pipe.write_bytes(b"a\n")
+        raise ValueError("it broke")
+
+    stream = StreamedLines(job, tmp_path / "s", 1_000)
+    with pytest.raises(ValueError, match="it broke"):
+        stream.next()
+    stream.close()
+
+
+@pytest.fixture
+def most_spooled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of all pieces that lie in the spool whenever one of them is sent."""
+    seen: list[int] = []
+    made = SpoolFile.__init__
+
+    def noted(self: SpoolFile, *arguments: Any, **named: Any) -> None:
+        made(self, *arguments, **named)
+        seen.append(sum(each.stat().st_size for each in self.path.parent.glob("*.txt")))
+
+    monkeypatch.setattr(SpoolFile, "__init__", noted)
+    monkeypatch.setattr(spool, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr("tap_spark_jdbc.reading.streamed_lines.CHUNK_BYTES", 4_096)
+    return seen
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_table_that_can_not_be_cut_is_never_whole_on_the_disk(
+    spark: SparkSession, sqlite: Any, most_spooled: list[int], key: str
+) -> None:
+    tap, connection = sqlite("create table t (k integer, body text)")
+    connection.execute("begin")
+    connection.executemany("insert into t values (?, ?)", [(n, "ü" * 100) for n in range(ROWS)])
+    connection.execute("commit")
+    config = tap.config | ({"incremental_tables": [f"t:{key}:integer"]} if key else {})
+
+    sent = run_tap(config).succeeded()
+
+    assert sent.values("t", "k") == Counter(range(ROWS))
+    assert len(most_spooled) > 10
+    assert max(most_spooled) <= PIECE + 4_096
+    if key:
+        assert sent.final["value"]["bookmarks"]["t"]["replication_key_value"] == ROWS - 1
+        again = run_tap(config, sent.final["value"]).succeeded()
+        assert not again.values("t", "k")
+
+
+def test_a_scan_that_fails_behind_its_first_piece_ends_the_run(
+    spark: SparkSession, sqlite: Any, most_spooled: list[int]
+) -> None:
+    tap, connection = sqlite("create table t (k integer, body text)")
+    connection.execute("begin")
+    connection.executemany("insert into t values (?, ?)", [(n, "x" * 100) for n in range(ROWS)])
+    connection.execute("commit")
+    connection.execute("insert into t values ('no number', '')")
+    sent = send(tap_of(tap.config, OpeningState({}, "first")))
+    assert "no number" in sent.failed()
+    assert len(most_spooled) > 1
+
+
+def test_a_table_of_duckdb_is_read_in_one_scan_whose_result_is_not_held(
+    spark: SparkSession, tmp_path: Path, most_spooled: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "source.db"
+    with duckdb.connect(path) as connection:
+        connection.execute(f"create table t as select i::int as id, repeat('x', 100) as body from range({ROWS}) r(i)")
+        connection.execute("alter table t add primary key (id)")
+    scans: list[Any] = []
+    read = SliceReader.rows
+
+    def noted(self: SliceReader, each: Any, fetch_size: int) -> Any:
+        scans.append(each)
+        return read(self, each, fetch_size)
+
+    monkeypatch.setattr(SliceReader, "rows", noted)
+    config = {"jdbc_url": f"jdbc:duckdb:{path}", "slice_rows": 100}
+    assert source_of(config).reader_options()["jdbc_stream_results"] == "true"
+    sent = run_tap(config).succeeded()
+    (stream,) = {each["stream"] for each in sent.messages if each["type"] == "RECORD"}
+    assert sent.values(stream, "id") == Counter(range(ROWS))
+    assert len(scans) == 1
+    assert max(most_spooled) <= PIECE + 4_096

@@ -1,0 +1,228 @@
+"""Rows of any width fit into memory, whatever those before them were like: a round trip is bounded by its bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow.parquet as parquet
+import pytest
+
+from tap.conftest import Tap
+from tap.in_process import run_tap
+from tap.opened import login, source_of
+from tap_spark_jdbc.extraction import slice_size
+from tap_spark_jdbc.extraction.slice_size import FIRST_FETCH_SIZE, FIRST_SLICE_ROWS, SCAN_FETCHED, SliceSize
+from tap_spark_jdbc.reading.spark_reader import SliceReader
+from tap_spark_jdbc.streams import stream_reading
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+BATCHES = {"encoding": {"format": "parquet", "compression": "zstd"}, "storage": {"prefix": ""}}
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows a round trip of each reading that is begun."""
+    sizes: list[int] = []
+    read = SliceReader.rows
+
+    def noted(self: SliceReader, each: Any, fetch_size: int) -> Any:
+        sizes.append(fetch_size)
+        return read(self, each, fetch_size)
+
+    monkeypatch.setattr(SliceReader, "rows", noted)
+    return sizes
+
+
+def batched(folder: Path) -> dict[str, Any]:
+    return {**BATCHES, "storage": {"root": str(folder), "prefix": ""}}
+
+
+def test_before_any_width_is_known_rows_are_few_where_the_first_ones_are_wide() -> None:
+    narrow, wide = (SliceSize(None, None, look=lambda width=width: width) for width in (None, 1_000_000.0))
+    assert (narrow.rows(), narrow.fetch_size()) == (FIRST_SLICE_ROWS, FIRST_FETCH_SIZE)
+    assert (wide.rows(), wide.fetch_size()) == (32, 4)
+    wide.learn(rows=1, size=300_000_000)
+    assert (wide.rows(), wide.fetch_size(), wide.wide) == (1, 1, True)
+
+
+def test_too_wide_a_round_trip_makes_all_later_ones_smaller() -> None:
+    looked_at = SliceSize(None, None, look=lambda: 1.0)
+    assert looked_at.rows() == FIRST_SLICE_ROWS
+    looked_at.fetch_fewer(looked_at.fetch_size())
+    assert looked_at.fetch_size() == FIRST_FETCH_SIZE // 16
+    size = SliceSize(None, None)
+    size.learn(rows=100_000, size=1_000_000)
+    assert (size.fetch_size(), size.wide) == (10_000, False)
+    for expected in (625, 39, 2, 1, 1):
+        size.fetch_fewer(size.fetch_size())
+        size.learn(rows=100_000, size=1_000_000)
+        assert (size.fetch_size(), size.wide) == (expected, expected == 1)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("key", ["primary key", ""])
+def test_rows_that_become_wide_in_mid_table_are_fetched_by_their_bytes(
+    spark: SparkSession,
+    postgresql: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fetched: list[int],
+    key: str,
+    batches: bool,
+) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(f"create table t (id int {key}, body text)")
+        connection.execute("insert into t select n, 'x' from generate_series(1, 500) n")
+        connection.execute("insert into t select n, repeat('y', 30000) from generate_series(501, 540) n")
+    monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
+    config = login(database, tables=["public.t"], **({"batch_config": batched(tmp_path)} if batches else {}))
+
+    sent = run_tap(config).succeeded()
+
+    if batches:
+        names = [name for each in sent.messages if each["type"] == "BATCH" for name in each["manifest"]]
+        files = [parquet.read_table(name.removeprefix("file://"), columns=["id"]) for name in names]
+        ids = Counter(number for file in files for number in file["id"].to_pylist())
+    else:
+        ids = sent.values("public-t", "id")
+    assert ids == Counter(range(1, 541))
+    if key or batches:
+        assert fetched[0] == FIRST_FETCH_SIZE
+        assert fetched[-1] * 30_000 <= 100_000
+    else:
+        # What leaves while it is read can't be read anew: it comes few rows at a time from the first one on.
+        assert fetched == [SCAN_FETCHED]
+
+
+def test_a_fetch_size_of_the_users_own_is_kept(
+    spark: SparkSession, postgresql: Any, monkeypatch: pytest.MonkeyPatch, fetched: list[int]
+) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("create table t (id int primary key, body text)")
+        connection.execute("insert into t select n, repeat('y', 30000) from generate_series(1, 20) n")
+    monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
+    run_tap(login(database, tables=["public.t"], fetch_size=10)).succeeded()
+    assert set(fetched) == {10}
+
+
+def test_texts_are_read_as_bytes_only_where_the_driver_is_known_to_hand_out_utf_8(postgresql: Any) -> None:
+    database = postgresql.new_database()
+    known = source_of(login(database))
+    assert known.text_as_bytes
+    assert not replace(known, driver="org.example.Driver").text_as_bytes
+    assert not replace(known, url=f"{known.url}?allowEncodingChanges=true").text_as_bytes
+
+
+SCRIPTS = {
+    "postgresql": "insert into t select n, repeat('x', 100000) from generate_series(1, 60) n",
+    "mariadb": "insert into t select seq, repeat('x', 100000) from seq_1_to_60",
+}
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_the_first_slices_of_wide_rows_are_small(
+    spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    database = request.getfixturevalue(kind).new_database()
+    with database.connect() if kind == "mariadb" else psycopg.connect(database.dsn, autocommit=True) as connection:
+        cursor = connection.cursor()
+        cursor.execute(f"create table t (id int primary key, body {'text' if kind == 'postgresql' else 'longtext'})")
+        cursor.execute(SCRIPTS[kind])
+        connection.commit()
+    sizes = sizes_asked(monkeypatch)
+    # MariaDB's schemas are the databases of all tests.
+    schema = database.name if kind == "mariadb" else "public"
+    sent = run_tap(login(database, tables=[f"{schema}.t"])).succeeded()
+    assert sent.values(f"{schema}-t", "id") == Counter(range(1, 61))
+    assert max(sizes) <= 320
+
+
+@pytest.mark.parametrize("body", ["text", "blob"])
+def test_the_first_slices_of_wide_rows_of_sqlite_are_small(
+    spark: SparkSession, sqlite: Any, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    tap, connection = sqlite(f"create table t (id integer primary key, body {body})")
+    value = "x" * 100_000 if body == "text" else b"x" * 100_000
+    connection.execute("begin")
+    connection.executemany("insert into t values (?, ?)", [(n, value) for n in range(60)])
+    connection.execute("commit")
+    sizes = sizes_asked(monkeypatch)
+    assert run_tap(tap.config).succeeded().values("t", "id") == Counter(range(60))
+    assert max(sizes) <= 320
+
+
+def sizes_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each slice that is cut."""
+    sizes: list[int] = []
+    rows = SliceSize.rows
+
+    def noted(self: SliceSize) -> int:
+        sizes.append(rows(self))
+        return sizes[-1]
+
+    monkeypatch.setattr(SliceSize, "rows", noted)
+    return sizes
+
+
+def test_a_small_heap_takes_wide_rows_behind_narrow_ones(postgres: Any) -> None:
+    tap, _ = postgres(
+        "create table t (id int primary key, body text); insert into t select n, 'x' from generate_series(1, 20000) n;"
+        "insert into t select n, repeat('y', 1000000) from generate_series(20001, 20400) n"
+    )
+    tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
+    assert counted(tap) == 20_400
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_rows_of_50_mb_pass_a_heap_of_512_mb(postgres: Any, batches: bool) -> None:
+    tap, _ = postgres(
+        "create table t (id int primary key, body text);"
+        "insert into t select n, repeat('y', 50000000) from generate_series(1, 3) n"
+    )
+    tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
+    if not batches:
+        assert counted(tap) == 3
+        return
+    tap.config["batch_config"] = batched(tap.folder)
+    sent = [each for each in tap.run().succeeded().messages if each["type"] == "BATCH"]
+    assert sum(file["rows"] for each in sent for file in each["files"]) == 3
+
+
+def test_a_batch_holds_a_wide_value_no_oftener_than_it_must(
+    spark: SparkSession, postgresql: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute('create table t (id int primary key, "Body" text)')
+        connection.execute("insert into t select n, repeat('ключ 键', 1000) from generate_series(1, 20) n")
+    monkeypatch.setattr(slice_size, "WIDE_BYTES", 5_000)
+    sent = run_tap(login(database, tables=["public.t"], batch_config=batched(tmp_path))).succeeded()
+    (name,) = [name for each in sent.messages if each["type"] == "BATCH" for name in each["manifest"]]
+    file = parquet.ParquetFile(name.removeprefix("file://"))
+    assert set(file.read()["Body"].to_pylist()) == {"ключ 键" * 1000}
+    key, body = (file.metadata.row_group(0).column(place) for place in (0, 1))
+    assert key.statistics is not None
+    assert key.path_in_schema == "id"
+    assert body.statistics is None
+    assert "RLE_DICTIONARY" not in body.encodings
+
+
+def test_memory_that_runs_out_names_the_settings_that_take_less(postgres: Any) -> None:
+    tap, _ = postgres("create table t (id int, body text); insert into t values (1, repeat('y', 200000000))")
+    tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
+    told = tap.run().failed()
+    assert all(name in told for name in ("public-t", "spark.driver.memory", "fetch_size", "slice_rows")), told
+
+
+def counted(tap: Tap) -> int:
+    """The records of a run in a process of its own, of which there is too much to keep."""
+    return tap.run().succeeded().output.count(b'{"type":"RECORD"')

@@ -1,0 +1,319 @@
+"""MariaDB as a source: names, keys and incremental runs, each on a real server, in this process's Spark session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from singer_spark.errors import SourceError
+from singer_spark.singer.bookmark import KeyType, KeyValue
+from tap.dying import Pipe, Sent
+from tap.opened import connected, discovered, login, source_of
+from tap_spark_jdbc.dialects import dialect_of, known_dialects
+from tap_spark_jdbc.dialects.tables import Key, Table
+from tap_spark_jdbc.source.discovery import discover_tables
+from tap_spark_jdbc.source.discovery_bounds import Bounds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from servers.mariadb import MariaDatabase
+
+HOSTILE = [
+    "back`tick",
+    'say "hi"',
+    "it's",
+    "a.b",
+    "select",
+    "Mixed Case",
+    "naïve ☃ 日本",
+    "semi;colon-- #",
+    "back\\",
+    "\\' OR 1=1 -- x",
+    "per%cent_",
+    "{c}",
+    "{fn now()}",
+    "what?",
+    "/*!50000 x */",
+    "c0",
+    "k",
+]
+VALUES = ["plain", "it's", "\\", "\\' OR '1'='1", "'; drop table t; -- ", "`x` ? {fn now()} #", '"quoted"', "😀\\n", ""]
+# Key type, then values from the least to the greatest as the database orders them: the first run gets all but the last.
+KEYS: dict[str, tuple[str, list[str]]] = {
+    "integer": ("int", ["-5", "0", "2147483647"]),
+    "year": ("year", ["1901", "2000", "2155"]),
+    "unsigned": ("bigint unsigned", ["0", "9223372036854775808", "18446744073709551615"]),
+    "decimal": ("decimal(65,30)", ["-1", "0.000000000000000000000000000001", "9" * 35 + "." + "9" * 30]),
+    "date": ("date", ["0001-01-01", "1582-10-10", "9999-12-31"]),
+    "datetime": ("datetime(6)", ["0001-01-01 00:00:00", "2025-03-30 02:30:00", "2025-03-30 02:30:00.000001"]),
+    "timestamp": ("timestamp(6) null", ["1970-01-01 00:00:01", "2025-10-26 00:30:00", "2025-10-26 00:30:00.000001"]),
+    "varchar": ("varchar(30) character set utf8mb4 collate utf8mb4_unicode_ci", ["", "Äpfel\\", "äpfeln", "Zebra'"]),
+    "latin": ("varchar(30) character set latin1 collate latin1_german2_ci", ["a", "Ä", "b"]),
+    "uuid": ("uuid", ["00000000-0000-0000-0000-00000000000f", "550e8400-e29b-41d4-a716-446655440000"]),
+    "binary": ("varbinary(8)", ["\\", "a'", "ÿ"]),
+    "address": ("inet6", ["::1", "::2", "2001:db8::1"]),
+}
+
+
+@pytest.fixture
+def database(mariadb) -> MariaDatabase:
+    return mariadb.new_database()
+
+
+@pytest.fixture
+def pipe(spark: SparkSession, database: MariaDatabase, tmp_path: Path):
+    def make(*specs: str, **settings: Any) -> Pipe:
+        config = login(database, schemas=[database.name], incremental_tables=list(specs), **settings)
+        return Pipe(tmp_path / "lake", config)
+
+    return make
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def run(database: MariaDatabase, *statements: str) -> None:
+    with database.connect() as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def literal(text: str) -> str:
+    """Under the rules of the tests' connections, where a backslash is one."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def records(sent: Sent, stream: str) -> list[dict[str, Any]]:
+    return [each["record"] for each in sent.messages if each["type"] == "RECORD" and each["stream"] == stream]
+
+
+def test_hostile_names_and_values_reach_mariadb_as_they_are(database: MariaDatabase, pipe) -> None:
+    columns = ", ".join(f"{quoted(name)} varchar(40)" for name in HOSTILE)
+    one = quoted(HOSTILE[0])
+    statements = []
+    tables = HOSTILE[::4]
+    for name in tables:
+        rows = ", ".join(f"({', '.join([literal(value)] * len(HOSTILE))})" for value in VALUES)
+        statements += [
+            f"create table {quoted(name)} ({columns}, primary key ({one})) collate utf8mb4_bin",
+            f"insert into {quoted(name)} values {rows}",
+        ]
+    run(database, *statements)
+    streams = [f"{database.name}-{name}" for name in tables]
+    keyed = streams[:2]
+    lake = pipe(stream_options={stream: {"replication_key": HOSTILE[9]} for stream in keyed}, slice_rows=5)
+
+    first = lake.run()
+
+    for stream in streams:
+        found = records(first, stream)
+        assert Counter(record[HOSTILE[0]] for record in found) == Counter(VALUES)
+        assert all(record == dict.fromkeys(HOSTILE, record[HOSTILE[0]]) for record in found)
+    assert {entry["replication_key_value"] for entry in first.final["bookmarks"].values()} == {max(VALUES)}
+    lake.save(first.final)
+    again = lake.run()
+    assert {each: len(records(again, each)) for each in streams} == {
+        each: 0 if each in keyed else len(VALUES) for each in streams
+    }
+
+
+@pytest.mark.parametrize("modes", ["", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES,PIPES_AS_CONCAT"])
+def test_a_string_of_mariadb_is_itself_under_any_mode(database: MariaDatabase, modes: str) -> None:
+    dialect = known_dialects()["mariadb"]
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"set sql_mode = '{modes}'")
+        for value in [*VALUES, *HOSTILE]:
+            cursor.execute(f"select {dialect.string(value)}")
+            assert cursor.fetchone() == (value,)
+
+
+def test_every_kind_of_key_goes_on_where_it_stood(database: MariaDatabase, pipe) -> None:
+    """A stream for each kind of key: all rows, then ties at the boundary and one above it, then nothing."""
+    script = []
+    for name, (kind, values) in KEYS.items():
+        rows = ", ".join(f"({value_sql(name, each)})" for each in reversed(values[:-1]))
+        script += [
+            f"create table `{name}` (id int auto_increment primary key, k {kind}, index (k))",
+            f"insert into `{name}` (k) values {rows}, ({value_sql(name, values[-2])}), (null)",
+        ]
+    run(database, *script)
+    streams = {name: f"{database.name}-{name}" for name in KEYS}
+    lake = pipe(stream_options={f"{database.name}-*": {"replication_key": "k"}})
+
+    first = lake.run()
+
+    count = {name: len(values) + 1 for name, (_, values) in KEYS.items()}
+    assert {name: first.ids(streams[name]) for name in KEYS} == {
+        name: Counter(range(1, count[name] + 1)) for name in KEYS
+    }
+    lake.save(first.final)
+    news = []
+    for name, (_, values) in KEYS.items():
+        ties, above = value_sql(name, values[-2]), value_sql(name, values[-1])
+        news.append(f"insert into `{name}` (id, k) values (100, {ties}), (101, {above})")
+    run(database, *news)
+    second = lake.run()
+    # The row without key comes on every run.
+    assert {name: second.ids(streams[name]) for name in KEYS} == {
+        name: Counter([100, 101, count[name]]) for name in KEYS
+    }
+    lake.save(second.final)
+    third = lake.run()
+    assert {name: third.ids(streams[name]) for name in KEYS} == {name: Counter([count[name]]) for name in KEYS}
+    assert third.final == second.final
+    shown = {name: second.final["bookmarks"][streams[name]]["replication_key_value"] for name in KEYS}
+    assert shown["decimal"] == KEYS["decimal"][1][-1]
+    assert shown["timestamp"] == "2025-10-26T00:30:00.000001Z"
+    assert shown["datetime"] == "2025-03-30T02:30:00.000001"
+    assert shown["unsigned"] == str(2**64 - 1)
+    assert (shown["date"], shown["varchar"], shown["binary"]) == ("9999-12-31", "Zebra'", "C3BF")
+
+
+def value_sql(name: str, value: str) -> str:
+    return value if name in ("integer", "year", "unsigned", "decimal") else literal(value)
+
+
+def test_keys_that_the_collation_takes_for_one_are_one_value(database: MariaDatabase, pipe) -> None:
+    """`abc`, `ABC` and `Abc ` are ties: whichever of them is the bookmark, the others come once."""
+    run(
+        database,
+        "create table t (id int primary key, k varchar(9) not null, index (k)) collate utf8mb4_general_ci",
+        "insert into t values (1, 'aaa'), (2, 'abc'), (3, 'ABC')",
+    )
+    lake = pipe(f"{database.name}.t:k:string")
+    stream = f"{database.name}-t"
+    first = lake.run()
+    assert first.ids(stream) == Counter([1, 2, 3])
+    lake.save(first.final)
+    for number, tie in enumerate(["Abc ", "aBc", "abC"], start=4):
+        # A row with the lowest or the highest id: the server may show either of the ties first.
+        run(database, f"insert into t values ({number if number % 2 else -number}, '{tie}')")
+        run(database, "delete from t where id = 3")
+        sent = lake.run()
+        assert sent.ids(stream) == Counter([number if number % 2 else -number])
+        lake.save(sent.final)
+    assert lake.run().ids(stream) == Counter()
+
+
+def test_views_partitions_keyless_and_empty_tables_of_mariadb(database: MariaDatabase, pipe) -> None:
+    run(
+        database,
+        "create table parted (id int, day date, primary key (id, day)) partition by range (to_days(day)) "
+        "(partition p0 values less than (to_days('2025-01-01')), partition p1 values less than maxvalue)",
+        "insert into parted values (1, '2024-05-05'), (2, '2025-05-05'), (3, '9999-12-31')",
+        "create view shown as select id as number, day from parted where id > 1",
+        "create table keyless (v varchar(5))",
+        "insert into keyless values ('twin'), ('twin'), (null)",
+        "create table empty (id int primary key)",
+        "create table versioned (id int primary key, hidden int invisible) with system versioning",
+        "insert into versioned (id, hidden) values (1, 7)",
+        "update versioned set hidden = 8",
+        "create sequence no_table",
+    )
+    name = database.name
+    sent = pipe().run()
+    schemas = {each["stream"]: each for each in sent.messages if each["type"] == "SCHEMA"}
+    assert set(schemas) == {f"{name}-{each}" for each in ("parted", "shown", "keyless", "empty", "versioned")}
+    assert schemas[f"{name}-parted"]["key_properties"] == ["id", "day"]
+    assert sent.ids(f"{name}-parted") == Counter([1, 2, 3])
+    assert [record["number"] for record in records(sent, f"{name}-shown")] == [2, 3]
+    assert Counter(record["v"] for record in records(sent, f"{name}-keyless")) == Counter(["twin", "twin", None])
+    assert records(sent, f"{name}-empty") == []
+    assert records(sent, f"{name}-versioned") == [{"id": 1, "hidden": 8}]
+
+
+def test_databases_are_schemas_and_those_of_the_server_itself_are_left_out(
+    spark: SparkSession, database: MariaDatabase, mariadb
+) -> None:
+    other, name = mariadb.new_database(), database.name
+    for each in (database, other):
+        run(each, "create table t (id int primary key, k int, p varchar(300), index (k), index (p(10)))")
+    # The catalog's own collation takes these for one name.
+    run(database, "create table T (id int)", "create table `tä` (only_here int)", "create table ta (id int)")
+    found = discovered(spark, login(database))
+    shown = {table.name: [column.name for column in table.columns] for table in found.values() if table.schema == name}
+    assert shown == {"t": ["id", "k", "p"], "T": ["id"], "tä": ["only_here"], "ta": ["id"]}
+    assert {f"{database.name}-t", f"{other.name}-t"} <= set(found)
+    assert not {table.schema for table in found.values()} & {"mysql", "sys", "information_schema", "performance_schema"}
+    table = found[f"{database.name}-t"]
+    assert (table.primary_key, table.indexed) == (("id",), {"id", "k"})
+    assert set(discovered(spark, login(database, tables=[f"{other.name}.T"]))) == {f"{other.name}-t"}
+
+
+def test_hundreds_of_tables_of_mariadb_are_described_in_three_queries(
+    spark: SparkSession, database: MariaDatabase
+) -> None:
+    tables = 500
+    columns = ", ".join(f"column_with_a_long_name_{n} varchar(20)" for n in range(20))
+    with database.connect() as connection, connection.cursor() as cursor:
+        for number in range(tables):
+            cursor.execute(f"create table table_{number} (id int primary key, {columns}) engine=memory")
+    asked = []
+    with connected(spark, login(database)) as connection:
+        rows, dialect = connection.rows, known_dialects()["mariadb"]
+        connection.rows = lambda sql: asked.append(rows(sql)) or asked[-1]
+        found = discover_tables(connection, dialect, Bounds((database.name,), ()))
+    run(database, f"drop database {database.name}")
+    assert len(found) == tables
+    assert all(len(table.columns) == 21 for table in found)
+    assert len(asked) == 3
+    assert sum(map(len, asked)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("jdbc:mariadb://h:3306/shop", "jdbc:mysql://h:3306/shop?permitMysqlScheme"),
+        ("jdbc:mysql://h/shop?useSsl=true&a=b", "jdbc:mysql://h/shop?useSsl=true&a=b&permitMysqlScheme"),
+        ("jdbc:mysql://h/shop?permitMysqlScheme=true", "jdbc:mysql://h/shop?permitMysqlScheme"),
+        ("jdbc:mariadb:sequential://a:1,b:2/", "jdbc:mysql:sequential://a:1,b:2/?permitMysqlScheme"),
+    ],
+)
+def test_both_spellings_of_the_url_reach_spark_as_the_one_that_it_quotes_rightly(given: str, used: str) -> None:
+    assert source_of({"jdbc_url": given}).url == used
+    assert dialect_of(given).name == "mariadb"
+
+
+def test_literals_of_mariadb() -> None:
+    dialect = known_dialects()["mariadb"]
+
+    def shown(native_type: str, raw: str, kind: KeyType | None = None) -> str:
+        column = dialect.column("k", native_type, nullable=True)
+        key = Key.of(Table("s", "t", (column,)), column, kind)
+        return dialect.literal(key, key.parse(raw))
+
+    assert shown("timestamp(6)", "2025-01-20 15:30:00.5+02:00") == "TIMESTAMP '2025-01-20 13:30:00.500000'"
+    assert shown("datetime", "2025-01-20 15:30:00") == "TIMESTAMP '2025-01-20 15:30:00.000000'"
+    assert shown("date", "2025-01-20") == "DATE '2025-01-20'"
+    assert shown("varchar(9)", "it's") == "'it''s'"
+    assert shown("varchar(9)", "a\\'") == "_utf8mb4 X'615c27'"
+    assert shown("varbinary(9)", "00ff") == "X'00ff'"
+    assert (
+        dialect.literal(
+            Key.of(Table("s", "t", ()), dialect.column("k", "bigint(20) unsigned", nullable=True)),
+            KeyValue(KeyType.DECIMAL, str(2**64 - 1)),
+        )
+        == f"({2**64 - 1})"
+    )
+    for unordered in ("enum('a','b')", "set('a')", "double", "json", "bit(8)", "time", "point"):
+        with pytest.raises(ValueError, match="can't be ordered"):
+            shown(unordered, "x")
+
+
+def test_a_wrong_password_and_a_missing_database_are_one_line_each(
+    spark: SparkSession, database: MariaDatabase
+) -> None:
+    for config, told in (
+        (login(database) | {"password": "wrong-secret"}, "check user and password"),
+        (login(database) | {"jdbc_url": database.jdbc_url + "_gone"}, "Unknown database"),
+    ):
+        with pytest.raises(SourceError, match=told) as caught, connected(spark, config):
+            pass
+        assert "wrong-secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,341 @@
+"""Many streams: the next ones are read while one is sent, and nobody can tell by what is sent."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+import pytest
+
+from singer_spark.errors import ConnectionLostError, SkippedStreamsError, SourceError
+from tap.batch_output import batch_config, unbatched
+from tap.in_process import Sent, run_tap, send, tap_of
+from tap.opened import login
+from tap_spark_jdbc.extraction.run_state import OpeningState
+from tap_spark_jdbc.source import lost_connection
+from tap_spark_jdbc.streams.stream_reading import StreamReading
+from tap_spark_jdbc.streams.streams_ahead import MOST_AHEAD, ReadAhead
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLES = 9
+SESSIONS = """
+select state, query from pg_stat_activity
+where backend_type = 'client backend' and datname = current_database() and pid <> pg_backend_pid()
+"""
+
+
+def rows_of(number: int) -> int:
+    """None, one, and more than one slice of five rows."""
+    return (0, 1, 17)[number % 3]
+
+
+def script(schema: str = "") -> str:
+    lines = []
+    for number in range(TABLES):
+        name = f"{schema}t{number:02d}"
+        lines.append(f"create table {name} (id integer primary key, k integer not null);")
+        # SQLite's indexes have a name.
+        lines.append(f"create index i{number:02d} on {name} (k);")
+        values = ", ".join(f"({n}, {number * 100 + n // 2})" for n in range(rows_of(number)))
+        lines.append(f"insert into {name} values {values};" if values else "")
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
+    connection.executescript(script())
+    yield connection
+    connection.close()
+
+
+def config_of(folder: Path, **settings: Any) -> dict[str, Any]:
+    by_key = {"default_replication_method": "INCREMENTAL", "default_replication_key": "k"}
+    return {"jdbc_url": f"jdbc:sqlite:{folder / 'shop.db'}", "slice_rows": 5, "n_jobs": 2, **by_key, **settings}
+
+
+def check_order(sent: Sent, stream: Callable[[int], str] = lambda number: f"t{number:02d}") -> None:
+    """Streams one after another, each SCHEMA before its rows, and no STATE ahead of what stands before it."""
+    seen: list[str] = []
+    greatest: dict[str, int] = {}
+    rows: Counter[str] = Counter()
+    for message in unbatched(sent.messages):
+        if message["type"] == "SCHEMA":
+            seen.append(message["stream"])
+        elif message["type"] == "RECORD":
+            name = message["stream"]
+            assert seen[-1] == name
+            rows[name] += 1
+            greatest[name] = max(greatest.get(name, 0), message["record"]["k"])
+        else:
+            for name, bookmark in message["value"]["bookmarks"].items():
+                # All rows below a bookmark stand before it, at its own value as many as its boundary knows.
+                number = int(name[-2:])
+                value, at_value = bookmark["replication_key_value"], bookmark["boundary"]["rows"]
+                below = sum(number * 100 + n // 2 < value for n in range(rows_of(number)))
+                assert rows[name] == below + at_value, (name, bookmark)
+    assert seen == sorted(seen) == [stream(number) for number in range(TABLES)]
+    assert {name: count for name, count in rows.items()} == {
+        stream(number): rows_of(number) for number in range(TABLES) if rows_of(number)
+    }
+
+
+@pytest.mark.parametrize("way", ["records", "batches"])
+def test_many_streams_are_sent_in_their_order_and_no_state_is_ahead_of_its_rows(
+    shop: sqlite3.Connection, tmp_path: Path, way: str
+) -> None:
+    config = config_of(tmp_path)
+    if way == "batches":
+        config["batch_config"] = batch_config(tmp_path / "batches")
+    sent = run_tap(config).succeeded()
+    check_order(sent)
+
+    idle = run_tap(config, sent.final["value"]).succeeded()
+    assert not [message for message in idle.messages if message["type"] in ("RECORD", "BATCH")]
+    assert idle.final["value"] == sent.final["value"]
+
+
+def test_on_postgresql_each_of_many_streams_is_read_in_a_snapshot_of_its_own_and_all_are_let_go(
+    spark: SparkSession, postgresql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = postgresql.new_database()
+    snapshots: dict[str, str | None] = {}
+    make = StreamReading.begin
+
+    def watched(reading: Any) -> None:
+        make(reading)
+        snapshots[reading.plan.stream] = reading.lane.snapshots.source.snapshot
+
+    monkeypatch.setattr(StreamReading, "begin", watched)
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(script("public."))
+        config = config_of(Path(), **login(database))
+        tap = tap_of(config, OpeningState({}, "first"))
+        sent = send(tap).succeeded()
+        check_order(sent, lambda number: f"public-t{number:02d}")
+        # A server takes a moment to see that a client has left.
+        give_up = time.monotonic() + 60
+        while still_open := connection.execute(SESSIONS).fetchall():
+            assert time.monotonic() < give_up, still_open
+    assert None not in snapshots.values()
+    assert len(set(snapshots.values())) == TABLES
+
+
+@pytest.mark.parametrize("fails_at", ["its bounds", "its rows"])
+def test_a_stream_that_fails_before_its_turn_ends_the_run_in_its_place(
+    shop: sqlite3.Connection, tmp_path: Path, fails_at: str
+) -> None:
+    failing = "t05"
+    tap = tap_of(config_of(tmp_path), OpeningState({}, "first"))
+    assert len(tap.streams) == TABLES
+    shop.execute(f"drop table {failing}" if fails_at == "its bounds" else f"alter table {failing} rename id to other")
+
+    sent = send(tap)
+
+    assert sent.failed().startswith(f"stream {failing}: ")
+    before = [f"t{number:02d}" for number in range(5)]
+    for number, stream in enumerate(before):
+        assert sent.values(stream, "id") == Counter(range(rows_of(number)))
+    # All in front are whole, and the last STATE says so.
+    *_, last = [message for message in sent.messages if message["type"] == "STATE"]
+    assert set(last["value"]["bookmarks"]) == {name for n, name in enumerate(before) if rows_of(n)}
+    assert {message.get("stream") for message in sent.messages} <= {None, *before, failing}
+    assert not [message for message in sent.messages if message["type"] == "RECORD" and message["stream"] == failing]
+
+
+def test_under_skip_streams_that_fail_before_their_turn_are_left_out_and_all_others_arrive(
+    shop: sqlite3.Connection, tmp_path: Path
+) -> None:
+    failing = ["t02", "t03", "t05", "t08"]
+    tap = tap_of(config_of(tmp_path, on_stream_error="skip"), OpeningState({}, "first"))
+    assert len(tap.streams) == TABLES
+    for number, stream in enumerate(failing):
+        shop.execute(f"drop table {stream}" if number % 2 else f"alter table {stream} rename id to other")
+
+    sent = send(tap)
+
+    assert isinstance(sent.error, SkippedStreamsError)
+    assert sent.final["skipped"] == failing
+    for number in range(TABLES):
+        stream = f"t{number:02d}"
+        wanted = 0 if stream in failing else rows_of(number)
+        assert sent.values(stream, "id") == Counter(range(wanted)), stream
+        assert (stream in sent.final["value"]["bookmarks"]) == bool(wanted)
+
+
+def test_where_the_server_has_no_more_connections_the_streams_come_one_after_another(
+    spark: SparkSession, postgresql: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lost_connection, "PAUSES", (0.1, 0.2, 0.5, 1.0, 2.0, 5.0))
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(script("public."))
+        # For the bounds, the snapshot, and two readers: where a second stream is begun, none is left to read by.
+        connection.execute("create role few login password 'few' connection limit 4")
+        connection.execute("grant usage on schema public to few; grant select on all tables in schema public to few")
+        try:
+            config = config_of(Path(), **{**login(database), "user": "few", "password": "few"})
+            sent = run_tap(config).succeeded()
+        finally:
+            connection.execute("drop owned by few; drop role few")
+    check_order(sent, lambda number: f"public-t{number:02d}")
+    assert "each stream begins after the one before" in caplog.text
+
+
+# The order of beginnings alone, of streams whose slices the test cuts.
+
+
+@dataclass
+class Lanes:
+    """Stands for the connections, and keeps how many there were."""
+
+    n_jobs: int
+    made: int = 1
+
+    def beside(self, _: object = None) -> Lanes:
+        self.made += 1
+        return self
+
+    def end(self) -> None: ...
+
+    def unwatch(self) -> None: ...
+
+    def connect(self) -> None: ...
+
+    def disconnect(self) -> None: ...
+
+
+@dataclass
+class Streams:
+    """Streams of which the test says when they are cut, and which can't be begun."""
+
+    names: list[str]
+    lost: set[str] = field(default_factory=set)
+    begun: list[str] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+    cut: dict[str, Callable[[], None]] = field(default_factory=dict)
+    troubled: dict[str, Callable[[], None]] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def ahead(self, n_jobs: int) -> tuple[ReadAhead, Lanes]:
+        lanes = Lanes(n_jobs)
+        # Of a plan nothing but its identity is looked at.
+        return ReadAhead(cast("Any", self.names), cast("Any", self.make), cast("Any", lanes), cast("Any", lanes)), lanes
+
+    def make(self, name: str, lane: Any, all_cut: Callable[[], None], troubled: Callable[[], None]) -> Any:
+        self.cut[name], self.troubled[name] = all_cut, troubled
+        return Reading(name, self, lane)
+
+    def wait_for(self, *names: str) -> None:
+        """Until these were begun."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: set(names) <= set(self.begun), 60), self.begun
+
+
+@dataclass
+class Reading:
+    name: str
+    streams: Streams
+    lane: Any
+
+    def begin(self) -> None:
+        with self.streams.changed:
+            self.streams.begun.append(self.name)
+            self.streams.changed.notify_all()
+        if self.name in self.streams.lost:
+            self.streams.lost.remove(self.name)
+            raise ConnectionLostError(f"no connection for {self.name}")
+
+    def start(self, most: int) -> None: ...
+
+    def give_up(self) -> None:
+        self.streams.given_up.append(self.name)
+
+
+def test_no_stream_is_begun_before_all_slices_of_the_one_before_are_cut_and_only_a_few_are() -> None:
+    streams = Streams(["s0", "s1", "s2", "s3", "s4", "s5", "s6"])
+    ahead, lanes = streams.ahead(n_jobs=16)
+    with ahead:
+        with ahead.turn(cast("Any", "s0")):
+            assert streams.begun == ["s0"]
+            for name in ("s0", "s1", "s2"):
+                streams.cut[name]()
+            streams.wait_for("s1", "s2", "s3")
+            streams.cut["s3"]()
+            assert len(streams.begun) == len(streams.cut) == 1 + MOST_AHEAD
+        with ahead.turn(cast("Any", "s1")):
+            streams.wait_for("s4")
+            assert len(streams.cut) == 2 + MOST_AHEAD
+        assert lanes.made == 1 + 2 * MOST_AHEAD
+
+
+def test_with_one_job_no_stream_is_begun_before_its_turn() -> None:
+    streams = Streams(["a", "b"])
+    ahead, lanes = streams.ahead(n_jobs=1)
+    with ahead:
+        with ahead.turn(cast("Any", "a")):
+            streams.cut["a"]()
+            assert list(streams.cut) == ["a"]
+        with ahead.turn(cast("Any", "b")):
+            assert streams.begun == ["a", "b"]
+    assert lanes.made == 1
+
+
+def test_a_connection_that_is_lost_before_a_streams_turn_is_overcome_by_beginning_it_alone() -> None:
+    streams = Streams(["a", "b", "c"], lost={"b"})
+    ahead, _ = streams.ahead(n_jobs=4)
+    with ahead:
+        with ahead.turn(cast("Any", "a")):
+            streams.cut["a"]()
+            streams.wait_for("b")
+            streams.cut["b"]()
+            streams.wait_for("c")
+        with ahead.turn(cast("Any", "b")):
+            assert streams.begun == ["a", "b", "c", "b"]
+            assert "c" in streams.given_up
+        with ahead.turn(cast("Any", "c")):
+            assert streams.begun == ["a", "b", "c", "b", "c"]
+
+
+def test_a_connection_that_is_lost_at_a_streams_turn_is_its_error() -> None:
+    streams = Streams(["a"], lost={"a"})
+    ahead, _ = streams.ahead(n_jobs=4)
+    with pytest.raises(ConnectionLostError, match="for a"), ahead, ahead.turn(cast("Any", "a")):
+        raise AssertionError("it was begun")
+
+
+def test_a_broken_connection_anywhere_takes_back_all_but_the_stream_that_is_sent() -> None:
+    streams = Streams(["a", "b", "c"])
+    ahead, _ = streams.ahead(n_jobs=4)
+    with ahead:
+        with ahead.turn(cast("Any", "a")):
+            streams.cut["a"]()
+            streams.wait_for("b")
+            streams.troubled["a"]()
+            assert streams.given_up == ["b"]
+            streams.cut["b"]()
+        for name in ("b", "c"):
+            with ahead.turn(cast("Any", name)):
+                streams.cut[name]()
+    assert streams.begun == ["a", "b", "b", "c"]
+
+
+def test_an_error_while_a_stream_is_sent_leaves_nothing_begun_after_it() -> None:
+    streams = Streams(["a", "b", "c", "d"])
+    ahead, _ = streams.ahead(n_jobs=4)
+    with pytest.raises(SourceError, match="in the middle"), ahead, ahead.turn(cast("Any", "a")):
+        streams.cut["a"]()
+        streams.wait_for("b")
+        raise SourceError("in the middle")
+    streams.cut["b"]()
+    assert streams.begun == ["a", "b"]
+    assert set(streams.given_up) == {"a", "b"}

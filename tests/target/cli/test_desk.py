@@ -1,0 +1,122 @@
+"""The documentation, the help and the completion of `spark-lake` say what it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from target.loading import Lake, record, schema, state
+from target_spark_lake.cli import spark_lake
+from target_spark_lake.cli.help import EXAMPLES, SHELLS
+from target_spark_lake.cli.parser import command_parser
+
+PAGE = Path(__file__).parents[3] / "docs/spark-lake.md"
+A_RUN = "20251121T040000000000Z-0a1b2c3d"
+NAIVE = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Two runs of `public-orders`, and the config that the page calls target.json, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    made = Lake(tmp_path / "lake")
+    Path("target.json").write_text(json.dumps({"bucket": "lake", "pipeline": "test"}))
+    described = schema("public-orders", {"id": {"type": "integer"}, "updated_at": NAIVE}, ("id",))
+    for day in ("2025-01-18T00:00:00", "2025-01-19T00:00:00"):
+        bookmark = {"replication_key": "updated_at", "replication_key_value": f"{day}.000000"}
+        row = record("public-orders", id=1, updated_at=day)
+        made.load(
+            {**described, "bookmark_properties": ["updated_at"]}, row, state(bookmarks={"public-orders": bookmark})
+        )
+    return made
+
+
+def runs(capsys: Any) -> list[Any]:
+    capsys.readouterr()
+    spark_lake.command(["runs", "--json", "--config", "target.json"])
+    return list(json.loads(capsys.readouterr().out))
+
+
+def words_of(line: str, capsys: Any) -> list[str]:
+    """The words behind `spark-lake`; the page's run is the first one."""
+    words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
+    return [runs(capsys)[-1]["run_id"] if word == A_RUN else word for word in words]
+
+
+def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command that the parser knows."""
+    yield from _below(command_parser("spark-lake", None), ())
+
+
+def _below(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not groups:
+        yield " ".join(words), parser
+    for group in groups:
+        for name, inner in group.choices.items():
+            yield from _below(inner, (*words, name))
+
+
+def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("spark-lake ")]
+    assert len(lines) > 15
+    # A healthy pipeline has no run to give up; its own tests have.
+    for line in (each for each in lines if "--give-up-publishing" not in each):
+        words = words_of(line, capsys)
+        capsys.readouterr()
+        assert spark_lake.command(words) == 0, line
+        told = capsys.readouterr()
+        assert told.out.strip(), line
+        assert "nothing was changed" not in told.err, line
+    assert lake.rows("public-orders", "id") == [(1,), (1,)]
+    assert (lake.folder / "raw/public-orders/_delta_log").exists()
+
+
+def test_every_command_shows_an_example_that_its_flags_take_and_every_flag_is_explained(
+    lake: Lake, capsys: Any
+) -> None:
+    found = dict(commands())
+    assert set(EXAMPLES) <= set(found)
+    for name, parser in found.items():
+        assert "examples:\n  spark-lake " in (parser.epilog or ""), name
+        assert all(action.help or action.choices for action in parser._actions), name
+    for examples in EXAMPLES.values():
+        for example in examples:
+            command_parser("spark-lake", None).parse_args(words_of(f"spark-lake {example}", capsys))
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in EXAMPLES if f"spark-lake {name} " not in page] == []
+
+
+def test_a_wrong_command_line_is_exit_code_2(capsys: Any) -> None:
+    for words in (["frobnicate"], ["runs"], ["state"], ["state", "set", "--config", "x"], ["completion", "fish"]):
+        with pytest.raises(SystemExit) as left:
+            spark_lake.command(words)
+        assert left.value.code == 2
+        assert "usage: spark-lake" in capsys.readouterr().err
+
+
+def test_bash_completes_commands_and_flags_by_the_script(tmp_path: Path, capsys: Any) -> None:
+    for shell in SHELLS:
+        assert spark_lake.command(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert "restore" in script
+        (tmp_path / shell).write_text(script)
+    ask = f"""
+source {tmp_path}/bash
+spark() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_spark_lake; echo "${{COMPREPLY[@]}}"; }}
+spark spark-lake st
+spark spark-lake state re
+spark spark-lake state restore --be
+"""
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split("\n")[:3] == ["status state", "reset restore", "--before"], done.stderr

@@ -1,0 +1,277 @@
+"""`spark-lake init`: what it writes runs (the pages of docs/how-to do that), and what is there already stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from end_to_end.page import cron_command
+from singer_spark.errors import ConfigurationError
+from target_spark_lake.cli import init as init_module
+from target_spark_lake.cli.init import init
+from target_spark_lake.cli.meltano_yml import MeltanoEntry
+from target_spark_lake.cli.new_pipeline import NewPipeline
+
+BIN = Path(sys.executable).parent
+MAIN = "from target_spark_lake.cli.spark_lake import main; main()"
+SHOP = NewPipeline("shop", "jdbc:sqlite:shop.db", "./lake", incremental_tables=("orders:updated_at:timestamp",))
+HOSTILE = NewPipeline(
+    pipeline="Größe: 'x' #1 %d",
+    jdbc_url='jdbc:sqlite:a "b" {c}: #d.db',
+    user="- *me & $HOME \\$X",
+    bucket="./la ke's",
+    tables=("sys$X", "*", "null", "0x1F", "${TABLES}", "$${PLAIN}"),
+    incremental_tables=('"my.schema"."my:table":"c!":integer!upsert',),
+    cron="*/15 0-5 * jan,dec mon-fri",
+)
+WRITTEN = """\
+# Our project.
+version: 1   # of Meltano's file
+default_environment: dev
+environments:
+  - name: dev
+  - name: prod   # the real one
+plugins:
+  # Where data comes from.
+  extractors:
+    - name: tap-github   # theirs
+      config:
+        repository: 'a/b'
+    # - name: tap-off
+
+  # Where it goes.
+  loaders:
+    - name: target-jsonl
+jobs: []
+
+# At night.
+schedules:
+  - name: nightly
+    interval: '@daily'
+    job: nightly
+# The end.
+"""
+
+
+def spark_lake(*words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", MAIN, "init", *words]
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+
+
+def flags_of(new: NewPipeline) -> list[str]:
+    flags = ["--jdbc-url", new.jdbc_url, "--bucket", new.bucket, f"--pipeline={new.pipeline}", f"--user={new.user}"]
+    flags += ["--cron", str(new.cron), "--tables", *new.tables]
+    return flags + [word for spec in new.incremental_tables for word in ("--incremental-table", spec)]
+
+
+def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(tmp_path: Path) -> None:
+    """Quotes, colons, signs of YAML, of shells, of cron and of Meltano's variables."""
+    folder = tmp_path / 'it\'s 100% "here"'
+    done = spark_lake(*flags_of(HOSTILE), "--directory", str(folder), "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    tap, target = (json.loads((folder / name).read_text()) for name in ("tap.json", "target.json"))
+    assert (tap["jdbc_url"], tap["user"], tap["tables"]) == (HOSTILE.jdbc_url, HOSTILE.user, list(HOSTILE.tables))
+    assert (target["bucket"], target["pipeline"]) == (HOSTILE.bucket, HOSTILE.pipeline)
+    assert report["variables"] == [tap["password"].strip("${}"), "TABLES"]
+
+    name = report["meltano"].removeprefix("meltano run ")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))}
+    variables = {**clean, "TABLES": "public.a", report["variables"][0]: "geheim$HOME"}
+    seen = subprocess.run(
+        [BIN / "meltano", "invoke", "--dump=config", f"tap-spark-jdbc--{name}"],
+        cwd=folder,
+        env={**variables, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert seen.returncode == 0, seen.stderr
+    given_by_meltano = json.loads(seen.stdout)
+    assert {k: given_by_meltano[k] for k in tap} == {
+        **tap,
+        "tables": [*HOSTILE.tables[:4], "public.a", "$${PLAIN}"],
+        "password": "geheim$HOME",
+    }
+
+
+def test_a_meltano_yml_keeps_what_it_holds_comments_too(tmp_path: Path) -> None:
+    (tmp_path / "meltano.yml").write_text(WRITTEN)
+    init(NewPipeline(**{**vars(SHOP), "cron": "@daily"}), tmp_path)
+    text = (tmp_path / "meltano.yml").read_text()
+    lines = iter(text.splitlines())
+    lacking = [line for line in WRITTEN.splitlines() if line != "jobs: []" and line not in lines]
+    assert lacking == [], text
+    # What stood before a key stands there still.
+    assert "\n\n  # Where it goes.\n  loaders:\n" in text
+    assert "\n\n# At night.\nschedules:\n" in text
+    assert text.endswith("# The end.\n")
+    project = yaml.safe_load(text)
+    assert [each["name"] for each in project["plugins"]["extractors"]] == [
+        "tap-github",
+        "tap-spark-jdbc",
+        "tap-spark-jdbc--shop",
+    ]
+    assert project["jobs"] == [{"name": "shop", "tasks": ["tap-spark-jdbc--shop target-spark-lake--shop"]}]
+    assert project["schedules"][1] == {"name": "shop", "interval": "@daily", "job": "shop"}
+    schema = json.loads((resources.files("meltano") / "schemas/meltano.schema.json").read_text())
+    problems = jsonschema.validators.validator_for(schema)(schema).iter_errors(project)
+    assert [(problem.json_path, problem.message) for problem in problems] == []
+
+
+def test_a_second_pipeline_joins_and_force_writes_one_anew_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "meltano.yml").write_text(WRITTEN)
+    init(SHOP, tmp_path)
+    first = (tmp_path / "meltano.yml").read_text()
+    init(SHOP, tmp_path, force=True)
+    assert (tmp_path / "meltano.yml").read_text() == first
+    other = NewPipeline("books", "jdbc:sqlite:books.db", "./lake")
+    init(other, tmp_path, tap_config="tap-books.json", config="target-books.json")
+    both = (tmp_path / "meltano.yml").read_text()
+    init(NewPipeline(**{**vars(SHOP), "load_method": "upsert"}), tmp_path, force=True)
+    changed = (tmp_path / "meltano.yml").read_text()
+    assert set(first.splitlines()) < set(both.splitlines())
+    assert [line for line in changed.splitlines() if line not in both.splitlines()] == ["        load_method: upsert"]
+    pipelines = yaml.safe_load(changed)["state_backend"]["lake"]["pipelines"]
+    assert list(pipelines.values()) == ["shop", "shop", "books", "books"]
+    assert "dev:tap-spark-jdbc--shop-to-target-spark-lake--shop" in pipelines
+
+
+@pytest.mark.parametrize(
+    ("there", "content", "says"),
+    [
+        ("tap.json", "{}", "tap.json is there already"),
+        ("target.json", "{}", "target.json is there already"),
+        ("meltano.yml", "plugins: [1", "meltano.yml, line 1, column 1"),
+        ("meltano.yml", "plugins:\n  extractors: 7\n", "extractors must be a list"),
+        ("meltano.yml", "- a\n", "no project of Meltano's"),
+        ("meltano.yml", "jobs:\n- name: shop\n", "has the pipeline shop already (shop in jobs)"),
+    ],
+)
+def test_what_is_there_is_never_written_over_unasked(tmp_path: Path, there: str, content: str, says: str) -> None:
+    (tmp_path / there).write_text(content)
+    with pytest.raises(ConfigurationError) as failed:
+        init(SHOP, tmp_path)
+    assert says in str(failed.value)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, content)]
+
+
+def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+    flags = ["--jdbc-url", "postgresql://h/db", "--bucket", "b", "--pipeline", "p\nq", "--cron", "61 5 * * *"]
+    done = spark_lake(
+        *flags, "--path", "../x", "--incremental-table", "orders", "--load-method=upsert", folder=tmp_path
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    for problem in (
+        "pipeline: holds a line break",
+        "cron: '61 5 * * *'",
+        "'../x'",
+        "spec 'orders'",
+        "begin with jdbc:",
+    ):
+        assert problem in line
+    lacking = spark_lake("--user", "me", folder=tmp_path)
+    assert "--jdbc-url, --bucket, --pipeline must be given" in lacking.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--password", "hunter2"],
+        ["--jdbc-url", "jdbc:postgresql://h/db?user=a&password=hunter2"],
+        ["--jdbc-url", "jdbc:sqlserver://h;databaseName=d;password=hunter2;encrypt=true"],
+        ["--jdbc-url", "jdbc:oracle:thin:scott/hunter2@//h:1521/db"],
+        ["--jdbc-url", "jdbc:mysql://root:hunter2@h/db"],
+        ["--bucket", "s3://key:hunter2@bucket/lake"],
+    ],
+)
+def test_a_password_is_never_written_or_shown(flags: list[str], tmp_path: Path) -> None:
+    usual = {"--jdbc-url": "jdbc:sqlite:shop.db", "--bucket": "./lake", "--pipeline": "shop"}
+    usual[flags[0]] = flags[1]
+    done = spark_lake(*(word for pair in usual.items() for word in pair), folder=tmp_path)
+    assert done.returncode == 1
+    assert "password" in done.stderr
+    assert "hunter2" not in done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_secrets_are_references_to_the_environment(tmp_path: Path) -> None:
+    new = NewPipeline("9 lives", "jdbc:postgresql://h/db?password=${DB}", "s3://b", user="me", storage_keys=True)
+    report = init(new, tmp_path)
+    assert json.loads((tmp_path / "tap.json").read_text())["password"] == "${LAKE_9_LIVES_PASSWORD}"
+    keys = {"key": "${LAKE_9_LIVES_STORAGE_KEY}", "secret": "${LAKE_9_LIVES_STORAGE_SECRET}"}
+    assert json.loads((tmp_path / "target.json").read_text())["storage_options"] == keys
+    assert report.variables == ["DB", "LAKE_9_LIVES_PASSWORD", *(value.strip("${}") for value in keys.values())]
+
+
+def test_the_crontab_line_runs_as_cron_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `sh`, from another folder, with hardly a variable; a percent sign is the line's end to cron."""
+    programs = tmp_path / "bin %"
+    programs.mkdir()
+    for program in ("tap-spark-jdbc", "target-spark-lake"):
+        (programs / program).write_text(f'#!/bin/sh\n[ {program[0:3]} = tap ] || cat\necho "$0 $SHOP_PASSWORD $*"\n')
+        (programs / program).chmod(0o755)
+    monkeypatch.setattr(init_module, "_installed", lambda program: str(programs / program))
+    folder = tmp_path / "it's 100% here"
+    report = init(NewPipeline(**{**vars(SHOP), "user": "me", "cron": "0 5 * * *"}), folder)
+    (folder / ".env").write_text("SHOP_PASSWORD='a b'\n")
+    assert report.crontab is not None
+    assert "\n" not in report.crontab
+    subprocess.run(["/bin/sh", "-c", cron_command(report.crontab)], cwd="/", env={"PATH": "/usr/bin:/bin"}, check=True)
+    assert (folder / "shop.log").read_text().splitlines() == [
+        f"{programs}/tap-spark-jdbc a b --config tap.json --state-from target.json",
+        f"{programs}/target-spark-lake a b --config target.json",
+    ]
+
+
+def test_on_a_terminal_it_asks_for_what_no_flag_says(tmp_path: Path) -> None:
+    terminal, other = pty.openpty()
+    answers = ["jdbc:sqlite:my shop.db", "", "orders customers", "orders:id:integer!upsert", "", "", "books", "@daily"]
+    os.write(terminal, "".join(f"{answer}\n" for answer in answers).encode())
+    command = [sys.executable, "-c", MAIN, "init", "--compression", "snappy", "--json"]
+    with os.fdopen(other, "rb") as stdin:
+        done = subprocess.run(command, cwd=tmp_path, stdin=stdin, capture_output=True, text=True, check=False)
+    os.close(terminal)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["crontab"].startswith("@daily cd ")
+    assert "[./lake]" in done.stderr
+    assert "Compression" not in done.stderr
+    assert json.loads((tmp_path / "tap.json").read_text()) == {
+        "jdbc_url": "jdbc:sqlite:my shop.db",
+        "tables": ["orders", "customers"],
+        "incremental_tables": ["orders:id:integer!upsert"],
+    }
+    assert json.loads((tmp_path / "target.json").read_text()) == {
+        "bucket": "./lake",
+        "path": "raw",
+        "pipeline": "books",
+        "compression": "snappy",
+    }
+
+
+@given(st.text(st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1))
+def test_any_text_is_read_back_from_yaml_as_it_was(text: str) -> None:
+    config: dict[str, Any] = {"jdbc_url": text, "tables": [text, "x"]}
+    programs = {"tap-spark-jdbc": text, "target-spark-lake": "t"}
+    written, _ = MeltanoEntry("p", config, {"bucket": "b"}, programs).added_to(WRITTEN, replace=False, origin="f")
+    (_, program, extractor) = yaml.safe_load(written)["plugins"]["extractors"]
+    assert program["executable"] == text
+    if "$" not in text:
+        assert extractor["config"] == config

@@ -1,0 +1,87 @@
+"""`spark-lake view`: SQL for the latest rows of a table that keeps every version, run by DuckDB and by Spark."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from target.loading import Lake, record, schema
+from target_spark_lake.cli.spark_lake import command
+
+INT = {"type": ["integer", "null"]}
+TEXT = {"type": ["string", "null"]}
+DELETED = "2026-01-02T03:04:05Z"
+ODD = 'a "b" `c`'
+RUNS = [
+    [(1, "x", 5, "a"), (1, "x", 7, "b"), (1, "x", 6, "c"), (1, "y", None, "d"), (2, "x", 1, "e"), (2, "x", 1, "f")],
+    [(1, "x", 7, "g"), (1, "y", 0, "h"), (1, "y", None, "i"), (2, "x", 0, "late"), (3, "x", None, "j")],
+]
+
+
+@pytest.fixture
+def lake(spark: object, tmp_path: Path) -> Lake:
+    """The same records in a table that keeps all, and in one that is upserted."""
+    lake = Lake(tmp_path / "it's a lake")
+    properties = {"id": INT, ODD: TEXT, "clock": INT, "note": TEXT}
+    for number, rows in enumerate(RUNS):
+        later = {"more": INT} if number else {}
+        for stream, method in (("all", "append-only"), ("latest", "upsert")):
+            message = schema(stream, {**properties, **later}, ("id", ODD), **{"x-load-method": method})
+            message["bookmark_properties"] = ["clock"]
+            records = [record(stream, **{"id": a, ODD: b, "clock": c, "note": d}) for a, b, c, d in rows]
+            gone = [record(stream, **{"id": 3, ODD: "x", "clock": 1, "_sdc_deleted_at": DELETED})] if number else []
+            lake.load(message, *records, *gone, hard_delete=True)
+    return lake
+
+
+def view(lake: Lake, capsys: Any, stream: str, engine: str, **settings: Any) -> str:
+    config = lake.folder.parent / "target.json"
+    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", **settings}))
+    capsys.readouterr()
+    assert command(["view", stream, "--config", str(config), "--engine", engine]) == 0
+    return capsys.readouterr().out
+
+
+def rows_of(sql: str, engine: str, spark: Any, columns: str) -> list[tuple[Any, ...]]:
+    selected = f"SELECT {columns} FROM ({sql}) AS latest"
+    if engine == "duckdb":
+        with duckdb.connect() as connection:
+            return sorted(connection.sql(selected).fetchall())
+    with warnings.catch_warnings():
+        # PySpark leaves the socket of a `collect` to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        return sorted(tuple(row) for row in spark.sql(selected).collect())
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_the_view_gives_the_rows_that_an_upsert_would_hold(spark: Any, lake: Lake, capsys: Any, engine: str) -> None:
+    columns = "id, clock, note, more"
+    upserted = lake.rows("latest", columns)
+    assert sorted(row[2] for row in upserted) == ["f", "g", "h"]
+    sql = view(lake, capsys, "all", engine, hard_delete=True)
+    assert rows_of(sql, engine, spark, columns) == sorted(upserted)
+    marked = rows_of(view(lake, capsys, "all", engine), engine, spark, "id, _sdc_deleted_at IS NOT NULL")
+    assert marked == [(1, False), (1, False), (2, False), (3, True)]
+
+
+def test_the_key_and_the_cursor_of_the_options_count(spark: Any, lake: Lake, capsys: Any) -> None:
+    options = {"all": {"key_properties": ["id"], "cursor": "note"}}
+    sql = view(lake, capsys, "all", "duckdb", stream_options=options)
+    assert rows_of(sql, "duckdb", spark, "id, note") == [(1, "i"), (2, "late"), (3, "j")]
+
+
+def test_a_view_without_a_table_or_a_key_is_refused(tmp_path: Path, capsys: Any) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.load(schema("keyless", {"id": INT}), record("keyless", id=1))
+    with pytest.raises(ConfigurationError, match="no table raw/nothing"):
+        view(lake, capsys, "nothing", "spark")
+    with pytest.raises(ConfigurationError, match="primary key is not known"):
+        view(lake, capsys, "keyless", "spark")
+    with pytest.raises(ConfigurationError, match="no column x"):
+        view(lake, capsys, "keyless", "spark", stream_options={"keyless": {"key_properties": ["x"]}})

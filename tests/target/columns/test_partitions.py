@@ -1,0 +1,352 @@
+"""Tables in hive folders: Spark, DuckDB and pandas find the rows that came, whatever the folders say."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import warnings
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fsspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from singer_spark.errors import ConfigurationError, RecordError, StateError
+from singer_spark.storage.storage import Storage
+from target.loading import JSON, Lake, record, schema, state, to_bytes
+from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.columns import partitioning
+from target_spark_lake.intake.singer_lines import DeadTapError
+from target_spark_lake.target import TargetSparkLake
+
+INT: JSON = {"type": ["integer", "null"]}
+TEXT: JSON = {"type": ["string", "null"]}
+NAIVE: JSON = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
+AWARE: JSON = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP WITH TIME ZONE"}
+DATE: JSON = {"type": ["string", "null"], "format": "date", "x-sql-datatype": "DATE"}
+# Arrow leaves nested values to Spark.
+NESTED: JSON = {"type": ["object", "null"], "properties": {"x": INT}}
+HOSTILE = [
+    *("DE", "a/b", "k=v", "100%", "%2F", "😀 é e\u0301", "..", ".", "_x", "a b+c", "007", "7", "null", "NULL", " "),
+    *("q?*[x]{}#'\"\\^:", "line\nbreak\ttab", "true", "1e5", "2026-11-21", "x" * 240, "é" * 120, None),
+]
+BOTH_WAYS = pytest.mark.parametrize("way", ["arrow", "spark"])
+Rows = list[tuple[Any, ...]]
+
+
+@pytest.fixture
+def lake(spark, tmp_path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def load(lake: Lake, by: list[str], properties: JSON, rows: Iterable[JSON], way: str = "arrow", **more: Any) -> None:
+    options = {"partition_by": by, **more.pop("options", {})}
+    keys, annotations = more.pop("keys", ()), more.pop("annotations", {})
+    nested = {"nested": NESTED} if way == "spark" else {}
+    message = schema("s", {**properties, **nested}, keys, **annotations)
+    lake.load(message, *(record("s", **row) for row in rows), stream_options={"s": options}, **more)
+
+
+def folders(lake: Lake, stream: str = "s") -> set[str]:
+    table = lake.folder / "raw" / stream
+    return {path.parent.relative_to(table).as_posix() for path in table.rglob("*.parquet")}
+
+
+def seen(spark: Any, table: Path, columns: str, said: dict[str, pa.DataType]) -> Rows:
+    """The rows on which all readers agree that are told the types of what folders say."""
+    kinds = {pa.string(): ("STRING", "VARCHAR"), pa.int64(): ("LONG", "BIGINT"), pa.date32(): ("DATE", "DATE")}
+    names = [name.strip() for name in columns.split(",")]
+    hive = pyarrow.dataset.partitioning(pa.schema(list(said.items())), flavor="hive")
+    frame = pd.read_parquet(table, partitioning=hive, dtype_backend="pyarrow")
+    by_pandas = _rows(pa.Table.from_pandas(frame, preserve_index=False), names)
+    types = ", ".join(f"'{name}': {kinds[kind][1]}" for name, kind in said.items())
+    files = f"{table}/**/*.parquet".replace("'", "''")
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        found = connection.sql(f"FROM read_parquet('{files}', hive_partitioning = true, hive_types = {{{types}}})")
+        by_duckdb = _rows(found.to_arrow_table(), names)
+    assert by_pandas == by_duckdb
+    inside = spark.read.option("recursiveFileLookup", "true").parquet(table.as_uri()).schema
+    for name, kind in said.items():
+        inside = inside.add(name, kinds[kind][0].lower())
+    with tempfile.TemporaryDirectory() as copy:
+        spark.read.schema(inside).parquet(table.as_uri()).write.mode("append").parquet(Path(copy).as_uri())
+        assert _rows(pa.parquet.read_table(copy), names) == by_duckdb
+    return by_duckdb
+
+
+def _rows(table: pa.Table, names: list[str]) -> Rows:
+    rows = [tuple(row[name] for name in names) for row in table.select(names).to_pylist()]
+    return sorted(rows, key=lambda row: [str(value) for value in row])
+
+
+def in_order(rows: Iterable[tuple[Any, ...]]) -> Rows:
+    return sorted(rows, key=lambda row: [str(value) for value in row])
+
+
+@BOTH_WAYS
+def test_whatever_text_names_a_folder_every_reader_gets_it_back(spark: Any, lake: Lake, way: str) -> None:
+    load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": n, "c": text} for n, text in enumerate(HOSTILE)], way)
+    assert folders(lake) == {f"c={_hive(text)}" for text in HOSTILE}
+    expected = in_order(enumerate(HOSTILE))
+    assert seen(spark, lake.folder / "raw/s", "id, c", {"c": pa.string()}) == expected
+    # The files themselves lack the column, as in every hive table.
+    for path in (lake.folder / "raw/s").rglob("*.parquet"):
+        assert "c" not in pa.parquet.read_schema(path).names
+
+
+def _hive(text: str | None) -> str:
+    if text is None:
+        return "__HIVE_DEFAULT_PARTITION__"
+    special = "\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32)))
+    return "".join(f"%{ord(each):02X}" if each in special else each for each in text)
+
+
+@BOTH_WAYS
+def test_folders_of_times_are_the_wall_clock_s_or_utc_s_in_every_zone(
+    lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    times = ["2026-03-29T02:30:00", "0001-01-01T00:00:00", "1969-12-31T23:59:59.999999", "9999-12-31T23:59:59", None]
+    rows = [{"id": n, "n": each, "a": each and f"{each}Z"} for n, each in enumerate(times)]
+    rows.append({"id": 9, "n": "2026-11-21T00:30:00", "a": "2026-11-21T00:30:00+02:00"})
+    load(lake, ["year(n)", "month(n)", "day(a)", "hour(a)"], {"id": INT, "n": NAIVE, "a": AWARE}, rows, way)
+    assert folders(lake) == {
+        "n_year=2026/n_month=2026-03/a_day=2026-03-29/a_hour=2026-03-29-02",
+        "n_year=0001/n_month=0001-01/a_day=0001-01-01/a_hour=0001-01-01-00",
+        "n_year=1969/n_month=1969-12/a_day=1969-12-31/a_hour=1969-12-31-23",
+        "n_year=9999/n_month=9999-12/a_day=9999-12-31/a_hour=9999-12-31-23",
+        "/".join(f"{name}=__HIVE_DEFAULT_PARTITION__" for name in ("n_year", "n_month", "a_day", "a_hour")),
+        "n_year=2026/n_month=2026-11/a_day=2026-11-20/a_hour=2026-11-20-22",
+    }
+
+
+@BOTH_WAYS
+def test_numbers_dates_and_truths_in_folders_keep_their_values(spark: Any, lake: Lake, way: str) -> None:
+    values = [(1, -(2**63), "0001-01-01", True), (2, 2**63 - 1, "9999-12-31", False), (3, None, None, None)]
+    properties = {"id": INT, "n": {**INT, "x-sql-datatype": "BIGINT"}, "d": DATE, "b": {"type": ["boolean", "null"]}}
+    rows = [dict(zip(properties, each, strict=True)) for each in values]
+    load(lake, ["n", "d", "b"], properties, rows, way)
+    said = {"n": pa.int64(), "d": pa.date32(), "b": pa.string()}
+    found = seen(spark, lake.folder / "raw/s", "id, n, d, b", said)
+    assert found == in_order(
+        [(1, -(2**63), date(1, 1, 1), "true"), (2, 2**63 - 1, date(9999, 12, 31), "false"), (3, None, None, None)]
+    )
+
+
+def test_readers_that_are_told_nothing_find_the_columns_too(spark: Any, lake: Lake) -> None:
+    rows = [{"id": 1, "c": "DE", "t": "2026-11-21T01:00:00Z"}, {"id": 2, "c": "FR", "t": "2026-12-01T01:00:00Z"}]
+    load(lake, ["c", "month(t)"], {"id": INT, "c": TEXT, "t": AWARE}, rows)
+    table, expected = lake.folder / "raw/s", [(1, "DE", "2026-11"), (2, "FR", "2026-12")]
+    with duckdb.connect() as connection:
+        assert connection.sql(f"SELECT id, c, t_month FROM '{table}/**/*.parquet' ORDER BY id").fetchall() == expected
+    by_pandas = pd.read_parquet(table)[["id", "c", "t_month"]].sort_values("id")
+    assert [tuple(row) for row in by_pandas.itertuples(index=False)] == expected
+    assert [
+        tuple(row) for row in _collected(spark.read.parquet(table.as_uri()).select("id", "c", "t_month"))
+    ] == expected
+
+
+def _collected(rows: Any) -> list[Any]:
+    with warnings.catch_warnings():
+        # PySpark leaves the socket of a `collect` to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        return sorted(rows.collect())
+
+
+@pytest.mark.parametrize(
+    ("way", "text"),
+    [
+        *(("arrow", text) for text in ("", "__HIVE_DEFAULT_PARTITION__", "nul\0", "x" * 254, "/" * 85)),
+        *(("spark", text) for text in ("", "/" * 85)),
+    ],
+)
+def test_what_no_folder_can_say_fails_the_run_by_name_and_changes_nothing(lake: Lake, way: str, text: str) -> None:
+    load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}])
+    before = lake.files()
+    with pytest.raises(RecordError, match=r"stream s: .*column c .*partition_by"):
+        load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 2, "c": "a"}, {"id": 3, "c": text}], way)
+    assert lake.files() == before
+
+
+@BOTH_WAYS
+def test_more_folders_than_files_should_be_are_refused(lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitioning, "MOST_FOLDERS", 3)
+    load(lake, ["id"], {"id": INT, "c": TEXT}, [{"id": n} for n in range(3)])
+    with pytest.raises(ConfigurationError, match="partition_by id makes 4 folders"):
+        load(lake, ["id"], {"id": INT, "c": TEXT}, [{"id": n} for n in range(4)], way)
+
+
+@pytest.mark.parametrize(
+    ("by", "problem"),
+    [
+        (["gone"], "no column gone"),
+        (["day(id)"], "id is a bigint, which has no day"),
+        (["hour(d)"], "d is a date, which has no hour"),
+        (["t"], r"t is a timestamp, use day\(t\)"),
+        (["f"], "f is a double"),
+        (["nested"], "nested is a struct"),
+        (["_sdc_sequence"], "readers skip"),
+        (["c", "c"], "folders of the same name"),
+        (["day(t)", "day(t)"], "folders of the same name"),
+        (["day(d)"], "named d_day, as a column"),
+    ],
+)
+def test_a_layout_that_readers_would_misread_is_refused_before_anything_is_written(
+    lake: Lake, by: list[str], problem: str
+) -> None:
+    properties = {"id": INT, "c": TEXT, "t": AWARE, "d": DATE, "D_day": TEXT, "f": {"type": ["number", "null"]}}
+    with pytest.raises(ConfigurationError, match=f"stream s: partition_by .*{problem}"):
+        load(lake, by, {**properties, "nested": NESTED}, [{"id": 1}])
+    assert lake.files() == []
+
+
+def test_a_table_is_laid_out_anew_by_an_overwrite_alone(spark: Any, lake: Lake) -> None:
+    properties, rows = {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}, {"id": 2, "c": "b"}]
+    load(lake, [], properties, rows)
+    for before, now in (([], ["c"]), (["c"], ["id"]), (["id"], [])):
+        with pytest.raises(ConfigurationError, match=f"partitioned by {', '.join(before) or 'nothing'}, partition_by"):
+            load(lake, now, properties, rows)
+        load(lake, now, properties, rows, options={"load_method": "overwrite"})
+        assert len(folders(lake)) == (2 if now else 1)
+    assert lake.rows("s", "id, c") == [(1, "a"), (2, "b")]
+
+
+def test_a_partitioned_table_without_rows_has_its_columns_and_takes_more(spark: Any, lake: Lake) -> None:
+    properties, whole = {"id": INT, "c": TEXT}, {"load_method": "overwrite"}
+    load(lake, ["c"], properties, [{"id": 1, "c": "a"}], options=whole)
+    load(lake, ["c"], properties, [], options=whole)
+    assert seen(spark, lake.folder / "raw/s", "id, c", {"c": pa.string()}) == []
+    load(lake, ["c"], properties, [{"id": 2, "c": "b"}])
+    assert seen(spark, lake.folder / "raw/s", "id, c", {"c": pa.string()}) == [(2, "b")]
+
+
+def test_columns_that_come_later_are_in_every_folder_s_files(spark: Any, lake: Lake) -> None:
+    load(lake, ["c", "day(t)"], {"id": INT, "c": INT, "t": NAIVE}, [{"id": 1, "c": 7, "t": "2026-11-21T10:00:00"}])
+    before = folders(lake)
+    load(lake, ["c", "day(t)"], {"id": INT, "c": {**INT, "x-sql-datatype": "BIGINT"}, "t": NAIVE, "new": TEXT}, [])
+    load(lake, ["c", "day(t)"], {"id": INT, "c": INT, "t": NAIVE, "new": TEXT}, [{"id": 2, "c": 8, "new": "x"}])
+    assert before < folders(lake)
+    said = {"c": pa.int64(), "t_day": pa.date32()}
+    expected = [(1, 7, None, date(2026, 11, 21)), (2, 8, "x", None)]
+    assert seen(spark, lake.folder / "raw/s", "id, c, new, t_day", said) == expected
+
+
+@pytest.mark.parametrize("method", ["append-dedup", "overwrite-delete-stale"])
+def test_a_merged_row_is_in_the_folder_of_its_newest_values_alone(spark: Any, lake: Lake, method: str) -> None:
+    def run(*rows: tuple[int, str | None, str]) -> None:
+        extent = {"x-extent": "full", "x-replication-method": "FULL_TABLE"}
+        values = [{"id": n, "c": c, "t": f"{day}T00:00:00"} for n, c, day in rows]
+        properties = {"id": INT, "c": TEXT, "t": NAIVE}
+        options = {"load_method": method}
+        load(lake, ["c", "day(t)"], properties, values, keys=("id",), options=options, annotations=extent)
+
+    run((1, "007", "2026-01-01"), (2, "a/b", "2026-01-01"), (3, None, "2026-01-02"), (4, "x", "2026-01-01"))
+    run(
+        (1, "7", "2026-01-01"),
+        (2, "a/b", "2026-01-03"),
+        (3, "c", "2026-01-02"),
+        (1, "8", "2026-01-01"),
+        (5, "x", "2026-01-01"),
+    )
+    rows = [(1, "8"), (2, "a/b"), (3, "c"), (5, "x")]
+    left = [] if method == "overwrite-delete-stale" else [(4, "x")]
+    said = {"c": pa.string(), "t_day": pa.date32()}
+    assert seen(spark, lake.folder / "raw/s", "id, c", said) == in_order([*rows, *left])
+    expected = {"c=8/t_day=2026-01-01", "c=a%2Fb/t_day=2026-01-03", "c=c/t_day=2026-01-02", "c=x/t_day=2026-01-01"}
+    assert folders(lake) == expected
+    if method == "append-dedup":
+        versions = seen(spark, lake.folder / "raw/s__history", "id, c", said)
+        assert len(versions) == 9
+        assert (1, "007") in versions
+
+
+def test_a_key_that_folders_say_is_found_again(spark: Any, lake: Lake) -> None:
+    options, properties = {"load_method": "upsert"}, {"tenant": TEXT, "id": INT, "note": TEXT}
+    for note in ("old", "new"):
+        rows = [{"tenant": tenant, "id": n, "note": note} for tenant in ("a=b", "007") for n in (1, 2)]
+        load(lake, ["tenant", "id"], properties, rows, keys=("tenant", "id"), options=options)
+    found = seen(spark, lake.folder / "raw/s", "tenant, id, note", {"tenant": pa.string(), "id": pa.int64()})
+    assert found == in_order((tenant, n, "new") for tenant in ("a=b", "007") for n in (1, 2))
+    gone = {"tenant": "007", "id": 1, "_sdc_deleted_at": "2026-01-02T03:04:05Z"}
+    load(lake, ["tenant", "id"], properties, [gone], keys=("tenant", "id"), options={**options, "hard_delete": True})
+    assert len(folders(lake)) == 3
+
+
+def test_merges_refuse_what_no_folder_can_say_and_change_nothing(lake: Lake) -> None:
+    options = {"load_method": "upsert"}
+    load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}], keys=("id",), options=options)
+    before = lake.files()
+    with pytest.raises(RecordError, match="column c"):
+        load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": ""}], keys=("id",), options=options)
+    assert lake.files() == before
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_the_view_of_a_partitioned_table_has_the_exact_values(
+    spark: Any, lake: Lake, capsys: Any, tmp_path: Path, engine: str
+) -> None:
+    texts = ["007", "a/b+c %", None, "7", "é=\\"]
+    properties = {"id": INT, "c": TEXT, "d": DATE, "clock": INT}
+    rows = [{"id": n, "c": c, "d": "2026-11-21", "clock": 1} for n, c in enumerate(texts)]
+    moved = [{"id": 0, "c": "008", "d": None, "clock": 2}]
+    load(lake, ["c", "d"], properties, [*rows, *moved], keys=("id",), options={"cursor": "clock"})
+    config = tmp_path / "target.json"
+    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
+    capsys.readouterr()
+    assert command(["view", "s", "--config", str(config), "--engine", engine]) == 0
+    sql = f"SELECT id, c, d FROM ({capsys.readouterr().out}) AS latest"
+    day = date(2026, 11, 21)
+    expected = [(0, "008", None), *((n, c, day) for n, c in enumerate(texts) if n)]
+    if engine == "spark":
+        assert [tuple(row) for row in _collected(spark.sql(sql))] == expected
+    else:
+        with duckdb.connect() as connection:
+            assert sorted(connection.sql(sql).fetchall()) == expected
+
+
+def test_a_resumed_run_keeps_the_folders_of_what_was_staged(spark: Any, lake: Lake, checkpoints_at_once: None) -> None:
+    by = {"stream_options": {"s": {"partition_by": ["c"]}}}
+    rows = [(1, "a/b"), (2, "z"), (3, "a/b")]
+    body = [schema("s", {"id": INT, "c": TEXT})]
+    for n, c in rows:
+        body += [record("s", id=n, c=c), state(n=n)]
+    with pytest.raises(DeadTapError):
+        lake.load(*lake.announced(body)[:-2], **by)
+    assert lake.checkpoint() is not None
+    lake.load(*lake.announced(body), **by)
+    assert seen(spark, lake.folder / "raw/s", "id, c", {"c": pa.string()}) == in_order(rows)
+
+
+def test_another_layout_makes_the_next_run_begin_anew(lake: Lake, checkpoints_at_once: None) -> None:
+    body = [schema("s", {"id": INT, "c": TEXT}), record("s", id=1, c="a"), state(n=1), record("s", id=2), state(n=2)]
+    with pytest.raises(DeadTapError):
+        lake.load(*lake.announced(body)[:-2])
+    with pytest.raises(StateError, match="stream_options changed"):
+        lake.load(*lake.announced(body), stream_options={"s": {"partition_by": ["c"]}})
+
+
+def test_a_partitioned_table_on_s3_takes_appends_and_merges(spark: Any, s3: Any) -> None:
+    bucket = s3.new_bucket()
+    options = {"s": {"partition_by": ["c", "day(t)"]}, "m": {"partition_by": ["c"], "load_method": "upsert"}}
+    config = {"bucket": bucket, "pipeline": "test", "storage_options": s3.storage_options, "stream_options": options}
+    for c in ("a/b %", "é+="):
+        messages: list[JSON] = []
+        for stream in "sm":
+            messages.append(schema(stream, {"id": INT, "c": TEXT, "t": NAIVE}, ("id",)))
+            messages += [record(stream, id=n, c=c, t="2026-11-21T01:00:00") for n in (1, 2)]
+        TargetSparkLake(config={**config, "spark": {"master": "local[2]"}}).listen(io.BytesIO(to_bytes(*messages)))
+    files, place = fsspec.core.url_to_fs(bucket, **s3.storage_options)
+    paths = sorted(path.removeprefix(f"{place}/raw/").rpartition("/")[0] for path in files.find(f"{place}/raw"))
+    assert set(paths) == {"m/c=é+%3D", "s/c=a%2Fb %25/t_day=2026-11-21", "s/c=é+%3D/t_day=2026-11-21"}
+    storage = Storage(bucket, s3.storage_options)
+    spark_rows = spark.read.parquet(storage.url_for_spark("raw/s")).select("id", "c")
+    assert [tuple(row) for row in _collected(spark_rows)] == [(n, c) for n in (1, 2) for c in ("a/b %", "é+=")]

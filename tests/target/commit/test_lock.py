@@ -1,0 +1,209 @@
+"""The run lock: one holder, known by name, replaced only when it is dead or silent for too long."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faults.faulty import Interrupted
+from faults.small_lake import NO_BEATS, dead_process
+from servers.s3 import S3
+from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import encode
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.lock import next_run_id, take_lock
+from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
+from target_spark_lake.layout import Layout
+
+LAYOUT = Layout("p")
+ELSEWHERE = Process("far-away", "another machine", 4711, "")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "disk":
+        return Storage(f"{tmp_path}/lake")
+    server: S3 = request.getfixturevalue("s3")
+    return Storage(server.new_bucket(), server.storage_options)
+
+
+def generations(storage: Storage) -> list[int]:
+    return [int(Path(file.path).stem) for file in storage.list(LAYOUT.locks)]
+
+
+def test_a_second_run_is_told_who_holds_the_pipeline_since_when(storage: Storage) -> None:
+    held = take_lock(storage, LAYOUT, NO_BEATS)
+    process = held.entry.process
+    since = held.entry.since.strftime("%Y-%m-%dT%H:%M:%S")
+    with pytest.raises(LockedError, match=rf"held by process {process.pid} on {process.host} since {since}.*unlock"):
+        take_lock(storage, LAYOUT, NO_BEATS)
+    held.release()
+
+
+def test_a_released_lock_is_taken_at_once_with_a_greater_number_and_run_id(storage: Storage) -> None:
+    first = take_lock(storage, LAYOUT, NO_BEATS)
+    first.release()
+    second = take_lock(storage, LAYOUT, NO_BEATS)
+    assert second.entry.generation == first.entry.generation + 1
+    assert second.entry.run_id > first.entry.run_id
+    second.forget_earlier()
+    second.release()
+    assert generations(storage) == [second.entry.generation]
+
+
+def test_a_dead_process_of_this_machine_loses_the_pipeline_at_once(storage: Storage) -> None:
+    take_lock(storage, LAYOUT, NO_BEATS, process=dead_process()).stop()
+    take_lock(storage, LAYOUT, NO_BEATS).release()
+    entry = newest_entry(storage, LAYOUT)
+    assert entry is not None
+    assert entry.process == Process.this()
+
+
+def test_a_holder_elsewhere_keeps_the_pipeline_while_it_shows_life_and_loses_it_after(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    lock = take_lock(storage, LAYOUT, NO_BEATS, process=ELSEWHERE)
+    assert lock.entry.is_held()
+    silent = replace(lock.entry, beat=datetime.now(UTC) - timedelta(seconds=NO_BEATS + 1))
+    assert not silent.is_held()
+    with pytest.raises(LockedError, match="on far-away"):
+        take_lock(storage, LAYOUT, NO_BEATS)
+    lock.stop()
+
+
+def test_a_living_process_of_this_machine_keeps_the_pipeline_however_silent_it_is(tmp_path: Path) -> None:
+    lock = take_lock(Storage(str(tmp_path)), LAYOUT, NO_BEATS)
+    assert replace(lock.entry, beat=datetime.now(UTC) - timedelta(days=365)).is_held()
+    lock.release()
+
+
+def test_signs_of_life_come_by_themselves(tmp_path: Path) -> None:
+    beaten = threading.Event()
+    plain = Storage(str(tmp_path))
+    files = Interrupted(plain.files, lambda name, _: name == "exchange", beaten.set)
+    lock = take_lock(Storage(str(tmp_path), files=files), LAYOUT, 0.1)
+    assert beaten.wait(60)
+    lock.release()
+    entry = newest_entry(plain, LAYOUT)
+    assert entry is not None
+    assert entry.beat > entry.since
+
+
+def test_the_earlier_generation_stays_until_its_run_was_finished_or_undone(tmp_path: Path) -> None:
+    """Who dies in between must not make the next one forget the first."""
+    storage = Storage(str(tmp_path))
+    first = take_lock(storage, LAYOUT, NO_BEATS, process=dead_process())
+    second = take_lock(storage, LAYOUT, NO_BEATS, process=dead_process())
+    third = take_lock(storage, LAYOUT, NO_BEATS)
+    assert [entry.run_id for entry in third.earlier] == [first.entry.run_id, second.entry.run_id]
+    third.forget_earlier()
+    assert generations(storage) == [3]
+    for lock in (first, second, third):
+        lock.stop()
+
+
+def test_a_contender_that_comes_too_late_takes_nothing_from_a_later_holder(tmp_path: Path) -> None:
+    """It saw generation 1 given up, slept, and creates generation 2 when 3 is held and 2 long gone."""
+    storage = Storage(str(tmp_path))
+    take_lock(storage, LAYOUT, NO_BEATS).release()
+    holder = []
+
+    def meanwhile() -> None:
+        take_lock(storage, LAYOUT, NO_BEATS).release()
+        holder.append(take_lock(storage, LAYOUT, NO_BEATS))
+        holder[0].forget_earlier()
+
+    files = Interrupted(storage.files, lambda name, _: name == "create", meanwhile)
+    with pytest.raises(LockedError, match="is held by"):
+        take_lock(Storage(str(tmp_path), files=files), LAYOUT, NO_BEATS)
+    assert generations(storage) == [3]
+    holder[0].ensure_held()
+    holder[0].release()
+
+
+def test_a_forced_holder_fences_the_living_one_which_leaves_no_trace(storage: Storage) -> None:
+    living = take_lock(storage, LAYOUT, NO_BEATS)
+    living.ensure_held()
+    forced = take_lock(storage, LAYOUT, NO_BEATS, force=True)
+    with pytest.raises(LockedError, match="replaced by process"):
+        living.ensure_held()
+    forced.forget_earlier()
+    living.release()
+    assert generations(storage) == [forced.entry.generation]
+    forced.ensure_held()
+    forced.release()
+
+
+def test_run_ids_grow_even_where_the_clock_goes_back() -> None:
+    now = datetime(2026, 11, 21, 4, 15, 0, 123456, tzinfo=UTC)
+    first = next_run_id(now, None)
+    assert first.startswith("20261121T041500123456Z-")
+    second = next_run_id(now - timedelta(days=400), first)
+    assert second.startswith("20261121T041500123457Z-")
+
+
+@given(st.lists(st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1)), min_size=2))
+def test_run_ids_sort_in_the_order_of_the_runs(clock: list[datetime]) -> None:
+    ids: list[str] = []
+    for moment in clock:
+        ids.append(next_run_id(moment.replace(tzinfo=UTC), ids[-1] if ids else None))
+    assert ids == sorted(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_an_entry_is_read_back_as_it_was(tmp_path: Path) -> None:
+    lock = take_lock(Storage(str(tmp_path)), LAYOUT, NO_BEATS)
+    assert LockEntry.from_body(lock.entry.to_body()) == lock.entry
+    lock.release()
+
+
+def test_a_damaged_lock_is_named(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    storage.replace(f"{LAYOUT.locks}/000000000001.json", b'{"format_version": 1}')
+    with pytest.raises(StorageError, match=r"000000000001.json is damaged"):
+        take_lock(storage, LAYOUT, NO_BEATS)
+
+
+def test_a_reused_process_id_does_not_count_as_the_holder() -> None:
+    this = Process.this()
+    assert not this.is_dead()
+    assert replace(this, started="1").is_dead()
+    assert not replace(this, started="1", machine="another machine").is_dead()
+
+
+def test_pipelines_whose_names_the_disk_takes_for_one_share_nothing(tmp_path: Path) -> None:
+    """Links stand for a disk that folds case."""
+    storage = Storage(str(tmp_path))
+    take_lock(storage, LAYOUT, NO_BEATS).release()
+    for kind in ("locks", "runs"):
+        folder = tmp_path / ".dataspoc" / kind
+        folder.mkdir(exist_ok=True)
+        (folder / "P").symlink_to("p")
+    with pytest.raises(ConfigurationError, match="share its folders with pipeline p; give it another name"):
+        take_lock(storage, Layout("P"), NO_BEATS)
+    take_lock(storage, LAYOUT, NO_BEATS).release()
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_the_lock_of_an_older_version_is_readable_and_its_journal_tells_the_pipeline(
+    tmp_path: Path, has_journal: bool
+) -> None:
+    storage = Storage(str(tmp_path))
+    lock = take_lock(storage, LAYOUT, NO_BEATS)
+    lock.release()
+    body = lock.entry.to_body()
+    del body["pipeline"]
+    storage.replace(f"{LAYOUT.locks}/000000000001.json", encode(body))
+    facts = {"phase": "aborted", "last_committed": None, "state": None, "pipeline": "q"}
+    if has_journal:
+        storage.create(LAYOUT.journal(lock.entry.run_id), encode(facts))
+        with pytest.raises(ConfigurationError, match="with pipeline q"):
+            take_lock(storage, LAYOUT, NO_BEATS)
+    else:
+        take_lock(storage, LAYOUT, NO_BEATS).release()

@@ -1,0 +1,340 @@
+"""One run of a pipeline: what a commit changes, what a failure leaves, who may write which table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faults.faulty import Counting
+from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, state_of
+from servers.s3 import S3
+from singer_spark.errors import (
+    ConfigurationError,
+    LockedError,
+    ProtocolError,
+    StateError,
+    StorageError,
+    register_secret,
+)
+from singer_spark.state.run_log import decode, last_committed, run_ids
+from target_spark_lake.commit import journal
+from target_spark_lake.commit.journal import KEPT_RUNS, PRUNED_AT_ONCE, Plan
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.commit.publish import publish
+from target_spark_lake.layout import Layout
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> SmallLake:
+    return SmallLake(f"{tmp_path}/lake", {})
+
+
+def opened(lake: SmallLake, layout: Layout = LAYOUT) -> PipelineRun:
+    return open_run(lake.storage(), layout, lock_ttl_seconds=NO_BEATS)
+
+
+def journal_of(lake: SmallLake, run_id: str) -> dict[str, object]:
+    data = lake.storage().read(LAYOUT.journal(run_id))
+    assert data is not None
+    return decode(data, run_id)
+
+
+def test_the_journal_tells_the_whole_commit(lake: SmallLake) -> None:
+    lake.sync()
+    run = opened(lake)
+    reports = run.commit(Commit((lake.appended(run, 2 * STEP), lake.overwritten(run, 2 * STEP)), state_of(2 * STEP)))
+    body = journal_of(lake, run.run_id)
+    assert body["format_version"] == 1
+    assert (body["pipeline"], body["phase"], body["outcome"]) == (PIPELINE, "published", "succeeded")
+    assert body["state"] == state_of(2 * STEP)
+    assert body["previous_state"] == state_of(STEP)
+    assert len(body["publish"]) == 3
+    assert len(body["retire"]) == 1
+    assert reports["grows"].records == STEP
+    assert reports["grows"].files == 2
+    assert reports["whole"].records == 2 * STEP
+
+
+def test_a_commit_without_state_leaves_the_saved_one_alone(lake: SmallLake) -> None:
+    lake.sync()
+    before = lake.storage().read(LAYOUT.state)
+    run = opened(lake)
+    run.commit(Commit((lake.appended(run, 2 * STEP),), None))
+    assert lake.storage().read(LAYOUT.state) == before
+    assert opened(lake).committed_state() == state_of(STEP)
+
+
+def test_an_idle_run_leaves_the_state_and_the_tables_untouched(lake: SmallLake) -> None:
+    lake.sync()
+    file = Path(lake.url) / LAYOUT.state
+    before, listed = file.stat(), lake.storage().list("raw")
+    run = opened(lake)
+    run.commit(Commit((TableChange("grows", LAYOUT.table("grows")),), state_of(STEP)))
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert lake.storage().list("raw") == listed
+    assert journal_of(lake, run.run_id)["state"] is None
+    lake.check_exact(STEP)
+
+
+def test_publishing_again_changes_nothing(lake: SmallLake) -> None:
+    lake.sync()
+    storage = lake.storage()
+    entry = last_committed(storage, LAYOUT.runs)
+    assert entry is not None
+    run = opened(lake)
+    for _ in range(2):
+        publish(storage, LAYOUT, run._store, entry, run._lock.ensure_held)
+    run.fail(RuntimeError("only looked"))
+    lake.check_exact(STEP)
+    assert Plan.of(entry).publish
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_a_staged_file_that_is_not_whole_stops_the_run_before_its_commit(lake: SmallLake, damage: str) -> None:
+    lake.sync()
+    run = opened(lake)
+    change = lake.appended(run, 2 * STEP)
+    path = change.staged[0].path
+    lake.storage().delete(path) if damage == "missing" else lake.storage().replace(path, b"PAR1")
+    with pytest.raises(StorageError, match=f"staged file {path}") as stopped:
+        run.commit(Commit((change,), state_of(2 * STEP)))
+    run.fail(stopped.value)
+    assert journal_of(lake, run.run_id)["outcome"] == "failed"
+    lake.check_exact(STEP)
+
+
+def test_a_failed_run_leaves_a_report_without_secrets_and_nothing_else(lake: SmallLake) -> None:
+    lake.sync()
+    register_secret("pass-phrase-9")
+    run = opened(lake)
+    lake.appended(run, 2 * STEP)
+    run.fail(StorageError("can't reach jdbc://me:pass-phrase-9@host"))
+    body = journal_of(lake, run.run_id)
+    assert (body["phase"], body["outcome"]) == ("aborted", "failed")
+    assert body["error"] == "can't reach jdbc://me:*****@host"
+    lake.check_exact(STEP)
+
+
+def test_the_report_of_a_stopped_run_names_what_stopped_it(lake: SmallLake) -> None:
+    run = opened(lake)
+    run.fail(KeyboardInterrupt())
+    assert journal_of(lake, run.run_id)["error"] == "stopped by KeyboardInterrupt"
+
+
+def test_an_error_after_the_commit_does_not_undo_it(lake: SmallLake) -> None:
+    run = opened(lake)
+    run.commit(Commit((lake.appended(run, STEP), lake.overwritten(run, STEP)), state_of(STEP)))
+    run.fail(BrokenPipeError("standard output is closed"))
+    assert journal_of(lake, run.run_id)["outcome"] == "succeeded"
+    lake.check_exact(STEP)
+
+
+def test_overwrite_retires_the_files_of_the_table_and_nothing_else(lake: SmallLake) -> None:
+    storage = lake.storage()
+    stays = ("raw/whole2/a.parquet", "raw/whole/notes.txt", "raw/whole/nested-table/a.parquet", "raw/grows/a.parquet")
+    for path in (*stays, "raw/whole/day=1/hour=2/a.parquet", "raw/whole/b.parquet"):
+        storage.replace(path, b"x")
+    run = opened(lake)
+    assert run.table_files("raw/whole") == ("raw/whole/b.parquet", "raw/whole/day=1/hour=2/a.parquet")
+    run.fail(RuntimeError("only looked"))
+    assert all(storage.exists(path) for path in stays)
+
+
+@pytest.mark.parametrize(
+    ("start", "value", "allowed"),
+    [
+        ("saved", STEP, True),
+        ("saved", 2 * STEP, False),
+        ("first", 0, False),
+        ("full", 0, True),
+        (None, 99, True),
+    ],
+)
+def test_a_run_must_start_from_the_saved_state_unless_it_starts_anew(
+    lake: SmallLake, start: str | None, value: int, allowed: bool
+) -> None:
+    lake.sync()
+    run = opened(lake)
+    if allowed:
+        run.check_start(start, state_of(value))
+    else:
+        with pytest.raises(StateError, match="nothing was changed, run tap and target again"):
+            run.check_start(start, state_of(value))
+    run.fail(RuntimeError("only looked"))
+
+
+def test_a_first_run_may_start_where_no_state_is_saved(lake: SmallLake) -> None:
+    run = opened(lake)
+    run.check_start("first", {})
+    with pytest.raises(StateError):
+        run.check_start("saved", state_of(STEP))
+    with pytest.raises(ProtocolError, match="'sideways'"):
+        run.check_start("sideways", {})
+    run.fail(RuntimeError("only looked"))
+
+
+def test_a_malformed_saved_state_stops_the_run_and_frees_the_pipeline(lake: SmallLake) -> None:
+    lake.sync()
+    good = lake.storage().read(LAYOUT.state)
+    assert good is not None
+    lake.storage().replace(LAYOUT.state, good[:20])
+    for _ in range(2):
+        with pytest.raises(StateError, match=r"line \d+, column \d+"):
+            opened(lake)
+    lake.storage().replace(LAYOUT.state, good)
+    lake.check_exact(lake.sync())
+
+
+def test_a_table_belongs_to_one_pipeline_and_one_stream(lake: SmallLake) -> None:
+    lake.sync()
+    other = opened(lake, Layout("another"))
+    with pytest.raises(ConfigurationError, match=f"belongs to pipeline {PIPELINE}, stream grows"):
+        other.table_record("grows", "raw/grows")
+    with pytest.raises(ConfigurationError, match="belongs to pipeline") as refused:
+        record = TableRecord("another", "grows", {"id": "bigint"})
+        other.commit(Commit((TableChange("grows", "raw/grows", (), record=record),), {}))
+    other.fail(refused.value)
+    lake.check_exact(STEP)
+
+
+def test_of_two_pipelines_that_claim_a_new_table_the_second_is_refused_and_a_failed_claim_falls(
+    lake: SmallLake,
+) -> None:
+    """The claim is made before the commit; a run that then fails gives it back."""
+    first, second = opened(lake), opened(lake, Layout("another"))
+    lost = StagedFile(f"{first.staging_path('t')}/lost", 1, 1)
+    record = TableRecord(PIPELINE, "t", {"id": "bigint"})
+    with pytest.raises(StorageError):
+        first.commit(Commit((TableChange("t", "raw/t", (lost,), record=record),), {}))
+    mine = TableRecord("another", "t", {"id": "bigint"}, "append-only")
+    second.commit(Commit((TableChange("t", "raw/t", (), record=mine),), {}))
+    with pytest.raises(ConfigurationError, match="belongs to pipeline another"):
+        first.commit(
+            Commit((TableChange("u", "raw/u", (), record=record), TableChange("t", "raw/t", (), record=record)))
+        )
+    first.fail(RuntimeError("refused"))
+    assert second.table_record("u", "raw/u") is None
+    kept = opened(lake, Layout("another")).table_record("t", "raw/t")
+    assert kept is not None
+    assert (kept.columns, kept.load_method, kept.claimed_by) == ({"id": "bigint"}, "append-only", second.run_id)
+
+
+def test_two_streams_that_would_share_a_table_are_refused(lake: SmallLake) -> None:
+    run = opened(lake)
+    changes = (TableChange("a", "raw/t"), TableChange("b", "raw/t"))
+    with pytest.raises(ConfigurationError, match="two streams share one table"):
+        run.commit(Commit(changes))
+    run.fail(RuntimeError("refused"))
+
+
+def test_a_commit_of_a_run_that_was_undone_is_refused_whatever_it_staged(lake: SmallLake) -> None:
+    run = opened(lake)
+    change = lake.appended(run, STEP)
+    open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, force=True).fail(RuntimeError("enough"))
+    lake.storage().replace(change.staged[0].path, b"x" * change.staged[0].bytes)
+    lake.storage().replace(change.staged[1].path, b"x" * change.staged[1].bytes)
+    with pytest.raises(LockedError):
+        run.commit(Commit((change,), state_of(STEP)))
+    run._lock.stop()
+    assert lake.rows("grows") == []
+
+
+def test_the_history_is_bounded_and_keeps_the_last_commit(lake: SmallLake) -> None:
+    lake.sync()
+    storage = lake.storage()
+    committed = last_committed(storage, LAYOUT.runs)
+    assert committed is not None
+    facts = f'{{"format_version":1,"phase":"aborted","last_committed":"{committed.run_id}","state":null}}'
+    for number in range(KEPT_RUNS + 3):
+        path = Path(lake.url) / LAYOUT.runs / f"{committed.run_id[:-8]}z{number:07d}.json"
+        path.write_text(facts)
+    lake.check_exact(lake.sync())
+    assert len(storage.list(LAYOUT.runs)) <= KEPT_RUNS + 2
+    assert storage.exists(LAYOUT.journal(committed.run_id))
+
+
+def failed_runs(lake: SmallLake, number: int, after: str = "20200101T000000000000Z-00000000") -> None:
+    """Journals of failed runs, as an older version has left them."""
+    body = f'{{"format_version":1,"phase":"aborted","last_committed":"{after}","state":null}}'
+    folder = Path(lake.url) / LAYOUT.runs
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in range(number):
+        (folder / f"{after[:-8]}z{each:07d}.json").write_text(body)
+
+
+def journals(lake: SmallLake) -> list[str]:
+    return run_ids(lake.storage(), LAYOUT.runs)
+
+
+def test_runs_that_fail_pile_no_journals_up(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What good runs left stays until the next one succeeds: nobody knows yet which state will be restored."""
+    monkeypatch.setattr(journal, "KEPT_RUNS", 3)
+    good = [lake.sync() and journals(lake)[0] for _ in range(3)]
+    failed = []
+    for _ in range(8):
+        run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
+        run.fail(RuntimeError("as ever"))
+        failed.append(run.run_id)
+    assert journals(lake) == [*reversed(failed[-4:]), *reversed(good)]
+    lake.check_exact(lake.sync())
+    assert len(journals(lake)) <= 3 + 2
+    assert good[-1] in journals(lake)
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_pile_of_journals_makes_no_run_slow_and_is_gone_after_some(lake: SmallLake, ends_well: bool) -> None:
+    lake.sync()
+    failed_runs(lake, 3 * KEPT_RUNS, journals(lake)[0])
+    counting: list[Counting] = []
+
+    def run() -> int:
+        storage = lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[-1])
+        if ends_well:
+            lake.sync(storage)
+        else:
+            open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("as ever"))
+        return counting[-1].calls.count("delete")
+
+    assert run() <= PRUNED_AT_ONCE + 10
+    assert len(journals(lake)) == 2 * KEPT_RUNS + KEPT_RUNS + 2 - PRUNED_AT_ONCE
+    for _ in range(2 * KEPT_RUNS // PRUNED_AT_ONCE):
+        run()
+    assert len(journals(lake)) <= KEPT_RUNS + 2
+
+
+def commit_calls(lake: SmallLake) -> list[str]:
+    """The storage calls of one append, from the taking of the lock to its giving up."""
+    counting: list[Counting] = []
+    storage = lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[0])
+    run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS)
+    run.commit(Commit((lake.appended(run, 2 * STEP),), state_of(2 * STEP)))
+    return counting[0].calls
+
+
+def test_an_append_takes_the_same_calls_for_a_table_of_10_files_or_10000(tmp_path: Path) -> None:
+    calls = []
+    for files in (10, 10_000):
+        lake = SmallLake(f"{tmp_path}/{files}", {})
+        lake.sync()
+        for number in range(files):
+            (Path(lake.url) / f"raw/grows/old-{number}.parquet").touch()
+        calls.append(commit_calls(lake))
+    assert calls[0] == calls[1]
+
+
+def test_an_append_on_s3_takes_the_same_requests_whatever_the_table_holds(s3: S3) -> None:
+    requests = []
+    for files in (1, 40):
+        lake = SmallLake(s3.new_bucket(), s3.storage_options)
+        lake.sync()
+        for number in range(files):
+            lake.storage().replace(f"raw/grows/old-{number}.parquet", b"")
+        counting: list[Counting] = []
+        storage = lake.faulty_requests(lambda inner, counting=counting: counting.append(Counting(inner)) or counting[0])
+        run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS)
+        run.commit(Commit((lake.appended(run, 2 * STEP),), state_of(2 * STEP)))
+        requests.append(sorted(counting[0].calls))
+    assert requests[0] == requests[1]

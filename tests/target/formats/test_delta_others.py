@@ -1,0 +1,294 @@
+"""Delta tables that others change between our runs: what they gave a table stays, or the run is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import MapType, PrimitiveType
+
+from singer_spark.errors import RecordError, SchemaError, StorageError
+from singer_spark.process.signals import Stopped
+from singer_spark.storage.storage import Storage
+from target.batch_making import BatchRun
+from target.delta_lake import DeltaLake
+from target.loading import record, schema
+from target_spark_lake.delta_log.log_publish import write_checkpoint
+from target_spark_lake.delta_log.snapshot import log_file
+
+INT = {"type": ["integer", "null"]}
+TEXT = {"type": ["string", "null"]}
+ITEM = {"id": INT, "name": TEXT}
+KEPT = ("append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale")
+
+
+def items(method: str = "append-only", properties: dict | None = None) -> dict:
+    return schema("s", properties or ITEM, ("id",), **{"x-load-method": method})
+
+
+def item(id: int, name: str | None) -> dict:
+    return record("s", id=id, name=name)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DeltaLake:
+    return DeltaLake(tmp_path / "lake")
+
+
+def give_column(lake: DeltaLake, kind: str = "string") -> None:
+    """A column, a comment, a property, a table name; and a value in each row."""
+    lake.table("s").alter.add_columns([Field("theirs", PrimitiveType(kind), metadata={"comment": "reviewed by"})])
+    lake.table("s").alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
+    lake.table("s").alter.set_table_name("orders")
+    lake.table("s").update(updates={"theirs": "concat('row ', cast(id as string))"})
+
+
+def fields(lake: DeltaLake) -> dict[str, Any]:
+    return {each["name"]: each for each in json.loads(lake.table("s").schema().to_json())["fields"]}
+
+
+@pytest.mark.parametrize("method", KEPT)
+def test_a_column_that_someone_else_added_stays_with_its_values(spark: object, lake: DeltaLake, method: str) -> None:
+    lake.load(items(method), item(1, "a"), item(2, "a"))
+    give_column(lake)
+    described = fields(lake)
+    wider = {**ITEM, "new": INT}
+    lake.load(items(method, wider), record("s", id=2, name="b", new=5), item(3, "b"))
+    lake.load(items(method, wider), item(3, "c"))
+    found = {row: theirs for *row, theirs in lake.rows("s", "id, name, theirs") for row in [tuple(row)]}
+    assert (
+        found
+        == {
+            "append-only": {(1, "a"): "row 1", (2, "a"): "row 2", (2, "b"): None, (3, "b"): None, (3, "c"): None},
+            "upsert": {(1, "a"): "row 1", (2, "b"): "row 2", (3, "c"): None},
+            "append-dedup": {(1, "a"): "row 1", (2, "b"): "row 2", (3, "c"): None},
+            "overwrite": {(3, "c"): None},
+            "overwrite-delete-stale": {(3, "c"): None},
+        }[method]
+    )
+    assert {name: fields(lake)[name] for name in described} == described
+    told = lake.table("s").metadata()
+    assert (told.name, told.configuration) == ("orders", {"delta.logRetentionDuration": "interval 7 days"})
+    if method == "append-dedup":
+        assert "theirs" not in lake.types("s__history")
+
+
+def rewrite_schema(lake: DeltaLake, change: Any, **details: Any) -> None:
+    """A version in which someone else says something else of the columns; `change` gets them as a list."""
+    found = lake.table("s")
+    said = json.loads(found.schema().to_json())
+    change(said["fields"])
+    old = found.metadata()
+    metadata = {
+        **{"id": str(old.id), "format": {"provider": "parquet", "options": {}}, "createdTime": old.created_time},
+        **{"schemaString": json.dumps(said), "partitionColumns": old.partition_columns},
+        **{"configuration": old.configuration, **details},
+    }
+    place = lake.folder / log_file("raw/s", found.version() + 1)
+    place.write_text(json.dumps({"metaData": metadata}) + "\n")
+
+
+def not_null(name: str) -> Any:
+    def change(columns: list[dict[str, Any]]) -> None:
+        (column,) = (each for each in columns if each["name"] == name)
+        column["nullable"] = False
+
+    return change
+
+
+@pytest.mark.parametrize("method", ["append-only", "overwrite", "upsert"])
+def test_null_in_a_column_that_someone_made_not_null_fails_by_name_before_anything_is_written(
+    spark: object, lake: DeltaLake, method: str
+) -> None:
+    lake.load(items(method), item(1, "a"))
+    rewrite_schema(lake, not_null("name"))
+    before, version = lake.files(), lake.table("s").version()
+    with pytest.raises(RecordError, match=r"stream s: column\(s\) name of Delta table raw/s are NOT NULL, and rows"):
+        lake.load(items(method), item(1, None), item(2, "b"))
+    assert (lake.files(), lake.table("s").version()) == (before, version)
+    lake.load(items(method, {**ITEM, "new": INT}), record("s", id=1, name="b", new=1))
+    assert lake.rows("s", "id, name") == {"append-only": [(1, "a"), (1, "b")]}.get(method, [(1, "b")])
+    assert fields(lake)["name"]["nullable"] is False
+
+
+def test_a_partition_column_that_is_not_null_takes_no_null(lake: DeltaLake) -> None:
+    options = {"stream_options": {"s": {"partition_by": ["name"]}}}
+    lake.load(items(), item(1, "a"), **options)
+    rewrite_schema(lake, not_null("name"))
+    with pytest.raises(RecordError, match=r"column\(s\) name of Delta table raw/s are NOT NULL"):
+        lake.load(items(), item(1, None), **options)
+    lake.load(items(), item(2, "b"), **options)
+    assert lake.rows("s", "id, name") == [(1, "a"), (2, "b")]
+
+
+def test_members_that_are_not_null_are_refused_by_name(lake: DeltaLake) -> None:
+    nested = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT}}}
+    lake.load(items(properties=nested), record("s", id=1, more={"n": 1}))
+
+    def require(columns: list[dict[str, Any]]) -> None:
+        columns[2]["type"]["fields"][0]["nullable"] = False
+
+    rewrite_schema(lake, require)
+    with pytest.raises(SchemaError, match=r"in column\(s\) more of Delta table raw/s .* members NOT NULL"):
+        lake.load(items(properties=nested), record("s", id=2, more={"n": None}))
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize(
+    ("metadata", "named"),
+    [
+        ({"delta.invariants": '{"expression":{"expression":"id > 0"}}'}, "column id: delta.invariants"),
+        ({"delta.generationExpression": "1"}, "column id: delta.generationExpression"),
+        ({"delta.identity.start": 1}, "column id: delta.identity.start"),
+        ({"delta.columnMapping.physicalName": "x"}, "column id: delta.columnMapping.physicalName"),
+        ({"CURRENT_DEFAULT": "7"}, "column id: CURRENT_DEFAULT"),
+    ],
+)
+def test_what_columns_ask_of_their_writers_is_refused_by_name(lake: DeltaLake, metadata: Any, named: str) -> None:
+    lake.load(items(), item(1, "a"))
+    rewrite_schema(lake, lambda columns: columns[0]["metadata"].update(metadata))
+    with pytest.raises(StorageError, match=f"raw/s was given what this program can't keep: {named}; take it back"):
+        lake.load(items(), item(2, "b"))
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_constraint_is_refused_also_where_the_protocol_does_not_name_it(lake: DeltaLake) -> None:
+    lake.load(items(), item(1, "a"))
+    rewrite_schema(lake, lambda _: None, configuration={"delta.constraints.positive": "id > 0"})
+    with pytest.raises(StorageError, match=r"can't keep: delta\.constraints\.positive; take it back"):
+        lake.load(items(), item(2, "b"))
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_column_of_a_type_that_no_lake_column_has_is_refused_by_name(lake: DeltaLake) -> None:
+    lake.load(items(), item(1, "a"))
+    lake.table("s").alter.add_columns([Field("theirs", MapType("string", "long"))])
+    with pytest.raises(SchemaError, match="someone else gave its Delta table column theirs of type map, which"):
+        lake.load(items(), item(2, "b"))
+    assert "theirs" in fields(lake)
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_column_that_the_stream_gets_too_is_one_column_or_refused(lake: DeltaLake) -> None:
+    lake.load(items(), item(1, "a"))
+    give_column(lake)
+    lake.load(items(properties={**ITEM, "theirs": TEXT}), record("s", id=2, theirs="ours"))
+    assert lake.rows("s", "id, theirs") == [(1, "row 1"), (2, "ours")]
+    assert fields(lake)["theirs"]["metadata"] == {"comment": "reviewed by"}
+    lake.table("s").alter.add_columns([Field("other", PrimitiveType("string"))])
+    with pytest.raises(SchemaError, match="column other is string in the table and bigint in the new schema"):
+        lake.load(items(properties={**ITEM, "other": INT}), record("s", id=3, other=3))
+    with pytest.raises(SchemaError, match="columns 'other' and 'OTHER' differ only by case"):
+        lake.load(items(properties={**ITEM, "OTHER": TEXT}), record("s", id=3, OTHER="x"))
+    assert lake.rows("s", "id, other") == [(1, None), (2, None)]
+
+
+@pytest.mark.parametrize("method", ["append-only", "upsert"])
+def test_a_type_that_someone_else_changed_holds_the_rows_of_both(spark: object, lake: DeltaLake, method: str) -> None:
+    small = {**INT, "x-sql-datatype": "INTEGER"}
+    stream = items(method, {"id": INT, "n": small})
+    lake.load(stream, record("s", id=1, n=1), record("s", id=2, n=2))
+    wider = lake.table("s").to_pyarrow_table()
+    place = wider.schema.get_field_index("n")
+    wider = wider.set_column(place, pa.field("n", pa.int64()), pa.array([1 << 40, 2]))
+    write_deltalake(lake.table("s"), wider, mode="overwrite", schema_mode="overwrite")
+    lake.load(stream, record("s", id=2, n=3), record("s", id=3, n=3))
+    more = [(2, 2), (2, 3), (3, 3)] if method == "append-only" else [(2, 3), (3, 3)]
+    assert lake.rows("s", "id, n") == [(1, 1 << 40), *more]
+    assert lake.types("s")["n"] == "BIGINT"
+
+
+@pytest.mark.parametrize("method", ["append-only", "upsert"])
+def test_after_a_restore_by_someone_else_the_table_goes_on_from_there(
+    spark: object, lake: DeltaLake, method: str
+) -> None:
+    lake.load(items(method), item(1, "a"))
+    lake.load(items(method, {**ITEM, "new": INT}), record("s", id=2, name="b", new=2))
+    lake.load(items(method, {**ITEM, "new": INT}), record("s", id=1, name="c", new=3))
+    lake.table("s").restore(0)
+    lake.load(items(method), item(3, "d"))
+    assert lake.rows("s", "id, name") == [(1, "a"), (3, "d")]
+    lake.load(items(method, {**ITEM, "new": INT}), record("s", id=4, name="e", new=4))
+    assert lake.rows("s", "id, name, new") == [(1, "a", None), (3, "d", None), (4, "e", 4)]
+
+
+@pytest.mark.parametrize("method", ["append-only", "upsert"])
+def test_members_of_an_object_that_someone_else_added_stay(spark: object, lake: DeltaLake, method: str) -> None:
+    nested = {**ITEM, "more": {"type": ["object", "null"], "properties": {"n": INT}}}
+    lake.load(items(method, nested), *(record("s", id=id, more={"n": id}) for id in (1, 2)))
+    theirs = pa.table({"id": [5], "more": [{"n": 5, "theirs": "five"}]})
+    write_deltalake(lake.table("s"), theirs, mode="append", schema_mode="merge")
+    lake.load(items(method, {**nested, "new": INT}), record("s", id=2, more={"n": 7}, new=1))
+    rows = [(1, 1, None, None), (2, 7, None, 1), (5, 5, "five", None)]
+    also = [(2, 2, None, None)] if method == "append-only" else []
+    assert set(lake.rows("s", "id, more.n, more.theirs, new")) == {*rows, *also}
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize("mode", ["freeze", "discard"])
+def test_a_column_of_someone_else_is_no_change_of_the_stream_s_schema(lake: DeltaLake, mode: str) -> None:
+    lake.load(items(), item(1, "a"))
+    give_column(lake)
+    for id in (2, 3):
+        lake.load(items(), item(id, "b"), schema_evolution=mode)
+    assert lake.rows("s", "id, theirs") == [(1, "row 1"), (2, None), (3, None)]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_batch_file_of_the_stream_s_columns_is_taken_as_it_is_beside_others(lake: DeltaLake) -> None:
+    tap = BatchRun(lake.folder)
+    for id in range(3):
+        batch = tap.parquet("s", pa.table({"id": pa.array([id], pa.int64()), "name": ["a"]}))
+        inode = tap.files[-1].stat().st_ino
+        lake.load(items(), batch)
+        assert inode in {path.stat().st_ino for path in (lake.folder / "raw/s").glob("*.parquet")}
+        if id == 0:
+            give_column(lake)
+    assert lake.rows("s", "id, theirs") == [(0, "row 0"), (1, None), (2, None)]
+
+
+def panic(*_: object, **__: object) -> None:
+    """As pyo3 makes them: a panic of Rust is no `Exception`."""
+    raise type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})("index out of bounds")
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_panic_of_delta_rs_after_the_commit_is_a_warning_and_a_signal_is_none(
+    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.load(items(), item(1, "a"))
+    storage = Storage(str(lake.folder))
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", panic)
+    monkeypatch.setattr("target_spark_lake.commit.publish.CHECKPOINT_VERSIONS", 1)
+    lake.load(items(), item(2, "b"))
+    assert "No checkpoint of Delta table raw/s was written" in caplog.text
+    assert lake.rows("s", "id") == [(1,), (2,)]
+    for stop in (KeyboardInterrupt, Stopped):
+        monkeypatch.setattr(DeltaTable, "create_checkpoint", raising(stop))
+        with pytest.raises(stop):
+            write_checkpoint(storage, "raw/s")
+
+
+def raising(stop: type[BaseException]) -> Any:
+    def stopped(*_: object) -> None:
+        raise stop(15)
+
+    return stopped
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize("call", ["__init__", "protocol", "get_add_actions"])
+def test_a_panic_of_delta_rs_that_reads_a_log_is_an_error_of_one_line(
+    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    lake.load(items(), item(1, "a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, call, panic)
+        with pytest.raises(StorageError, match="the log of Delta table raw/s can't be read: index out of bounds"):
+            lake.load(items(), item(2, "b"))
+    lake.load(items(), item(3, "c"))
+    assert lake.rows("s", "id") == [(1,), (3,)]

@@ -1,0 +1,277 @@
+"""Rows that are gone from the source: the target is told the keys that are there, and deletes the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from singer_spark.errors import ConfigurationError, ProtocolError, RecordError
+from target.loading import Lake, record, schema
+from target_spark_lake.columns.lake_type import Struct
+from target_spark_lake.tables.source_keys import PresentKeys
+
+INT = {"type": ["integer", "null"]}
+TEXT = {"type": ["string", "null"]}
+ITEM = {"id": INT, "clock": INT, "name": TEXT}
+DELETED = "2026-01-02T03:04:05Z"
+MARKED = "id, name, _sdc_deleted_at is not null"
+
+
+@pytest.fixture
+def lake(spark: object, tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def items(method: str = "upsert", keys: tuple[str, ...] = ("id",), **annotations: Any) -> dict:
+    message = schema("s", ITEM, keys, **{"x-load-method": method, "x-extent": "delta", **annotations})
+    return {**message, "bookmark_properties": ["clock"]}
+
+
+def item(id: int, clock: int = 1, name: str = "a", **beside: Any) -> dict:
+    return {**record("s", id=id, clock=clock, name=name), **beside}
+
+
+def announced(keys: tuple[str, ...] = ("id",), of: str = "s") -> dict:
+    return schema(f"{of}__keys", {key: ITEM[key] for key in keys}, keys, **{"x-keys-of": of})
+
+
+def present(*ids: int) -> list[dict]:
+    """The keys of a table whose key is its id."""
+    return [announced(), *(record("s__keys", id=id) for id in ids)]
+
+
+def test_rows_whose_keys_the_source_lacks_are_removed(lake: Lake) -> None:
+    lake.load(items(), *map(item, range(10)))
+    # 3 is deleted, 11 came later than the records, 12 is new, 2 is changed.
+    there = [id for id in range(13) if id != 3]
+    lake.load(items(), item(2, 2, "b"), item(12), *present(*there), hard_delete=True)
+    assert lake.rows("s", "id, name") == [(id, "b" if id == 2 else "a") for id in (0, 1, 2, 4, 5, 6, 7, 8, 9, 12)]
+    assert lake.tables() == ["s"]
+    # Without a record too.
+    lake.load(items(), *present(*range(1, 13)), hard_delete=True)
+    assert lake.rows("s", "id") == [(id,) for id in (1, 2, 4, 5, 6, 7, 8, 9, 12)]
+
+
+def test_without_hard_delete_they_are_marked_and_keep_their_mark(lake: Lake) -> None:
+    def load(*messages: dict) -> None:
+        lake.load(items(), *messages)
+
+    load(*map(item, range(10)))
+    load(*present(*range(1, 10)))
+    assert lake.rows("s", MARKED) == [(id, "a", id == 0) for id in range(10)]
+    (first,) = lake.rows("s", "_sdc_deleted_at")[:1]
+    load(*present(*range(2, 10)))
+    assert lake.rows("s", MARKED) == [(id, "a", id < 2) for id in range(10)]
+    assert lake.rows("s", "id, _sdc_deleted_at")[0] == (0, *first)
+    # A row that comes back is a living one.
+    load(item(0, 2, "b"), *present(0, *range(2, 10)))
+    assert lake.rows("s", MARKED) == [(0, "b", False), *((id, "a", id == 1) for id in range(1, 10))]
+
+
+def test_a_row_of_this_run_stays_until_the_next_one_and_a_late_older_one_counts_as_seen(lake: Lake) -> None:
+    lake.load(items(), *(item(id, 5) for id in range(10)))
+    lake.load(items(), item(20), item(3, 4, "late"), *present(*(id for id in range(10) if id != 3)), hard_delete=True)
+    assert lake.rows("s", "id, name") == [*((id, "a") for id in range(10)), (20, "a")]
+    lake.load(items(), *present(*(id for id in range(10) if id != 3)), hard_delete=True)
+    assert lake.rows("s", "id") == [(id,) for id in range(10) if id != 3]
+
+
+def test_a_run_that_would_delete_more_than_allowed_fails_before_its_commit(lake: Lake) -> None:
+    lake.load(items(), *map(item, range(10)), {"type": "STATE", "value": {"at": 1}}, hard_delete=True)
+    before = lake.files(), lake.rows("s"), lake.state()
+    run = [items(), item(11, 2), *present(*range(3, 12)), {"type": "STATE", "value": {"at": 2}}]
+    with pytest.raises(RecordError, match=r"3 of the table's 10 rows gone from the source \(30.0 percent\)"):
+        lake.load(*run, hard_delete=True)
+    assert (lake.files(), lake.rows("s"), lake.state()) == before
+    lake.load(*run, hard_delete=True, max_deletes_percent=30)
+    assert lake.rows("s", "id") == [(id,) for id in (*range(3, 10), 11)]
+
+
+def test_rows_that_are_marked_already_are_no_part_of_the_limit(lake: Lake) -> None:
+    """Also where the mark's column comes into the table with the first mark alone."""
+    lake.load(items(), *map(item, range(10)), add_record_metadata=False)
+    for first in (2, 3):
+        lake.load(items(), *present(*range(first, 10)), add_record_metadata=False)
+    with pytest.raises(RecordError, match="2 of the table's 7 rows"):
+        lake.load(items(), *present(*range(5, 10)), add_record_metadata=False)
+    assert [row[2] for row in lake.rows("s", MARKED)] == [True] * 3 + [False] * 7
+
+
+def test_an_empty_source_empties_the_table_only_where_all_may_go(lake: Lake) -> None:
+    lake.load(items(), *map(item, range(10)))
+    with pytest.raises(RecordError, match="10 of the table's 10 rows"):
+        lake.load(items(), announced(), hard_delete=True, max_deletes_percent=99.9)
+    lake.load(items(), announced(), hard_delete=True, max_deletes_percent=100)
+    assert lake.rows("s") == []
+    assert lake.types("s")["name"] == "VARCHAR"
+    # A table that is empty, or is not there yet, loses nothing.
+    lake.load(items(), announced(), hard_delete=True, max_deletes_percent=0)
+    lake.load({**items(), "stream": "new"}, {**announced(of="new")}, record("new__keys", id=1))
+
+
+@pytest.mark.parametrize(("gone", "living", "limit"), [(0, 0, 0), (0, 5, 0), (2, 10, 20), (1, 200, 0.5), (5, 5, 100)])
+def test_the_limit_itself_is_allowed_and_one_more_is_not(gone: int, living: int, limit: float) -> None:
+    keys = PresentKeys((), Struct(()), limit)
+    keys.refuse_too_many("s", gone, living)
+    if limit < 100:
+        with pytest.raises(RecordError, match="max_deletes_percent"):
+            keys.refuse_too_many("s", gone + 1, living)
+
+
+def test_composite_keys_are_compared_as_one(lake: Lake) -> None:
+    keys = ("name", "id")
+    rows = [(name, id) for name in "abcde" for id in range(4)]
+    lake.load(items(keys=keys), *(item(id, 1, name) for name, id in rows))
+    there = [row for row in rows if row not in (("a", 3), ("e", 0))]
+    told = [record("s__keys", id=id, name=name) for name, id in [*there, ("f", 3), ("a", 7)]]
+    lake.load(items(keys=keys), announced(keys), *told, hard_delete=True)
+    assert lake.rows("s", "name, id") == there
+
+
+def test_keys_are_the_values_that_the_lake_has_of_them(lake: Lake) -> None:
+    """Also where jsonschema has the last word on a line (1.0), and of types that Arrow reads from text."""
+    properties = {
+        "at": {"type": "string", "format": "date-time", "x-sql-datatype": "TIMESTAMP"},
+        "price": {"type": "number", "x-sql-datatype": "DECIMAL(12,2)"},
+        "n": {"type": "integer"},
+    }
+    message = schema("s", properties, tuple(properties), **{"x-load-method": "upsert"})
+    rows = [{"at": f"2026-01-01T00:00:0{n}", "price": n / 4, "n": n} for n in range(10)]
+    lake.load(message, *(record("s", **row) for row in rows))
+    keys = {**message, "stream": "s__keys"}
+    keys["schema"] = {**message["schema"], "x-keys-of": "s"}
+    told = [{**row, "at": row["at"] + ".000000", "n": row["n"] * 1.0} for row in rows[1:]]
+    lake.load(message, keys, *(record("s__keys", **row) for row in told), hard_delete=True)
+    assert lake.rows("s", "n") == [(n,) for n in range(1, 10)]
+
+
+def test_keys_fit_a_table_whose_key_was_widened_before_or_is_by_this_run(lake: Lake) -> None:
+    def load(kind: str, *ids: int, there: range | None = None) -> None:
+        message = schema("s", {"id": {**INT, "x-sql-datatype": kind}}, ("id",), **{"x-load-method": "upsert"})
+        keys = [] if there is None else present(*there)
+        lake.load(message, *(record("s", id=id) for id in ids), *keys, hard_delete=True)
+
+    load("INTEGER", *range(10))
+    load("BIGINT", 10, there=range(1, 11))
+    load("INTEGER", there=range(2, 11))
+    assert lake.rows("s", "id") == [(id,) for id in range(2, 11)]
+    assert lake.types("s")["id"] == "BIGINT"
+
+
+def test_only_files_that_hold_such_a_row_are_written_anew(lake: Lake) -> None:
+    for first in (0, 100, 200):
+        lake.load(items(), *map(item, range(first, first + 10)))
+    files = sorted((lake.folder / "raw/s").iterdir())
+    there = [id for first in (0, 100, 200) for id in range(first, first + 10) if id != 105]
+    lake.load(items(), *present(*there))
+    journal = json.loads(max((lake.folder / ".dataspoc/runs/test").iterdir()).read_text())
+    assert [Path(path).name for path in journal["retire"]] == [files[1].name]
+    assert journal["streams"]["s"]["records"] == 0
+    lake.load(items(), *present(*there))
+    assert json.loads(max((lake.folder / ".dataspoc/runs/test").iterdir()).read_text())["retire"] == []
+
+
+def test_the_history_of_append_dedup_keeps_every_version(lake: Lake) -> None:
+    lake.load(items("append-dedup"), *map(item, range(10)))
+    lake.load(items("append-dedup"), item(5, 2, "b"), *present(*range(1, 10)), hard_delete=True)
+    assert lake.rows("s", "id, name") == [(id, "b" if id == 5 else "a") for id in range(1, 10)]
+    assert lake.rows("s__history", "id, name") == sorted([*((id, "a") for id in range(10)), (5, "b")])
+
+
+def test_together_with_stale_rows_versions_and_deleted_records_each_row_goes_once(lake: Lake) -> None:
+    full = items("overwrite-delete-stale", **{"x-extent": "full"})
+    lake.load(full, *map(item, range(10)))
+    # What a full run did not send goes anyhow, and is no detected delete.
+    lake.load(full, *map(item, range(5)), *present(*range(5)))
+    assert lake.rows("s", "id") == [(id,) for id in range(5)]
+    delta = items("overwrite-delete-stale")
+    gone = record("s", id=1, clock=2, _sdc_deleted_at=DELETED)
+    lake.load(delta, gone, *present(2, 3, 4), max_deletes_percent=20)
+    assert lake.rows("s", "id, _sdc_deleted_at is not null") == [
+        (0, True),
+        (1, True),
+        (2, False),
+        (3, False),
+        (4, False),
+    ]
+
+
+def test_a_table_that_held_every_version_loses_a_key_with_all_of_its_rows(lake: Lake) -> None:
+    lake.load(
+        items("append-only"), *map(item, range(10)), item(0, 2, "b"), record("s", id=None, clock=1, name="no key")
+    )
+    lake.load(items(), item(20), *present(*range(1, 10)), hard_delete=True)
+    assert lake.rows("s", "id, name") == [*((id, "a") for id in range(1, 10)), (20, "a"), (None, "no key")]
+
+
+def test_the_same_schema_again_changes_nothing(lake: Lake) -> None:
+    lake.load(items(), *map(item, range(10)))
+    again = [items(), announced()]
+    lake.load(*again, item(10), *again, record("s__keys", id=1), *again, *present(*range(2, 11)), hard_delete=True)
+    assert lake.rows("s", "id") == [(id,) for id in range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "error", "text"),
+    [
+        ([items("append-only"), announced()], ConfigurationError, "load_method append-only never removes a row"),
+        ([items(), announced(("name",))], ConfigurationError, "present keys by name, and the table's key is id"),
+        ([announced(), items()], ProtocolError, "s__keys: its SCHEMA says x-keys-of 's', which is no stream"),
+        ([items(), announced(), announced(of="s__keys")], ProtocolError, "which is no stream"),
+        ([items(), announced(), {**announced(), "stream": "more"}], ProtocolError, "a second SCHEMA"),
+        ([items(), announced(), schema("s__keys", {"id": INT}, ("id",))], ProtocolError, "x-keys-of None"),
+        (
+            [items(), *present(1, 2), record("s__keys", id=None)],
+            RecordError,
+            "s__keys: a record has NULL in its key id",
+        ),
+    ],
+)
+def test_keys_that_can_not_be_of_use_are_refused_and_change_nothing(
+    lake: Lake, messages: list[dict], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        lake.load(*messages, item(1))
+    assert lake.files() == []
+
+
+def test_overwrite_needs_no_keys_and_says_so(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    full = items("overwrite", **{"x-extent": "full"})
+    lake.load(full, announced(), *map(item, range(5)), *present(1, 2))
+    assert lake.rows("s", "id") == [(id,) for id in range(5)]
+    assert "its keys are ignored: load_method overwrite" in caplog.text
+
+
+def test_a_tap_that_dies_among_its_keys_deletes_nothing_and_the_next_one_sends_them_all_anew(
+    lake: Lake, checkpoints_at_once: None
+) -> None:
+    lake.load(items(), *map(item, range(10)), hard_delete=True)
+    state = {"type": "STATE", "value": {"bookmarks": {"s": 1}}}
+    other = schema("other", {"id": INT})
+    body = [items(), announced(), item(10, 2), state, *present(*range(1, 11))[1:], other, record("other", id=1), state]
+    lines = lake.announced(body)
+    with pytest.raises(ProtocolError, match="the tap died"):
+        lake.load(*lines[:9], hard_delete=True)
+    assert len(lake.rows("s")) == 10
+    checkpoint = lake.checkpoint()
+    assert checkpoint is not None
+    assert set(checkpoint.target["streams"]) == {"s"}
+    # As our tap does: the records go on, the keys begin anew.
+    opening = {"type": "STATE", "final": False, "start": "resume", "value": checkpoint.state}
+    rest = [items(), announced(), *present(*range(1, 11))[1:], other, record("other", id=1), {**state, "final": True}]
+    lake.load({**opening, "resume": checkpoint.resume}, *rest, hard_delete=True)
+    assert lake.rows("s", "id") == [(id,) for id in range(1, 11)]
+    assert [path for path in lake.files() if "/staging/" in path] == []
+
+
+def test_a_stream_map_that_renames_a_stream_takes_its_keys_along(lake: Lake) -> None:
+    renamed = {"stream_maps": {"s": {"__alias__": "t", "name": "name + '!'"}}, "hard_delete": True}
+    lake.load(items(), *map(item, range(10)), **renamed)
+    lake.load(items(), *present(*range(1, 10)), **renamed)
+    assert lake.rows("t", "id, name") == [(id, "a!") for id in range(1, 10)]
+    assert lake.tables() == ["t"]
+    with pytest.raises(ConfigurationError, match="stream_maps change its key id"):
+        lake.load(items(), *present(1), stream_maps={"s": {"id": "id + 1"}})

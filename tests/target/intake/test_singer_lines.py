@@ -1,0 +1,121 @@
+"""The intake: any cut of the input gives the same groups, and no line is lost, changed or taken for another."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from singer_spark.errors import ProtocolError
+from target_spark_lake.intake.singer_lines import DeadTapError, LineRouter, Message, RecordLines
+
+HOSTILE = ['"', "\\", '{"type":"RECORD"', "\u2028", "}", "\r", "é", "😀", "\x00", '","stream":"b"', "\n"]
+TEXT = st.lists(st.one_of(st.sampled_from(HOSTILE), st.characters(exclude_categories=["Cs"])), max_size=6).map("".join)
+
+
+def render(message: dict, style: int) -> bytes:
+    """A message as different taps write it: compact, spaced, ASCII, other order of keys, type in lower case."""
+    if style == 3:
+        message = dict(reversed(message.items()))
+    if style == 4:
+        message = {**message, "type": message["type"].lower()}
+    separators = (", ", ": ") if style in (1, 3) else (",", ":")
+    line = json.dumps(message, separators=separators, ensure_ascii=style in (2, 3))
+    return (" " if style == 2 else "").encode() + line.encode() + (b"\r\n" if style == 1 else b"\n")
+
+
+MESSAGES = st.one_of(
+    st.builds(
+        lambda stream, text, n: {"type": "RECORD", "stream": stream, "record": {"a": text, "n": n}},
+        st.sampled_from(["a", "b", 'q"\\', "ü"]),
+        TEXT,
+        st.integers(),
+    ),
+    st.builds(lambda text: {"type": "STATE", "value": {"x": text}}, TEXT),
+    st.builds(lambda s: {"type": "SCHEMA", "stream": s, "schema": {}}, st.sampled_from(["a", "b"])),
+)
+INPUT = st.lists(st.tuples(MESSAGES, st.integers(0, 4)), max_size=30)
+
+
+def route(pieces: list[bytes]) -> list[tuple[str, object]]:
+    """All records and messages one by one, so that only their order and content count, not how they were grouped."""
+    router = LineRouter()
+    routed = [item for piece in pieces for item in router.feed(piece)] + list(router.close())
+    flat: list[tuple[str, object]] = []
+    for item in routed:
+        if isinstance(item, Message):
+            flat.append((item.kind, item.value))
+        else:
+            lines = item.data.split(b"\n")[:-1]
+            assert len(lines) == item.rows
+            flat += [(f"RECORD {item.stream}", json.loads(line)["record"]) for line in lines]
+    return flat
+
+
+@given(INPUT, st.data())
+def test_any_cut_of_the_input_gives_every_message_once_in_its_order(messages, data) -> None:
+    raw = b"".join(render(message, style) for message, style in messages)
+    cuts = data.draw(st.lists(st.integers(0, len(raw)), max_size=20).map(sorted))
+    pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+
+    expected = [
+        (f"RECORD {m['stream']}", m["record"]) if m["type"] == "RECORD" else (m["type"], render_value(m, style))
+        for m, style in messages
+    ]
+    assert route(pieces) == expected
+
+
+def render_value(message: dict, style: int) -> dict:
+    return json.loads(render(message, style))
+
+
+def test_lines_of_a_learned_head_pass_in_one_piece() -> None:
+    lines = b"".join(render({"type": "RECORD", "stream": "a", "record": {"n": n}}, 0) for n in range(1000))
+    routed = list(LineRouter().feed(lines))
+    assert [item.rows for item in routed if isinstance(item, RecordLines)] == [1, 999]
+    assert b"".join(item.data for item in routed if isinstance(item, RecordLines)) == lines
+
+
+def test_each_group_knows_the_number_of_its_first_line() -> None:
+    def record(stream: str) -> bytes:
+        return render({"type": "RECORD", "stream": stream, "record": {}}, 0)
+
+    lines = record("a") + b"\n" + record("a") * 3 + record("b") + render({"type": "STATE", "value": {}}, 0)
+    routed = list(LineRouter().feed(lines))
+    assert [item.first_line if isinstance(item, RecordLines) else item.line for item in routed] == [1, 3, 6, 7]
+
+
+def test_the_last_line_may_lack_its_newline_and_the_first_may_have_a_byte_order_mark() -> None:
+    raw = b"\xef\xbb\xbf" + render({"type": "RECORD", "stream": "a", "record": {"n": 1}}, 0).rstrip(b"\n")
+    assert route([raw]) == [("RECORD a", {"n": 1})]
+
+
+@pytest.mark.parametrize("size", range(1, 70))
+def test_input_that_ends_inside_a_line_is_a_taps_death_and_nothing_of_that_line_passes(size: int) -> None:
+    """Also in a line of a learned head, of which nobody looks at the rest before it is staged."""
+    line = render({"type": "RECORD", "stream": "a", "record": {"text": "some words", "n": 12345}}, 0)
+    assert len(line) > size + 1
+    router = LineRouter()
+    whole = list(router.feed(line * 2 + line[:size]))
+    assert sum(item.rows for item in whole if isinstance(item, RecordLines)) == 2
+    with pytest.raises(DeadTapError, match=r"input line 3 is not JSON .* the input ends there, the tap died"):
+        list(router.close())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"hello\n", "input line 2 is not JSON"),
+        (b'{"type":"RECORD","stream":"b","record":{"n":\n', "input line 2 is not JSON"),
+        (b"[1]\n", "input line 2 is not a Singer message"),
+        (b'{"stream":"b"}\n', "input line 2 is not a Singer message"),
+        (b'{"type":"RECORD","record":{}}\n', "input line 2 is a RECORD without a stream"),
+        (b'{"type":"RECORD","stream":"b","record":[]}\n', "without a record object"),
+        (b'{"type":"RECORD","stream":"b","record":{"n":NaN}}\n', "input line 2 is not JSON"),
+    ],
+)
+def test_a_malformed_line_is_named_by_its_number(line: bytes, said: str) -> None:
+    with pytest.raises(ProtocolError, match=said):
+        route([render({"type": "RECORD", "stream": "a", "record": {}}, 0) + line])

@@ -1,0 +1,174 @@
+"""A state of any tap goes through a run, and through every command, as it came."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from meltano.core.state_store import MeltanoState
+
+from singer_spark.singer.exact_json import Number, state_from_json, to_json
+from singer_spark.state.handed_state import VARIABLE
+from singer_spark.state.run_log import read_entry
+from singer_spark.state.source import open_state_source
+from target.loading import JSON, Lake, record, schema
+from target_spark_lake.cli import spark_lake
+from target_spark_lake.intake.singer_lines import parse_line
+from target_spark_lake.layout import Layout
+from target_spark_lake.meltano import lake_states
+
+VALUES = (
+    '{"z":18446744073709551616,"m":-123456789012345678901234567890,"a":1.10,"t":1E-400,"h":1E+400,'
+    '"d":0.1000000000000000055,"n":-0,"l":"\\ud800","s":"\\u65e5","k":1.0}'
+)
+STATE = f'{{"tap":{VALUES},"bookmarks":{{"b":{VALUES},"a":{{}}}}}}'
+OTHER = STATE.replace("1.10", "1.1")
+COLUMNS = {"id": {"type": "integer"}}
+
+
+def text_of(value: Any) -> str:
+    return to_json(value, ascii_only=True)
+
+
+def load(lake: Lake, state: str, number: int, **settings: Any) -> None:
+    line = b'{"value": %s, "type": "STATE"}\n' % state.encode()
+    lake.load(schema("a", COLUMNS), record("a", id=number), line, **settings)
+
+
+def shown(lake: Lake, capfd: pytest.CaptureFixture[str], *words: str, **settings: Any) -> Any:
+    config = lake.folder.parent / "target.json"
+    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", **settings}))
+    capfd.readouterr()
+    assert spark_lake.command([*words, "--config", str(config), "--json"]) == 0
+    return state_from_json(capfd.readouterr().out)
+
+
+@pytest.mark.parametrize("kept", [None, "sqlite"])
+def test_a_foreign_taps_state_leaves_a_run_and_every_command_as_it_came(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], kept: str | None
+) -> None:
+    settings = {"state_backend": {"uri": f"sqlite:///{tmp_path}/states.db"}} if kept else {}
+    url = f"sqlite:///{tmp_path}/states.db?pipeline=test" if kept else None
+    lake, bookmarks = Lake(tmp_path / "lake", url), text_of(state_from_json(STATE)["bookmarks"])
+
+    def saved() -> str:
+        found = open_state_source(lake.state_url).saved
+        assert found is not None
+        return text_of(found.value)
+
+    load(lake, STATE, 1, **settings)
+    assert text_of(state_from_json(capfd.readouterr().out.splitlines()[-1])) == STATE
+    assert saved() == STATE
+    first = shown(lake, capfd, "state", "show", **settings)
+    assert text_of(first["bookmarks"]) == bookmarks
+    assert first["run_id"] is not None
+
+    # Another spelling is another state; it is saved, and the first one can be restored.
+    load(lake, OTHER, 2, **settings)
+    assert saved() == OTHER
+    history = shown(lake, capfd, "state", "history", **settings)
+    assert [text_of(each["bookmarks"]) for each in history] == [bookmarks.replace("1.10", "1.1"), bookmarks]
+    restored = shown(lake, capfd, "state", "restore", first["run_id"], **settings)
+    assert text_of(restored["bookmarks"]) == bookmarks
+    assert saved() == STATE
+    reset = shown(lake, capfd, "state", "reset", "--stream", "a", **settings)
+    assert text_of(reset["bookmarks"]) == bookmarks.replace(',"a":{}', "")
+    assert saved() == STATE.replace(',"a":{}', "")
+
+
+def test_the_order_of_a_states_members_is_the_last_ones(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What is printed is what is saved."""
+    lake = Lake(tmp_path / "lake")
+    for number, state in enumerate(('{"a":1,"b":2}', '{"b":2,"a":1}')):
+        load(lake, state, number)
+        assert text_of(state_from_json(capfd.readouterr().out.splitlines()[-1])) == state
+        assert text_of(lake_state(lake)) == state
+
+
+def lake_state(lake: Lake) -> JSON:
+    return dict(state_from_json((lake.folder / ".dataspoc/state/test/state.json").read_bytes()))
+
+
+def test_a_run_that_died_is_continued_from_the_very_state(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    load(lake, STATE, 1)
+    value = state_from_json(OTHER)
+    body = [
+        schema("a", COLUMNS),
+        record("a", id=2),
+        {"type": "STATE", "value": value},
+        record("a", id=3),
+        {"type": "STATE", "value": state_from_json(STATE)},
+    ]
+
+    def lines(*messages: JSON) -> list[bytes]:
+        return [to_json(message, ascii_only=True).encode() + b"\n" for message in messages]
+
+    dead = lines(*lake.announced(body)[:-1])
+    with pytest.raises(Exception, match="the tap died"):
+        lake.load(*dead[:4])
+    found = lake.checkpoint()
+    assert found is not None and found.began_from is not None
+    assert (text_of(found.state), text_of(found.began_from)) == (OTHER, STATE)
+    lake.load(*lines(*lake.announced(body)))
+    assert lake.rows("a", "id") == [(1,), (2,), (3,)]
+    assert text_of(lake_state(lake)) == STATE
+
+
+@pytest.mark.parametrize("kind", ["STATE", "state"])
+def test_a_state_that_every_parser_takes_keeps_its_numbers_too(kind: str) -> None:
+    value = '{"a":1.10,"b":18446744073709551616,"c":-0}'
+    message = parse_line(b'{"value":%s,"type":"%s"}' % (value.encode(), kind.encode()), 1)
+    assert text_of(message["value"]) == value
+
+
+def test_a_record_keeps_to_its_own_rules_and_a_broken_state_is_refused() -> None:
+    for line in (
+        b'{"type":"STATE","value":{"a":NaN}}',
+        b'{"type":"STATE","value":{"a":1}',
+        b'{"type":"RECORD","a":1e400}',
+    ):
+        with pytest.raises(Exception, match="input line 7 is not JSON"):
+            parse_line(line, 7)
+    deep = b'{"type":"STATE","value":{"a":' + b"[" * 1010 + b"]" * 1010 + b"}}"
+    with pytest.raises(Exception, match="input line 7 is a STATE that is nested too deeply"):
+        parse_line(deep, 7)
+
+
+def test_what_meltano_makes_of_numbers_does_not_replace_what_a_run_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meltano reads the target's STATE line, and gives states to taps, by floats."""
+    monkeypatch.setenv(VARIABLE, "")
+    lake, state_id = Lake(tmp_path / "lake"), "test"
+    load(lake, STATE, 1)
+    states = lake_states.LakeStateStoreManager(uri=f"lake+file://{lake.folder}")
+    got = states.get(state_id)
+    assert got is not None
+    json.dumps(got.to_dict(), allow_nan=True)
+    heard = json.loads(text_of(lake_state(lake)))
+    with click.Context(click.Command("meltano")) as meltano, click.Context(click.Command("run"), meltano, "run"):
+        states.update(MeltanoState(state_id, {"singer_state": heard}, {}))
+        states.update(MeltanoState(state_id, {}, {"singer_state": heard}))
+    states.set(MeltanoState(state_id, completed_state=json.loads(got.json())["completed"]))
+    assert text_of(lake_state(lake)) == STATE
+    # Also where a later run has moved on by then.
+    load(lake, '{"a":1}', 2)
+    with click.Context(click.Command("meltano")) as meltano, click.Context(click.Command("run"), meltano, "run"):
+        states.update(MeltanoState(state_id, {"singer_state": heard}, {}))
+    assert text_of(lake_state(lake)) == '{"a":1}'
+
+
+def test_the_journal_of_a_run_holds_the_state_as_it_came(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    load(lake, STATE, 1)
+    storage = open_state_source(lake.state_url).lake
+    assert storage is not None
+    (journal,) = lake.folder.glob(".dataspoc/runs/test/*.json")
+    entry = read_entry(storage, Layout("test").runs, journal.stem)
+    assert entry is not None and entry.state is not None
+    assert text_of(entry.state) == STATE
+    assert isinstance(entry.state["tap"]["a"], Number)

@@ -1,0 +1,84 @@
+"""Which streams of a foreign tap come whole, and which may be deltas."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from target_spark_lake.intake.stream_schema import StreamSchema
+from target_spark_lake.load.extent import Extents
+
+STREAMS = ("s", "beside")
+
+
+def stream(*bookmark_properties: str, method: str = "overwrite", extent: str | None = None) -> StreamSchema:
+    return StreamSchema("s", {"properties": {}}, ("id",), method, extent, bookmark_properties=bookmark_properties)
+
+
+@pytest.mark.parametrize(
+    ("bookmark_properties", "saved", "whole"),
+    [
+        ([], None, True),
+        (["clock"], None, True),
+        ([], {}, True),
+        (["clock"], {}, False),
+        ([], {"bookmarks": {"s": {"log_pos": 4}}}, False),
+        ([], {"bookmarks": {"s": 4}}, False),
+        ([], {"bookmarks": {"s": {}, "other": {"replication_key_value": None}}}, True),
+        ([], {"bookmarks": {"s": {"partitions": [{"context": {"shop": 1}}]}}, "currently_syncing": "s"}, True),
+        ([], {"bookmarks": {"s": {"partitions": [{"context": {"shop": 1}, "log_pos": 4}]}}}, False),
+        ([], {"bookmarks": {"beside": {"replication_key_value": 1}}}, True),
+        ([], {"bookmarks": {"other": {"replication_key_value": 1}}}, False),
+        ([], {"bookmarks": {}, "lsn": 4}, False),
+        ([], {"s": {"log_pos": 4}}, False),
+        ([], {"position": 4}, False),
+    ],
+)
+def test_a_foreign_stream_is_whole_in_a_first_run_and_later_where_no_bookmark_may_be_its_own(
+    bookmark_properties: list, saved: dict | None, whole: bool
+) -> None:
+    extents = Extents(saved, saved, STREAMS)
+    assert extents.is_whole(stream(*bookmark_properties)) == whole
+    if whole:
+        extents.check(stream(*bookmark_properties))
+    else:
+        with pytest.raises(ConfigurationError, match=r"stream s: .*nothing was changed.*spark-lake state reset"):
+            extents.check(stream(*bookmark_properties))
+        extents.check(stream(*bookmark_properties, method="append-only"))
+
+
+def test_a_bookmark_that_the_run_itself_brings_counts_too_but_not_in_a_first_run() -> None:
+    came = {"bookmarks": {"s": {"lsn": 4}}}
+    assert Extents(None, came, STREAMS).is_whole(stream())
+    assert not Extents({"bookmarks": {}}, came, STREAMS).is_whole(stream())
+
+
+def test_of_our_tap_its_own_word_counts_alone() -> None:
+    saved = {"bookmarks": {"other": {"replication_key_value": 1}}}
+    assert Extents(saved, saved, STREAMS).is_whole(stream("clock", extent="full"))
+    with pytest.raises(ConfigurationError, match="run the tap with --full"):
+        Extents(None).check(stream(extent="delta"))
+
+
+def test_while_schemas_may_still_come_a_strange_bookmark_says_nothing() -> None:
+    saved = {"bookmarks": {"other": {"replication_key_value": 1}}}
+    assert Extents(saved).is_whole(stream())
+    assert not Extents(saved, None, STREAMS).is_whole(stream())
+
+
+@pytest.mark.parametrize(
+    ("extents", "whole"),
+    [
+        (("full", "full"), True),
+        (("delta", "full"), False),
+        (("full", "delta"), False),
+        (("delta", None), False),
+        ((None, "delta"), False),
+        (("partial", "full"), False),
+        (("full", None), False),
+        ((None, "full"), False),
+    ],
+)
+def test_a_later_schema_makes_no_delta_whole(extents: tuple[str | None, str | None], whole: bool) -> None:
+    first, last = (stream("clock", extent=extent) for extent in extents)
+    assert Extents({}).is_whole(last.following(first)) == whole

@@ -1,0 +1,312 @@
+"""Meltano's state backend: Meltano reads and edits the state of the lake's pipelines, and never undoes a run's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from meltano.core.state_store import MeltanoState, StateBackend
+
+from faults.faulty import Died, Interrupted
+from faults.small_lake import LAYOUT, PIPELINE, SmallLake, dead_process, state_of
+from singer_spark.state.handed_state import VARIABLE, handed_over
+from target.loading import Lake, record, schema, state
+from target_spark_lake.commit import run_reports
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.layout import Layout
+from target_spark_lake.meltano.lake_backend import LakeStateBackend
+from target_spark_lake.meltano.lake_states import SCHEMES, LakeStateError, LakeStateStoreManager
+from target_spark_lake.state.meltano_pipeline import pipeline_of, state_id_of
+from target_spark_lake.state.saving import Saving, saving_under_meltano, state_to_save
+
+JSON = dict[str, Any]
+STATE_ID = "dev:tap-a-to-target-b"
+NAMED_BY_IT = "dev.tap-a-to-target-b"
+
+
+@pytest.fixture(autouse=True)
+def _own_environment() -> Iterator[None]:
+    """The backend tells its place to the programs that Meltano starts: to no other test."""
+    with mock.patch.dict(os.environ):
+        yield
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+    # So that it is gone after the test.
+    monkeypatch.setenv(VARIABLE, "")
+    return SmallLake(str(tmp_path / "lake"), {})
+
+
+def backend(lake: SmallLake, **settings: Any) -> LakeStateStoreManager:
+    return LakeStateStoreManager(uri=f"lake+file://{lake.url}", lock_timeout_seconds=10, **settings)
+
+
+def numbers(lake: SmallLake) -> LakeStateStoreManager:
+    return backend(lake, pipelines={STATE_ID: PIPELINE})
+
+
+def completed(value: JSON, state_id: str = STATE_ID) -> MeltanoState:
+    return MeltanoState(state_id, completed_state={"singer_state": value}, partial_state={})
+
+
+def partial(value: JSON, state_id: str = STATE_ID) -> MeltanoState:
+    return MeltanoState(state_id, completed_state={}, partial_state={"singer_state": value})
+
+
+def value_of(states: LakeStateStoreManager, state_id: str = STATE_ID) -> JSON | None:
+    found = states.get(state_id)
+    return None if found is None else json.loads(found.json_merged())["singer_state"]
+
+
+def outcomes(lake: SmallLake, layout: Layout = LAYOUT) -> list[str]:
+    return [run["outcome"] for run in run_reports.runs(lake.storage(), layout)]
+
+
+def dying_before_the_state(files: Any) -> Any:
+    def die() -> None:
+        raise Died
+
+    return Interrupted(files, lambda name, args: name == "exchange" and args[0] == LAYOUT.state, die)
+
+
+def test_meltano_has_the_state_that_the_last_run_committed_also_before_it_is_published(lake: SmallLake) -> None:
+    states = numbers(lake)
+    assert states.get(STATE_ID) is None
+    first = lake.sync()
+    assert value_of(states) == state_of(first)
+    with pytest.raises(Died):
+        lake.sync(lake.faulty_files(dying_before_the_state), dead_process())
+    assert json.loads(lake.storage().read(LAYOUT.state) or b"") == state_of(first)
+    assert value_of(states) == state_of(first + 4)
+
+
+def test_what_meltano_sets_is_a_run_of_its_own_with_the_state_before_it(lake: SmallLake) -> None:
+    states, bound = numbers(lake), lake.sync()
+    states.update(completed(state_of(1)))
+    assert json.loads(lake.storage().read(LAYOUT.state) or b"") == state_of(1)
+    newest, older = list(run_reports.entries(lake.storage(), LAYOUT))
+    assert newest.state == state_of(1)
+    assert newest.body["previous_state"] == older.state == state_of(bound)
+    assert newest.body["streams"] == {}
+
+    states.clear(STATE_ID)
+    assert states.get(STATE_ID) is None
+    assert json.loads(lake.storage().read(LAYOUT.state) or b"") == {"bookmarks": {}}
+    assert next(run_reports.entries(lake.storage(), LAYOUT)).body["previous_state"] == state_of(1)
+    assert outcomes(lake) == ["succeeded"] * 3
+
+
+def test_setting_the_saved_state_leaves_no_trace_and_needs_no_lock(lake: SmallLake) -> None:
+    states, bound = numbers(lake), lake.sync()
+    run = open_run(lake.storage(), LAYOUT)
+    states.update(completed(state_of(bound)))
+    states.update(partial(state_of(bound)))
+    run.leave()
+    assert outcomes(lake) == ["succeeded"]
+    # Where nothing was, nothing is made either.
+    states.clear("dev:nothing-to-see")
+    assert not lake.storage().list(Layout("dev.nothing-to-see").runs)
+
+
+def test_nothing_is_set_while_a_run_holds_the_pipeline(lake: SmallLake, caplog: pytest.LogCaptureFixture) -> None:
+    states, bound = numbers(lake), lake.sync()
+    run = open_run(lake.storage(), LAYOUT)
+    with pytest.raises(LakeStateError, match=rf"pipeline {PIPELINE}.* {os.getpid()}"):
+        states.update(completed(state_of(0)))
+    assert PIPELINE in caplog.text
+    with pytest.raises(LakeStateError, match=PIPELINE):
+        states.clear(STATE_ID)
+    run.leave()
+    assert value_of(states) == state_of(bound)
+
+
+@pytest.mark.parametrize("reported", [completed, partial])
+def test_a_state_that_meltano_hears_of_late_does_not_move_the_pipeline_back(lake: SmallLake, reported: Any) -> None:
+    first, second = lake.sync(), lake.sync()
+    with click.Context(click.Command("meltano")) as meltano, click.Context(click.Command("run"), meltano, "run"):
+        numbers(lake).update(reported(state_of(first)))
+        assert value_of(numbers(lake)) == state_of(second)
+        # Another target's state is none of the lake's runs: Meltano is its only keeper.
+        numbers(lake).update(reported(state_of(77)))
+        assert value_of(numbers(lake)) == state_of(77)
+    # A person may go back.
+    numbers(lake).update(completed(state_of(first)))
+    assert value_of(numbers(lake)) == state_of(first)
+
+
+def test_a_merged_state_takes_each_bookmark_whole_and_keeps_those_of_other_streams(lake: SmallLake) -> None:
+    states = backend(lake)
+    old = {"replication_key": "id", "replication_key_value": 1, "boundary": {"rows": 1}}
+    states.update(completed({"bookmarks": {"a": old, "b": old}}))
+    states.update(partial({"bookmarks": {"b": {"replication_key_value": 2}}}))
+    assert value_of(states) == {"bookmarks": {"a": old, "b": {"replication_key_value": 2}}}
+    # As `meltano state import` gives them, what is there does not count.
+    states.set_all([MeltanoState(STATE_ID, partial(state_of(2)).partial_state, completed(state_of(1)).completed_state)])
+    assert value_of(states) == state_of(2)
+
+
+@pytest.mark.parametrize("body", [{"bookmarks": {}}, {"singer_state": []}, {"singer_state": {"bookmarks": [1]}}])
+def test_what_is_no_state_is_refused(lake: SmallLake, body: JSON) -> None:
+    with pytest.raises(LakeStateError, match=r"singer_state|bookmarks"):
+        backend(lake).update(MeltanoState(STATE_ID, completed_state=body))
+    assert not lake.storage().list("")
+
+
+def test_a_malformed_state_is_told_with_line_and_column(lake: SmallLake) -> None:
+    lake.sync()
+    lake.storage().replace(LAYOUT.state, b'{\n "bookmarks": oops}')
+    with pytest.raises(LakeStateError, match=r"state\.json, line 2, column 15") as raised:
+        numbers(lake).get(STATE_ID)
+    assert "line 2" in str(raised.value.args[0])
+
+
+def test_each_pipeline_is_listed_by_its_state_id_and_found_by_it(lake: SmallLake) -> None:
+    lake.sync()
+    states = numbers(lake)
+    other = ["prod:tap-a-to-target-b:eu", "plain", "~odd/name"]
+    for state_id in [*other, "dev:gone-to-nowhere"]:
+        states.update(completed(state_of(5), state_id))
+    states.clear("dev:gone-to-nowhere")
+    assert sorted(states.get_state_ids()) == sorted([*other, STATE_ID])
+    assert list(states.get_state_ids("prod:*")) == ["prod:tap-a-to-target-b:eu"]
+    assert [state.state_id for state in states.get_all("pl*n")] == ["plain"]
+    assert lake.storage().exists(Layout("prod.tap-a-to-target-b.eu").state)
+    # The name that the mapped id would have is another pipeline's, and stands for itself.
+    states.update(completed(state_of(6), NAMED_BY_IT))
+    assert NAMED_BY_IT in states.get_state_ids()
+    assert value_of(states, NAMED_BY_IT) == state_of(6) != value_of(states, STATE_ID)
+
+
+@given(st.text(st.sampled_from("ab.-to:"), min_size=1))
+def test_a_pipelines_state_id_names_it(name: str) -> None:
+    pipeline = name.replace(":", ".")
+    assert pipeline_of(state_id_of(pipeline)) == pipeline
+
+
+def test_where_the_state_lies_is_handed_to_who_meltano_starts_but_not_while_it_saves(lake: SmallLake) -> None:
+    states = backend(lake, pipelines={STATE_ID: "p"}, storage_options={"secret": "a$HOME b", "nested": {"x": 1}})
+    states.update(partial(state_of(1)))
+    assert handed_over(os.environ) is None
+    states.get(STATE_ID)
+    assert "$" not in os.environ[VARIABLE]
+    assert handed_over(os.environ) == {
+        "bucket": lake.url,
+        "pipeline": "p",
+        "state_backend": None,
+        "storage_options": {"secret": "a$HOME b", "nested": {"x": 1}},
+    }
+    assert "a$HOME b" not in states.label
+
+
+def test_a_bucket_keeps_meltanos_state_as_a_folder_does(s3: Any, lake: SmallLake) -> None:
+    url = s3.new_bucket()
+    bucket = SmallLake(url, s3.storage_options)
+    states = LakeStateStoreManager(
+        uri=f"lake+{url}", storage_options=s3.storage_options, pipelines={STATE_ID: PIPELINE}
+    )
+    bound = bucket.sync()
+    assert value_of(states) == state_of(bound)
+    states.update(completed(state_of(1)))
+    assert list(states.get_state_ids()) == [STATE_ID]
+    assert json.loads(bucket.storage().read(LAYOUT.state) or b"") == state_of(1)
+
+
+def test_meltano_knows_the_backend_by_the_scheme_of_each_bucket() -> None:
+    assert {f"lake+{scheme}" for scheme in SCHEMES} <= set(StateBackend.backends())
+    assert StateBackend.get_manager_factory(scheme="lake+s3") is LakeStateBackend
+
+
+def test_dropping_a_checkpoint_that_a_set_state_makes_void_is_said(
+    lake: SmallLake, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.sync()
+    run = open_run(lake.storage(), LAYOUT, process=dead_process())
+    run.write_checkpoint(state_of(9), {}, {"format_version": 1, "settings": "", "streams": {}})
+    with caplog.at_level(logging.WARNING):
+        numbers(lake).update(completed(state_of(2)))
+    assert f"What run {run.run_id}, which died, had staged is dropped" in caplog.text
+    assert not lake.storage().exists(LAYOUT.checkpoint)
+
+
+def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(tmp_path: Path) -> None:
+    kept = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
+    lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
+    lake.load(schema("a", columns), record("a", id=1), state(bookmarks={"a": {"v": 1}}), state_backend=kept)
+    uri, mapped = f"lake+file://{lake.folder}", {STATE_ID: "test"}
+    states = LakeStateStoreManager(uri=uri, pipelines=mapped, state_backend=kept)
+    assert value_of(states) == {"bookmarks": {"a": {"v": 1}}}
+    states.update(partial({"bookmarks": {"b": {"v": 7}}}))
+    assert value_of(states) == {"bookmarks": {"a": {"v": 1}, "b": {"v": 7}}}
+    assert list(states.get_state_ids()) == [STATE_ID]
+    assert lake.state() is None
+    # Who does not say so gets no other state instead.
+    with pytest.raises(LakeStateError, match=r"states\.db.*state_backend\.lake\.state_backend"):
+        LakeStateStoreManager(uri=uri, pipelines=mapped).get(STATE_ID)
+    with pytest.raises(LakeStateError, match="table_name"):
+        LakeStateStoreManager(uri=uri, state_backend={"uri": "./folder", "table_name": "t"})
+
+
+RUN = {"MELTANO_LOADER_NAME": "target-spark-lake"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "saving"),
+    [
+        ({}, ["x", "--no-state-update"], Saving.REPLACE),
+        (RUN, ["meltano", "run"], Saving.REPLACE),
+        (RUN, ["meltano", "run", "--full-refresh"], Saving.MERGE),
+        ({**RUN, "MELTANO_RUN_FULL_REFRESH": "1"}, [], Saving.MERGE),
+        ({**RUN, "MELTANO_RUN_FULL_REFRESH": "false"}, [], Saving.REPLACE),
+        (RUN, ["meltano", "run", "--full-refresh", "--state-strategy=overwrite"], Saving.REPLACE),
+        (RUN, ["meltano", "run", "--state-strategy", "merge"], Saving.MERGE),
+        ({**RUN, "MELTANO_RUN_STATE_STRATEGY": "merge"}, [], Saving.MERGE),
+        (RUN, ["meltano", "el", "--merge-state"], Saving.MERGE),
+        (RUN, ["meltano", "run", "--no-state-update", "--full-refresh"], Saving.KEEP),
+        ({**RUN, "MELTANO_RUN_NO_STATE_UPDATE": "true"}, [], Saving.KEEP),
+    ],
+)
+def test_meltanos_flags_say_what_becomes_of_the_saved_state(
+    environ: dict[str, str], arguments: list[str], saving: Saving
+) -> None:
+    assert saving_under_meltano(environ, arguments) is saving
+
+
+def test_a_merging_run_keeps_the_bookmarks_of_streams_that_it_did_not_send() -> None:
+    saved = {"bookmarks": {"sent": {"v": 1}, "dropped": {"v": 1}, "other": {"v": 1}}, "odd": 1}
+    value = {"bookmarks": {"sent": {"v": 2}}}
+    merged = {"bookmarks": {"sent": {"v": 2}, "other": {"v": 1}}, "odd": 1}
+    assert state_to_save(Saving.MERGE, value, saved, ["sent", "dropped"]) == merged
+    assert state_to_save(Saving.MERGE, value, None, ["sent"]) == value
+    assert state_to_save(Saving.REPLACE, value, saved, ["sent"]) == value
+    assert state_to_save(Saving.KEEP, value, saved, ["sent"]) is None
+
+
+def test_a_run_that_shall_not_save_keeps_the_state_and_one_that_merges_other_streams_bookmarks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
+    before = {"a": {"v": 1}, "b": {"v": 1}}
+    lake.load(schema("a", columns), record("a", id=1), schema("b", columns), state(bookmarks=before))
+    capfd.readouterr()
+    monkeypatch.setenv("MELTANO_LOADER_NAME", "target-spark-lake")
+    monkeypatch.setenv("MELTANO_RUN_NO_STATE_UPDATE", "1")
+    lake.load(schema("a", columns), record("a", id=2), state(bookmarks={"a": {"v": 2}}))
+    assert (lake.rows("a", "id"), lake.state()) == ([(1,), (2,)], {"bookmarks": before})
+    assert "bookmarks" not in capfd.readouterr().out
+
+    monkeypatch.delenv("MELTANO_RUN_NO_STATE_UPDATE")
+    monkeypatch.setenv("MELTANO_RUN_FULL_REFRESH", "1")
+    lake.load(schema("a", columns), record("a", id=3), state(bookmarks={"a": {"v": 3}}))
+    merged = {"bookmarks": {"a": {"v": 3}, "b": {"v": 1}}}
+    assert lake.state() == merged
+    assert json.loads(capfd.readouterr().out.splitlines()[-1]) == merged

@@ -1,0 +1,227 @@
+"""`spark-lake report`: the page in a real browser, on a phone and on a desk, in light and dark."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
+from servers.browser import Seen
+from singer_spark.errors import register_secret
+from singer_spark.singer.messages import timestamp_text
+from singer_spark.state.run_log import encode, runs_folder
+from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.state.watermark import lag_seconds
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+HOSTILE = "a<script>alert(1)</script>\"'&amp;</title><img src=http://127.0.0.1:9/x onerror=alert(2)>\u202e ü😀"
+PHONE, DESK = 360, 1280
+# Contrast that WCAG asks of text (level AA).
+READABLE = 4.5
+
+
+class Bucket:
+    """A bucket with the journals of runs that never were."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.page = folder / "report.html"
+        self.config = folder / "target.json"
+        self.config.write_text(json.dumps({"bucket": f"{folder}/lake", "pipeline": "shop"}))
+
+    def add(self, pipeline: str, started: datetime, *, error: str | None = None, **streams: dict[str, int]) -> None:
+        run_id = started.strftime("%Y%m%dT%H%M%S%fZ") + "-00000000"
+        ended = timestamp_text(started + timedelta(seconds=90))
+        bookmark = {"replication_key": "at", "replication_key_value": (started - timedelta(hours=2)).isoformat()}
+        state = {"bookmarks": dict.fromkeys(streams, bookmark)}
+        body: dict[str, Any] = {
+            "run_id": run_id,
+            "pipeline": pipeline,
+            "phase": "aborted" if error else "published",
+            "outcome": "failed" if error else "succeeded",
+            "started_at": timestamp_text(started),
+            "committed_at": ended,
+            "finished_at": ended,
+            "last_committed": None,
+            "streams": {name: {"files": 1, "rejected": 0, **each} for name, each in streams.items()},
+            "state": None if error else state,
+            "previous_state": None,
+            "error": error,
+        }
+        place = self.folder / "lake" / runs_folder(pipeline)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{run_id}.json").write_bytes(encode(body))
+
+    def report(self, *words: str) -> str:
+        assert command(["report", "--config", str(self.config), "--output", str(self.page), *words]) == 0
+        return self.page.read_text()
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    return Bucket(tmp_path)
+
+
+def contrast(page: Any, selector: str) -> float:
+    """Between a text and the first ground behind it, as WCAG counts it."""
+    found: float = page.evaluate(
+        """selector => {
+            const numbers = text => text.match(/[\\d.]+/g).map(Number);
+            const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
+                .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+                .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+            const element = document.querySelector(selector);
+            let ground = element;
+            while (/, 0\\)$/.test(getComputedStyle(ground).backgroundColor)) ground = ground.parentElement;
+            const both = [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor]
+                .map(text => light(numbers(text))).sort((a, b) => b - a);
+            return (both[0] + 0.05) / (both[1] + 0.05);
+        }""",
+        selector,
+    )
+    return found
+
+
+def test_the_page_is_readable_on_phone_and_desk_in_light_and_dark_and_asks_nobody(
+    bucket: Bucket, browser: Browser
+) -> None:
+    now = datetime.now(UTC)
+    for hours in range(60):
+        error = "the source is gone " + "x" * 300 if hours % 20 == 3 else None
+        bucket.add(
+            "shop", now - timedelta(hours=hours), error=error, orders={"records": hours, "bytes": 1, "rejected": 1}
+        )
+        bucket.add(HOSTILE, now - timedelta(days=hours), **{HOSTILE + "y" * 300: {"records": 10**15, "bytes": 10**15}})
+    bucket.report("--all")
+    shots = {}
+    for width in (PHONE, DESK):
+        for scheme in ("light", "dark"):
+            seen = Seen(browser, bucket.page, width=width, scheme=scheme)
+            assert (seen.requests, seen.complaints) == ([bucket.page.as_uri()], [])
+            seen.page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+            assert seen.page.evaluate("document.documentElement.scrollWidth") == width
+            for selector in ("p.line span", ".quiet", ".bad", ".outcome.good", ".outcome.bad", "a", "td span"):
+                assert contrast(seen.page, selector) >= READABLE, (scheme, selector)
+            shots[width, scheme] = seen.page.screenshot()
+            seen.close()
+    assert len(set(shots.values())) == len(shots)
+
+
+def test_hostile_names_and_texts_stay_text_and_secrets_are_masked(bucket: Bucket, browser: Browser) -> None:
+    register_secret("hunter2-of-the-lake")
+    now = datetime.now(UTC)
+    bucket.add(HOSTILE, now - timedelta(hours=1), **{HOSTILE: {"records": 7, "bytes": 1}})
+    bucket.add(HOSTILE, now, error=f"{HOSTILE}: password hunter2-of-the-lake was refused\0")
+    page = bucket.report("--all")
+    assert "hunter2" not in page
+    seen = Seen(browser, bucket.page, width=DESK, scheme="light")
+    assert (seen.requests, seen.complaints) == ([bucket.page.as_uri()], [])
+    shown = HOSTILE.replace("\u202e", "\ufffd")
+    assert seen.page.locator("script, img, iframe, object, embed").count() == 0
+    assert seen.page.locator("h2 bdi").inner_text() == shown
+    assert seen.page.locator("h4 bdi").inner_text() == shown
+    assert seen.page.locator(".failures p").inner_text() == f"{shown}: password ***** was refused\ufffd"
+    seen.close()
+
+
+def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(bucket: Bucket, browser: Browser) -> None:
+    now = datetime.now(UTC)
+    bucket.add("shop", now - timedelta(days=30), orders={"records": 1_234, "bytes": 5_000})
+    bucket.add("shop", now - timedelta(days=2), error="gone")
+    bucket.report()
+    seen = Seen(browser, bucket.page, width=DESK, scheme="light")
+    charts = seen.page.locator("svg[role=img]")
+    names = [charts.nth(number).get_attribute("aria-label") or "" for number in range(charts.count())]
+    assert "1 run succeeded, 1 run failed in all" in names[0]
+    assert "1,234 rows in all, at most 1,234 rows" in names[1]
+    assert "5.0 kB in all" in names[2]
+    assert "Lag for each day" in names[-1]
+    hints = charts.nth(1).locator("title").all_text_contents()
+    assert [hint for hint in hints if "no run" not in hint] == [
+        f"{now - timedelta(days=30):%Y-%m-%d}: 1,234 rows",
+        f"{now - timedelta(days=2):%Y-%m-%d}: 0 rows",
+    ]
+    summary = seen.page.locator("summary").first
+    summary.focus()
+    seen.page.keyboard.press("Enter")
+    assert "1 run succeeded · 1,234 rows · 5.0 kB" in seen.page.locator("details[open]").inner_text()
+    headings = seen.page.locator("h1, h2, h3, h4").evaluate_all("all => all.map(each => +each.tagName[1])")
+    assert all(after <= before + 1 for before, after in pairwise(headings))
+    seen.close()
+
+
+def test_a_thousand_runs_and_many_streams_make_a_page_of_bounded_size(bucket: Bucket) -> None:
+    now = datetime.now(UTC)
+    streams = {f"stream_{number}": {"records": 1, "bytes": 1} for number in range(60)}
+    for hours in range(1_000):
+        failed = "gone " + "x" * 5_000 if hours % 3 == 0 else None
+        bucket.add("shop", now - timedelta(hours=hours), error=failed, **({} if failed else streams))
+    page = bucket.report()
+    assert "<dt>Runs</dt><dd>1,000</dd>" in page
+    assert f"<dt>Rows</dt><dd>{666 * 60:,}</dd>" in page
+    assert len(page) < 2_000_000
+    assert page.count('class="bar') < 10_000
+
+
+def test_a_bucket_without_runs_has_a_page_that_says_so(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No pipeline has run in this bucket yet." in bucket.report("--all")
+    capsys.readouterr()
+    assert "No run yet." in bucket.report("--json")
+    assert json.loads(capsys.readouterr().out)["runs"] == {"shop": 0}
+    assert sorted(path.name for path in bucket.folder.iterdir()) == ["report.html", "target.json"]
+
+
+def test_the_page_tells_what_runs_did(tmp_path: Path) -> None:
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync()
+    lake.sync()
+    run = open_run(lake.storage(), LAYOUT)
+    run.fail(RuntimeError("the source is gone"))
+    bucket = Bucket(tmp_path)
+    page = bucket.report("--pipeline", PIPELINE)
+    assert f"<title>{PIPELINE} \N{EN DASH} lake report</title>" in page
+    assert "the source is gone" in page
+    # `grows` twice its step, `whole` its step and then twice that.
+    assert f"<dt>Rows</dt><dd>{5 * STEP}</dd>" in page
+    assert re.search(rf"<h4><bdi>grows</bdi></h4>\s*<p class=\"line\">\s*<span>{2 * STEP} rows</span>", page)
+    assert len(re.findall(r"<code>\d{8}T", page)) == 3
+
+
+def test_a_damaged_journal_is_a_line_of_the_page_and_hides_no_other_run(bucket: Bucket) -> None:
+    now = datetime.now(UTC)
+    bucket.add("shop", now, orders={"records": 5, "bytes": 1})
+    (bucket.folder / "lake" / runs_folder("shop") / "20250101T000000000000Z-00000001.json").write_bytes(b"{")
+    page = bucket.report()
+    assert "is damaged" in page
+    assert "<dt>Rows</dt><dd>5</dd>" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "lag"),
+    [
+        ("2026-01-01T00:00:00.000000", 3_600),
+        ("2026-01-01T00:00:00.000000Z", 3_600),
+        ("2026-01-01T02:30:00+02:00", 1_800),
+        ("2026-01-01T00:59:59.999999999", 0.000001),
+        ("2026-01-01", 3_600),
+        ("2027-01-01", -364 * 86_400 - 82_800),
+        ("0001-01-01", None),
+        ("20260101", None),
+        ("2026-13-01", None),
+        ("order-1", None),
+        (340, None),
+        (None, None),
+    ],
+)
+def test_only_a_key_that_is_a_time_has_a_lag(value: object, lag: float | None) -> None:
+    found = lag_seconds(value, datetime(2026, 1, 1, 1, tzinfo=UTC))
+    assert found == (None if lag is None else pytest.approx(lag, abs=1e-5))

@@ -1,0 +1,52 @@
+"""Where batches are written: the bucket itself where the writer reaches it, whatever the stream is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from singer_spark.storage.storage import Storage
+from target.loading import Lake, record, schema
+from target_spark_lake.staging.place import StagingPlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ID = {"id": {"type": "integer"}}
+NESTED = {"point": {"type": "object", "properties": {"x": {"type": "integer"}}}}
+
+
+def test_streams_whose_names_are_encoded_are_loaded_by_arrow_and_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "my lake")
+    lake.load(
+        schema("plain é 1", ID),
+        schema("nested 50%", NESTED),
+        record("plain é 1", id=1),
+        record("nested 50%", point={"x": 2}),
+    )
+    assert lake.rows("plain%20%C3%A9%201", "id") == [(1,)]
+    assert lake.rows("nested%2050%25", "point.x") == [(2,)]
+
+
+@pytest.mark.parametrize(("url", "straight"), [("s3://lake", True), ("/lake", True), ("memory://lake", False)])
+def test_spark_on_this_machine_writes_straight_to_disks_and_to_s3(
+    spark: SparkSession, tmp_path: Path, url: str, straight: bool
+) -> None:
+    place = StagingPlace.of(spark, Storage(url), "staging/batch", tmp_path)
+    assert (place.local is None) == straight
+    assert StagingPlace.of_python(Storage(url), "staging/batch", tmp_path).local == (
+        None if url == "/lake" else tmp_path
+    )
+
+
+def test_what_was_written_on_this_machine_is_brought_whole_and_its_space_given_back(tmp_path: Path) -> None:
+    storage = Storage("memory://brought")
+    place = StagingPlace.of_python(storage, "staging/batch", tmp_path / "written")
+    path = place.path("lines/a.parquet")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"rows")
+    place.bring()
+    assert storage.read("staging/batch/lines/a.parquet") == b"rows"
+    assert not (tmp_path / "written").exists()
