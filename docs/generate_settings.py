@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA as TAP
-from target_spark_lake.settings import CONFIG_JSONSCHEMA as TARGET
+from target_spark_lake.config_schema import CONFIG_JSONSCHEMA as TARGET
 
 PAGE = Path(__file__).with_name("settings.md")
 INTRODUCTION = """\

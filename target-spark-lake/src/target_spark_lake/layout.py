@@ -8,7 +8,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.state.checkpoint import checkpoint_path
 from singer_spark.state.run_log import LAKE_FOLDER, folder_name, runs_folder
 from singer_spark.state.store import state_path
-from target_spark_lake.settings import CODECS
+from target_spark_lake.config_schema import CODECS
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 

@@ -114,7 +114,7 @@ def test_questions_and_config_errors_are_answered_without_spark(flags: list[str]
 
 
 def test_about_names_every_setting(tmp_path) -> None:
-    from target_spark_lake.settings import PROPERTIES
+    from target_spark_lake.config_schema import PROPERTIES
 
     about = json.loads(run([str(TARGET), "--about", "--format", "json"]).stdout)
     assert set(PROPERTIES) <= set(about["settings"]["properties"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.cli.init import InitReport, init
 from target_spark_lake.cli.new_pipeline import NewPipeline
-from target_spark_lake.settings import CODECS, DELTA, LOAD_METHODS, PARQUET
+from target_spark_lake.config_schema import CODECS, DELTA, LOAD_METHODS, PARQUET
 
 NEEDED = ("jdbc_url", "bucket", "pipeline")
 # Asked in this order; what follows a name is shown as the answer that Enter gives.

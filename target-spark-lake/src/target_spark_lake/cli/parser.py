@@ -8,7 +8,7 @@ from typing import Any
 from target_spark_lake.cli.help import EXIT_CODES, add_completion, examples_text
 from target_spark_lake.cli.init_command import add_arguments
 from target_spark_lake.cli.snapshot_view import ENGINES
-from target_spark_lake.settings import DELTA
+from target_spark_lake.config_schema import DELTA
 
 
 def command_parser(program: str, description: str | None) -> argparse.ArgumentParser:

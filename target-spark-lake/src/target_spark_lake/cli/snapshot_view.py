@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.columns.partitioning import NULL_VALUE, Partitioning, escaped
+from target_spark_lake.config_schema import DELTA, PARQUET
 from target_spark_lake.layout import LAKE_FOLDER
-from target_spark_lake.settings import DELTA, PARQUET
 from target_spark_lake.tables.table_record import check_owner, read_record
 
 if TYPE_CHECKING:

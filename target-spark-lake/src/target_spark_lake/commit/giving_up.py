@@ -18,10 +18,10 @@ from singer_spark.storage.at_once import each
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan, RunFacts
 from target_spark_lake.commit.publish import lost_files, publish
+from target_spark_lake.config_schema import APPEND_ONLY
 from target_spark_lake.delta_log.commit_plan import transaction_number
 from target_spark_lake.delta_log.take_back import can_take_back
 from target_spark_lake.layout import JOINED, ORDERS, is_order
-from target_spark_lake.settings import APPEND_ONLY
 from target_spark_lake.state.saving import cleared
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
 from target_spark_lake.commit.recovery import recover
 from target_spark_lake.commit.run_reports import entries
+from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.files import standing_record
 from target_spark_lake.delta_log.snapshot import Snapshots
 from target_spark_lake.intake.batch_sweep import sweep_batches
 from target_spark_lake.layout import is_data_file
-from target_spark_lake.settings import DELTA
 from target_spark_lake.state.start_check import check_resumed, check_start
 from target_spark_lake.tables.changes import with_orders
 from target_spark_lake.tables.table_record import check_owner, claim_all, read_record, release_claims

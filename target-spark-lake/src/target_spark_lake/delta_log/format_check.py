@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER
 from target_spark_lake.layout import is_data_file
-from target_spark_lake.settings import DELTA
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage

@@ -9,11 +9,11 @@ from singer_spark.errors import StorageError
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from target_spark_lake.columns.evolution import EvolutionRules, evolve
 from target_spark_lake.columns.lake_type import columns_from_text, columns_to_text
+from target_spark_lake.config_schema import DELTA, OVERWRITE
 from target_spark_lake.delta_log.files import delta_change, readable_folders, standing_record
 from target_spark_lake.delta_log.format_check import check_format
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER
 from target_spark_lake.formats.parquet import ParquetTables
-from target_spark_lake.settings import DELTA, OVERWRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

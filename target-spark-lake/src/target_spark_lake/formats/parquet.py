@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SingerSparkError
+from target_spark_lake.config_schema import OVERWRITE
 from target_spark_lake.formats.parquet_writer import ParquetWriter
 from target_spark_lake.formats.uniform_tables import UniformTables
 from target_spark_lake.layout import folder_name
-from target_spark_lake.settings import OVERWRITE
 from target_spark_lake.staging.stager import spark_failure
 from target_spark_lake.tables.changes import TableChange
 

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.columns.lake_type import Struct, columns_from_text
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.config_schema import APPEND_DEDUP
 from target_spark_lake.formats.merging.contest import DELETE, DROP, LAST_VALUES, Verdicts, contest
 from target_spark_lake.formats.merging.merged_columns import columns_after, has_all, merging_columns
 from target_spark_lake.formats.merging.placed_files import (
@@ -22,7 +23,6 @@ from target_spark_lake.formats.merging.placed_files import (
 )
 from target_spark_lake.formats.merging.spark_merge import filled_in, judged, last_values, staying
 from target_spark_lake.formats.merging.survey import Survey, staged_statistics, survey
-from target_spark_lake.settings import APPEND_DEDUP
 from target_spark_lake.tables.table_index import TableIndex
 
 if TYPE_CHECKING:

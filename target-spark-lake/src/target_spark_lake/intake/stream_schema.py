@@ -11,15 +11,8 @@ from singer_spark.singer.messages import LATE_ROWS
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.columns.declared_columns import read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
-from target_spark_lake.settings import (
-    APPEND_ONLY,
-    LOAD_METHODS,
-    MERGING_LOAD_METHODS,
-    OVERWRITE,
-    UPSERT,
-    StreamOptions,
-    TargetSettings,
-)
+from target_spark_lake.config_schema import APPEND_ONLY, LOAD_METHODS, MERGING_LOAD_METHODS, OVERWRITE, UPSERT
+from target_spark_lake.settings import StreamOptions, TargetSettings
 
 JSON = dict[str, Any]
 

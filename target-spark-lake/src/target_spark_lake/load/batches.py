@@ -9,12 +9,13 @@ from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ProtocolError
 from target_spark_lake.columns.evolution import EvolutionRules
+from target_spark_lake.config_schema import QUARANTINE
 from target_spark_lake.intake.spool import SpooledBatch, batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.load.batch_plan import plan_of
 from target_spark_lake.load.sink import StreamSink
 from target_spark_lake.load.sink_columns import prepare
-from target_spark_lake.settings import QUARANTINE, TargetSettings
+from target_spark_lake.settings import TargetSettings
 from target_spark_lake.staging.stager import BatchJob
 from target_spark_lake.validation.quarantine import Quarantine
 

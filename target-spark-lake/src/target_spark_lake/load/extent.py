@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.settings import OVERWRITE
+from target_spark_lake.config_schema import OVERWRITE
 
 if TYPE_CHECKING:
     from target_spark_lake.intake.stream_schema import StreamSchema

@@ -17,6 +17,7 @@ from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
 from singer_spark.storage.at_once import each
+from target_spark_lake.config_schema import DELTA
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
@@ -29,7 +30,6 @@ from target_spark_lake.load.sink_columns import prepare
 from target_spark_lake.load.source_key_batches import KeyBatches
 from target_spark_lake.load.staging_pool import StagingPool
 from target_spark_lake.load.whole_streams import WholeStreams
-from target_spark_lake.settings import DELTA
 from target_spark_lake.state.saving import Saving, state_to_save
 from target_spark_lake.state.start_check import FIRST, RESUME, SAVED
 from target_spark_lake.tables.changes import Commit, TableChange

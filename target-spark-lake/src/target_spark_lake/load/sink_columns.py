@@ -10,8 +10,8 @@ from target_spark_lake.columns.evolution import EVOLVE
 from target_spark_lake.columns.lake_type import columns_from_text, columns_of_spark, columns_to_text
 from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.config_schema import OVERWRITE
 from target_spark_lake.delta_log.format_check import check_format
-from target_spark_lake.settings import OVERWRITE
 from target_spark_lake.validation.record_check import check_of
 from target_spark_lake.validation.record_validator import RecordValidator
 

@@ -13,8 +13,9 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.singer.messages import KEYS_OF
 from singer_spark.singer.schema_mapping import stream_spark_schema
 from target_spark_lake.columns.lake_type import columns_of_spark
+from target_spark_lake.config_schema import OVERWRITE
 from target_spark_lake.intake.spool import SpooledBatch, batch_bytes
-from target_spark_lake.settings import OVERWRITE, TargetSettings
+from target_spark_lake.settings import TargetSettings
 from target_spark_lake.staging.stager import BatchJob
 from target_spark_lake.tables.source_keys import PresentKeys
 from target_spark_lake.validation.record_check import check_of

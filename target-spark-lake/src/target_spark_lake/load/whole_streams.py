@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from target_spark_lake.config_schema import OVERWRITE, OVERWRITE_DELETE_STALE
 from target_spark_lake.formats.table_format import StreamLoad
-from target_spark_lake.settings import OVERWRITE, OVERWRITE_DELETE_STALE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ResourceError, StorageError, one_line
 from target_spark_lake.columns.lake_type import columns_from_text
+from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.files import rearrangement
 from target_spark_lake.maintenance.compaction_plan import SMALL, has_many, is_small, joined_paths, oldest
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
-from target_spark_lake.settings import DELTA
 from target_spark_lake.tables.table_index import TableIndex
 
 if TYPE_CHECKING:

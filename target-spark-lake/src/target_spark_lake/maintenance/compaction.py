@@ -14,10 +14,10 @@ from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
 from singer_spark.state.run_log import LAKE_FOLDER
 from target_spark_lake.columns.lake_type import columns_from_text
+from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.files import rearrangement
 from target_spark_lake.maintenance.compaction_plan import COMPACTED, is_small, joined_paths
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
-from target_spark_lake.settings import DELTA
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.tables.table_record import read_record
 

@@ -9,9 +9,9 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import too_late_to_stop
 from singer_spark.state.run_log import LAKE_FOLDER
 from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.config_schema import DELTA, PARQUET
 from target_spark_lake.delta_log.files import check_columns, delta_change
 from target_spark_lake.delta_log.format_check import check_format
-from target_spark_lake.settings import DELTA, PARQUET
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.tables.table_record import read_record
 

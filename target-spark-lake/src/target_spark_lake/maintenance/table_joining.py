@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import SchemaError, StorageError
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.columns.partitioning import folders_of
+from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.files import partition_columns, standing_record
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER
 from target_spark_lake.layout import JOINED
 from target_spark_lake.maintenance.compaction_plan import planned_joins
 from target_spark_lake.maintenance.file_joiner import FileJoiner
-from target_spark_lake.settings import DELTA
 from target_spark_lake.tables.row_order import read_parts
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from singer_spark.storage.at_once import each
 from target_spark_lake.commit.journal import FAILED, SUCCEEDED
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.commit.run_reports import RUNNING, bookmarks, entries, error_of, outcome_of
+from target_spark_lake.config_schema import PARQUET
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.maintenance.compaction_plan import has_many, is_small
 from target_spark_lake.report.age import age_seconds, age_text
-from target_spark_lake.settings import PARQUET
 from target_spark_lake.tables.table_record import tables_of
 
 if TYPE_CHECKING:

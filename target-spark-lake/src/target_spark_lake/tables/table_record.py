@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.state.run_log import ABORTED, LAKE_FOLDER, decode, encode, read_entry, runs_folder
 from singer_spark.storage.at_once import each
-from target_spark_lake.settings import DELTA, PARQUET
+from target_spark_lake.config_schema import DELTA, PARQUET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

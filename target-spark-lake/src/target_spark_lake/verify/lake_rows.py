@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import StorageError
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.columns.partitioning import folders_of
+from target_spark_lake.config_schema import APPEND_ONLY, DELTA
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER, read_snapshot
 from target_spark_lake.formats.merging.placed_files import PlacedFile, PlacedRows
 from target_spark_lake.layout import file_age, is_data_file
-from target_spark_lake.settings import APPEND_ONLY, DELTA
 from target_spark_lake.tables.row_order import numbered, read_parts
 from target_spark_lake.tables.table_record import check_owner, read_record
 

@@ -13,10 +13,10 @@ from singer_spark.singer.schema_mapping import json_types
 from singer_spark.singer.sql_type import annotated_type
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.config_schema import MERGING_LOAD_METHODS, OVERWRITE_DELETE_STALE
 from target_spark_lake.formats.merging.contest import MergeRules
 from target_spark_lake.formats.merging.staged_keys import staged_keys
 from target_spark_lake.layout import file_age
-from target_spark_lake.settings import MERGING_LOAD_METHODS, OVERWRITE_DELETE_STALE
 from target_spark_lake.tables.file_statistics import FileStatistics
 from target_spark_lake.tables.row_order import read_parts
 from target_spark_lake.tables.table_index import (
