@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError
@@ -18,6 +17,7 @@ from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.plan.late_rows import WRITER, LateRows, Written, written_of, written_query
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
+from tap_spark_jdbc.snapshot.server import SnapshotServer, warn
 from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot
 
 if TYPE_CHECKING:
@@ -34,27 +34,6 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 # After so many numbers a snapshot is taken anew even where nothing was written: they come round after twice as many.
 _FAR = 2**31
-# The first that tells snapshots, and which transactions they show, by numbers that don't come round.
-_OLDEST = 13
-_VERSION = "SELECT current_setting('server_version_num'), current_setting('server_version')"
-_SERVER = """
-SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
-  CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN '1' ELSE '0' END AS may_ask,
-  CAST(pg_current_snapshot() AS text) AS snapshot
-"""
-_SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_control_system()"
-# Only rows of heaps say who wrote them: no view's, no foreign table's, no partition's that is one.
-_HEAPS = """
-WITH RECURSIVE tree AS (
-  SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({table})
-  UNION
-  SELECT c.oid, c.relkind, c.relam FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
-  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-)
-SELECT CASE WHEN bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
-  AND has_table_privilege(to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END
-FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
-"""
 
 
 class StreamSnapshots:
@@ -63,7 +42,8 @@ class StreamSnapshots:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._shared = SharedSnapshot(database)
-        self._shares = True
+        self._server = SnapshotServer(database)
+        self._cannot_share = False
         self._text: str | None = None
         self._undisturbed: Undisturbed | None = None
         self._long: set[str] = set()
@@ -75,10 +55,8 @@ class StreamSnapshots:
             database: These connections.
         """
         other = StreamSnapshots(database)
-        other._shares, other._long = self._shares, self._long
-        # What was found out, and told, of the server.
-        found = ("_known", "_server", "_system")
-        other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}
+        other._cannot_share, other._long = self._cannot_share, self._long
+        other._server = self._server.beside(database)
         return other
 
     @property
@@ -107,26 +85,33 @@ class StreamSnapshots:
         """
         if not self._database.source.dialect.shares_snapshots:
             return extraction
-        if extraction.progress.complete or not self._known:
+        if extraction.progress.complete or not self._server.has_snapshots:
             return extraction
         last, plan = _last_snapshot(extraction), extraction.plan
         guarded = follows and plan.replication_key is not None and plan.end_value is None
         followed = self._open.lasting() if guarded else frozenset()
-        is_open = guarded and (self._standby or bool(followed))
+        is_open = guarded and (self._server.is_standby or bool(followed))
         self._text = self._shared_snapshot(extraction)
         self._undisturbed = self._shared.undisturbed(plan.stream, extraction.sql.source)
         remembers = is_open or (guarded and plan.late_rows == "all")
         if not (remembers or last is not None):
             return extraction
-        if not self._of_heaps(extraction, matters=is_open or last is not None):
+        if not self._server.knows_writers(plan.table):
+            if is_open or last is not None:
+                logger.warning(
+                    "stream %s: transactions are open, and its rows don't say who wrote them (a view, query or foreign "
+                    "table, or not all of it may be read): rows that are committed late are found by "
+                    "safety_lag_seconds alone",
+                    plan.stream,
+                )
             return extraction
-        text = self._text or self._own_snapshot()
+        text = self._text or self._server.snapshot()
         if is_open:
             logger.info(
                 "stream %s: transactions %s open that began before this run's upper bound was fixed; the next run "
                 "looks for what they commit",
                 plan.stream,
-                "may be" if self._standby else "are",
+                "may be" if self._server.is_standby else "are",
             )
         last = self._usable(extraction, last, _numbers(text)[1])
         if not follows:
@@ -148,99 +133,37 @@ class StreamSnapshots:
         """The run is over: see `SharedSnapshot.unwatch`."""
         self._shared.unwatch()
 
-    @cached_property
-    def _known(self) -> bool:
-        """Whether the server is asked for snapshots: what speaks like PostgreSQL need not have any."""
-        try:
-            ((number, version),) = self._database.connection.rows(_VERSION)
-            if int(number or 0) < _OLDEST * 10_000:
-                logger.warning(
-                    "PostgreSQL %s is older than %d: slices are not read in one snapshot, and rows that are committed "
-                    "late are found by safety_lag_seconds alone",
-                    version, _OLDEST,
-                )  # fmt: skip
-                return False
-            _ = self._server
-            if self._database.connection.holds:
-                # Within a transaction, which a refusal would end, it is too late to ask.
-                _ = self._system
-        except SourceError as error:
-            self._tell(f"this server has no transaction snapshots ({error})")
-            return False
-        return True
-
-    @cached_property
-    def _server(self) -> tuple[str, str]:
-        ((recovers, may_ask, _),) = self._database.connection.rows(_SERVER)
-        if recovers == "1":
-            # A snapshot that is held for long would stop the replay there, or be cancelled by it.
-            self._shares = False
-            self._tell("this is a standby, which does not show the transactions that are open on its primary")
-        return str(recovers), str(may_ask)
-
-    @cached_property
-    def _system(self) -> str:
-        """The server's own identifier; empty where it does not tell."""
-        return str(self._database.connection.rows(_SYSTEM)[0][0]) if self._server[1] == "1" else ""
-
-    @property
-    def _standby(self) -> bool:
-        return self._server[0] == "1"
-
     @property
     def _open(self) -> OpenTransactions:
         dialect = self._database.source.dialect
         name = dialect.string(dialect.properties["ApplicationName"])
         return OpenTransactions(self._database.connection, name, self._long)
 
-    def _tell(self, why: str) -> None:
-        logger.warning(
-            "%s: slices are not read in one snapshot; a row that is committed meanwhile may come again in the next run",
-            why,
-        )
-
     def _shared_snapshot(self, extraction: Extraction) -> str | None:
         """The server's text of the snapshot that all slices share; None where they can't share one."""
-        if self._shares and not self._database.connection.holds:
-            self._shares = False
-            self._tell("no snapshot can be shared here (Spark Connect gives no connection of its own)")
-        if self._shares:
-            # What the stream itself lacks is its own error. A lock that somebody has is waited for while none is held.
-            self._database.connection.rows(f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}")
-            try:
-                return self._shared.begin()
-            except ConnectionLostError:
-                raise
-            except SourceError as error:
-                self._shared.end()
-                self._shares = False
-                self._tell(f"no snapshot can be shared here ({error})")
-        return None
-
-    def _own_snapshot(self) -> str:
-        """The server's text of a snapshot before all slices."""
-        return str(self._database.connection.rows("SELECT CAST(pg_current_snapshot() AS text)")[0][0])
-
-    def _of_heaps(self, extraction: Extraction, *, matters: bool) -> bool:
-        dialect, table = self._database.source.dialect, extraction.plan.table
-        name = dialect.string(dialect.table(replace(table, query=None)))
-        is_table = table.query is None or table.computed_key is not None
-        if is_table and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1":
-            return True
-        if matters:
-            logger.warning(
-                "stream %s: transactions are open, and its rows don't say who wrote them (a view, query or foreign "
-                "table, or not all of it may be read): rows that are committed late are found by safety_lag_seconds "
-                "alone",
-                extraction.plan.stream,
-            )
-        return False
+        if self._cannot_share or self._server.is_standby:
+            return None
+        if not self._database.connection.holds:
+            self._cannot_share = True
+            warn("no snapshot can be shared here (Spark Connect gives no connection of its own)")
+            return None
+        # What the stream itself lacks is its own error. A lock that somebody has is waited for while none is held.
+        self._database.connection.rows(f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}")
+        try:
+            return self._shared.begin()
+        except ConnectionLostError:
+            raise
+        except SourceError as error:
+            self._shared.end()
+            self._cannot_share = True
+            warn(f"no snapshot can be shared here ({error})")
+            return None
 
     def _usable(
         self, extraction: Extraction, last: TransactionSnapshot | None, xmax: int
     ) -> TransactionSnapshot | None:
         """What the last run could see, if it was here and before."""
-        if last is None or (last.system == self._system and last.xmax <= xmax):
+        if last is None or (last.system == self._server.system and last.xmax <= xmax):
             return last
         logger.warning(
             "stream %s: the last run saw a later state of the database, or another database: this run does not look "
@@ -282,9 +205,8 @@ class StreamSnapshots:
         # Numbers come round: one of a transaction that has just ended could be that of a row a whole cycle older.
         if xmax >= 2**32 and followed - self._open.now():
             seen = ()
-        return replace(
-            extraction, snapshot=TransactionSnapshot(self._system, xmin, xmax, seen, not (followed or self._standby))
-        )
+        quiet = not (followed or self._server.is_standby)
+        return replace(extraction, snapshot=TransactionSnapshot(self._server.system, xmin, xmax, seen, quiet))
 
     def _written(self, extraction: Extraction, late: LateRows[Point] | None, text: str) -> Written:
         (xmin, xmax), sql = _numbers(text), extraction.sql

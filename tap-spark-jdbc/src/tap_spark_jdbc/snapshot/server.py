@@ -1,0 +1,108 @@
+"""What a PostgreSQL server tells of its snapshots, and whether it has any; asked once a run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import SourceError
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.source.database import Database
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+# The first that tells snapshots, and which transactions they show, by numbers that don't come round.
+_OLDEST = 13
+_VERSION = "SELECT current_setting('server_version_num'), current_setting('server_version')"
+_SERVER = """
+SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
+  CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN '1' ELSE '0' END AS may_ask,
+  CAST(pg_current_snapshot() AS text) AS snapshot
+"""
+_SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_control_system()"
+# Only rows of heaps say who wrote them: no view's, no foreign table's, no partition's that is one.
+_HEAPS = """
+WITH RECURSIVE tree AS (
+  SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({table})
+  UNION
+  SELECT c.oid, c.relkind, c.relam FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+)
+SELECT CASE WHEN bool_and(tree.relkind = 'p' OR (tree.relkind = 'r' AND m.amname = 'heap'))
+  AND has_table_privilege(to_regclass({table}), 'SELECT') THEN '1' ELSE '0' END
+FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
+"""
+
+
+class SnapshotServer:
+    """The server that a database connection leads to."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def beside(self, database: Database) -> SnapshotServer:
+        """The same over another connection: what is known of it is not asked, or said, again."""
+        other = SnapshotServer(database)
+        found = ("has_snapshots", "_answers", "system")
+        other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}
+        return other
+
+    @cached_property
+    def has_snapshots(self) -> bool:
+        """Whether it is asked for snapshots: what speaks like PostgreSQL need not have any."""
+        try:
+            ((number, version),) = self._database.connection.rows(_VERSION)
+            if int(number or 0) < _OLDEST * 10_000:
+                logger.warning(
+                    "PostgreSQL %s is older than %d: slices are not read in one snapshot, and rows that are committed "
+                    "late are found by safety_lag_seconds alone",
+                    version, _OLDEST,
+                )  # fmt: skip
+                return False
+            if self.is_standby:
+                warn("this is a standby, which does not show the transactions that are open on its primary")
+            if self._database.connection.holds:
+                # Within a transaction, which a refusal would end, it is too late to ask.
+                _ = self.system
+        except SourceError as error:
+            warn(f"this server has no transaction snapshots ({error})")
+            return False
+        return True
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether it follows a primary: a snapshot that is held for long would stop its replay."""
+        return self._answers[0] == "1"
+
+    @cached_property
+    def system(self) -> str:
+        """The server's own identifier; empty where it does not tell."""
+        return str(self._database.connection.rows(_SYSTEM)[0][0]) if self._answers[1] == "1" else ""
+
+    def snapshot(self) -> str:
+        """The server's own text of a snapshot of this moment."""
+        return str(self._database.connection.rows("SELECT CAST(pg_current_snapshot() AS text)")[0][0])
+
+    def knows_writers(self, table: Table) -> bool:
+        """Whether the rows of a table say who wrote them: those of views, queries and foreign tables don't."""
+        dialect = self._database.source.dialect
+        name = dialect.string(dialect.table(replace(table, query=None)))
+        is_table = table.query is None or table.computed_key is not None
+        return is_table and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1"
+
+    @cached_property
+    def _answers(self) -> tuple[str, str]:
+        ((recovers, may_ask, _),) = self._database.connection.rows(_SERVER)
+        return str(recovers), str(may_ask)
+
+
+def warn(why: str) -> None:
+    """Says that slices share no snapshot."""
+    logger.warning(
+        "%s: slices are not read in one snapshot; a row that is committed meanwhile may come again in the next run",
+        why,
+    )
