@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tap.dying import Pipe
-from tap_spark_jdbc.snapshot import open_transactions, stream_snapshot
+from tap_spark_jdbc.snapshot import open_transactions, server, stream_snapshot
 
 TABLE = "create table t (id integer primary key, k integer not null, v text not null); create index t_k on t (k);"
 PREPARED = "select gid from pg_prepared_xacts where database = current_database()"
@@ -398,7 +398,7 @@ def test_a_view_says_that_it_is_not_guarded(source, caplog):
 
 def test_a_server_older_than_13_is_read_and_the_log_says_what_it_lacks(source, caplog, monkeypatch):
     it = source(TABLE + "insert into t values (1, 10, 'row');")
-    monkeypatch.setattr(stream_snapshot, "_VERSION", "SELECT '120007' AS n, '12.7' AS v")
+    monkeypatch.setattr(server, "_VERSION", "SELECT '120007' AS n, '12.7' AS v")
     it.transaction("insert into t values (2, 5, 'late')")
 
     assert it.ids() == [1]
