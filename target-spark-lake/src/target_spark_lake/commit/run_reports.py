@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import chosen_state
-from singer_spark.state.run_log import COMMITTED, PUBLISHED, last_committed, read_entry, run_ids
+from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids
 from singer_spark.state.store import same_state
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.commit.lock_entry import newest_entry
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 RUNNING = "running"
 NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
+
+
+def pipelines(storage: Storage, *kinds: str) -> list[str]:
+    """Names of the pipelines that have anything in these folders of the lake (`runs`, `state`, `locks`), sorted."""
+    folders = [f"{LAKE_FOLDER}/{kind}" for kind in kinds]
+    found = {file.path[len(folder) + 1 :] for folder in folders for file in storage.list(folder)}
+    return sorted({unquote(path.partition("/")[0]) for path in found if "/" in path})
 
 
 def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
@@ -97,18 +105,22 @@ def runs(storage: Storage, layout: Layout) -> list[JSON]:
         for entry, outcome in told
     ]
     if lock is not None and not lock.released and all(report["run_id"] != lock.run_id for report in reports):
-        reports.append(_undecided(lock))
+        outcome, error = undecided(lock)
+        reports.append(
+            {
+                "run_id": lock.run_id,
+                "started_at": timestamp_text(lock.since),
+                "finished_at": None,
+                "outcome": outcome,
+                "streams": {},
+                "error": error,
+            }
+        )
     return sorted(reports, key=lambda report: str(report["run_id"]), reverse=True)
 
 
-def _undecided(lock: LockEntry) -> JSON:
-    """A run without a journal: at work, or dead before its commit and not yet undone."""
-    held = lock.is_held()
-    return {
-        "run_id": lock.run_id,
-        "started_at": timestamp_text(lock.since),
-        "finished_at": None,
-        "outcome": RUNNING if held else FAILED,
-        "streams": {},
-        "error": None if held else f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up",
-    }
+def undecided(lock: LockEntry) -> tuple[str, str | None]:
+    """Outcome and error of a run without a journal: at work, or dead before its commit and not yet undone."""
+    if lock.is_held():
+        return RUNNING, None
+    return FAILED, f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up"

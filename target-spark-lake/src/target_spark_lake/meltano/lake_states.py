@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import click
 from meltano.core.error import MeltanoError
@@ -25,12 +24,12 @@ from singer_spark.singer.exact_json import rounded
 from singer_spark.state.backend import StateBackend, open_state_store
 from singer_spark.state.choice import place_of
 from singer_spark.state.handed_state import hand_over
-from singer_spark.state.run_log import LAKE_FOLDER, last_committed
+from singer_spark.state.run_log import last_committed
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import same_state
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.commit.run_reports import entries
+from target_spark_lake.commit.run_reports import entries, pipelines
 from target_spark_lake.commit.state_change import change_state
 from target_spark_lake.layout import Layout
 from target_spark_lake.state.meltano_pipeline import pipeline_of, state_id_of
@@ -227,9 +226,7 @@ class LakeStateStoreManager(StateStoreManager):
 
     def _known_pipelines(self) -> Collection[str]:
         """All that have a state in the bucket, or a journal there."""
-        folders = (f"{LAKE_FOLDER}/state", f"{LAKE_FOLDER}/runs")
-        found = (file.path[len(folder) + 1 :] for folder in folders for file in self._storage.list(folder))
-        return {unquote(path.partition("/")[0]) for path in found}
+        return pipelines(self._storage, "state", "runs")
 
     def _state_id(self, pipeline: str) -> str:
         for state_id, mapped in self._pipelines.items():

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.state.choice import chosen_state
-from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, last_committed
+from singer_spark.state.run_log import COMMITTED, PUBLISHED, last_committed
 from singer_spark.storage.at_once import each
 from target_spark_lake.commit.journal import FAILED, SUCCEEDED
 from target_spark_lake.commit.lock_entry import newest_entry
-from target_spark_lake.commit.run_reports import RUNNING, bookmarks, entries, error_of, outcome_of
+from target_spark_lake.commit.run_reports import RUNNING, bookmarks, entries, error_of, outcome_of, pipelines
 from target_spark_lake.config_schema import PARQUET
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.maintenance.compaction_plan import has_many, is_small
 from target_spark_lake.report.age import age_seconds, age_text
+from target_spark_lake.state.watermark import lag_seconds
 from target_spark_lake.tables.table_record import tables_of
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.table_record import TableRecord
 
 JSON = dict[str, Any]
-_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def status(
         ConfigurationError: the one that is asked for never ran there.
         StorageError: the bucket can't be read.
     """
-    names = pipelines(storage)
+    names = pipelines(storage, "runs", "state", "locks")
     if only is not None:
         if only not in names:
             known = ", ".join(names) or "none"
@@ -141,13 +139,6 @@ def status(
     looks = each(storage, look, names)
     found = tuple(one for one, _ in looks if one is not None)
     return Status(found, tuple(problem for _, problems in looks for problem in problems))
-
-
-def pipelines(storage: Storage) -> list[str]:
-    """Names of all that ever ran, began to, or were given a state."""
-    folders = [f"{LAKE_FOLDER}/{kind}" for kind in ("runs", "state", "locks")]
-    found = {file.path[len(folder) + 1 :] for folder in folders for file in storage.list(folder)}
-    return sorted({unquote(path.partition("/")[0]) for path in found if "/" in path})
 
 
 def _look(
@@ -175,7 +166,7 @@ def _look(
     one = PipelineStatus(
         pipeline,
         ended,
-        None if ended is None else _seconds_between(ended, now),
+        _age(ended, now),
         COMMITTED if waits else _outcome(last, lock),
         lock is not None and lock.is_held(),
         _with_small_files(_streams(success, bookmarks(saved.value) if saved else {}, now), small_files),
@@ -240,7 +231,7 @@ def _streams(success: RunEntry | None, saved: JSON, now: datetime) -> dict[str, 
             "records": told.get(name, {}).get("records", 0),
             "rejected": told.get(name, {}).get("rejected", 0),
             "replication_key_value": (value := _value(saved.get(name))),
-            "watermark_age_seconds": _watermark_age(value, now),
+            "watermark_age_seconds": _age(value, now),
         }
         for name in sorted({*told, *saved})
     }
@@ -250,19 +241,10 @@ def _value(bookmark: Any) -> Any:
     return bookmark.get("replication_key_value") if isinstance(bookmark, dict) else None
 
 
-def _watermark_age(value: Any, now: datetime) -> int | None:
-    """How long ago the key's value is, if it is a moment; one without zone is taken as UTC."""
-    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
-        return None
-    try:
-        return _seconds_between(value, now)
-    except ValueError:
-        return None
-
-
-def _seconds_between(text: str, now: datetime) -> int:
-    moment = datetime.fromisoformat(text)
-    return int((now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds())
+def _age(value: Any, now: datetime) -> int | None:
+    """Whole seconds since a moment; None where it is none."""
+    lag = lag_seconds(value, now)
+    return None if lag is None else int(lag)
 
 
 def _too_old(one: PipelineStatus, limit: float | None, first_run_seconds: int | None) -> list[str]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.whole_file import write_whole
+from target_spark_lake.commit.run_reports import pipelines
 from target_spark_lake.layout import Layout
 from target_spark_lake.report.page import report_page
-from target_spark_lake.report.run_history import pipelines, read_history
+from target_spark_lake.report.run_history import read_history
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
@@ -44,7 +45,7 @@ def write_report(
     backend = settings.state_backend
     histories = [
         read_history(storage, Layout(each, settings.path), open_state_store(backend, storage, each), newest)
-        for each in (pipelines(storage) if pipeline is None else [pipeline])
+        for each in (pipelines(storage, "runs") if pipeline is None else [pipeline])
     ]
     page = report_page(_without_user(storage.url), histories, datetime.now(UTC))
     path = Path(output).expanduser()

@@ -6,22 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from singer_spark.errors import DamagedError
-from singer_spark.state.run_log import ABORTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids, time_of
+from singer_spark.state.run_log import ABORTED, PUBLISHED, last_committed, read_entry, run_ids, time_of
 from singer_spark.state.store import committed_state
 from singer_spark.storage.at_once import each
-from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.commit.lock_entry import newest_entry
-from target_spark_lake.commit.run_reports import RUNNING, error_of, outcome_of
+from target_spark_lake.commit.run_reports import error_of, outcome_of, undecided
 from target_spark_lake.state.watermark import lags_at, watermarks
 
 if TYPE_CHECKING:
     from singer_spark.state.run_log import RunEntry
     from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.commit.lock_entry import LockEntry
     from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]
@@ -69,13 +66,6 @@ class PipelineHistory:
     watermarks: Mapping[str, Any]
 
 
-def pipelines(storage: Storage) -> list[str]:
-    """Names of all pipelines of a bucket that ran once, sorted."""
-    root = f"{LAKE_FOLDER}/runs/"
-    inner = (file.path.removeprefix(root) for file in storage.list(root.rstrip("/")))
-    return sorted({unquote(path.partition("/")[0]) for path in inner if "/" in path})
-
-
 def read_history(storage: Storage, layout: Layout, store: StateStore, newest: int) -> PipelineHistory:
     """Reads a pipeline's past.
 
@@ -100,7 +90,8 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
             saved = saved if found.state is None else found.state
             runs.append(_past(found, saved, outcome_of(found, lock)))
     if lock is not None and not lock.released and lock.run_id not in ids:
-        runs.append(_undecided(lock))
+        outcome, error = undecided(lock)
+        runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error))
     now = committed_state(store, last_committed(storage, layout.runs))
     return PipelineHistory(layout.pipeline, tuple(runs), watermarks(now.value if now else None))
 
@@ -138,13 +129,6 @@ def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
 
 def _stream(report: JSON) -> StreamPast:
     return StreamPast(report["records"], report["bytes"], report["rejected"])
-
-
-def _undecided(lock: LockEntry) -> PastRun:
-    if lock.is_held():
-        return PastRun(lock.run_id, lock.since, None, RUNNING)
-    error = f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up"
-    return PastRun(lock.run_id, lock.since, None, FAILED, error=error)
 
 
 def _moment_of(run_id: str) -> datetime:
