@@ -28,3 +28,17 @@ def test_every_guarantee_names_a_test_of_the_suite() -> None:
     suite = "".join(path.read_text(encoding="utf-8") for path in DOCS.parent.glob("tests/**/test_*.py"))
     assert len(named) > 20
     assert [name for name in named if f"def {name}(" not in suite] == []
+
+
+def test_the_map_names_every_room_and_only_files_that_are_there() -> None:
+    root = DOCS.parent
+    sources = [path for path in root.glob("*/src/*") if (path / "__init__.py").exists()]
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([^`\s]+)`", page)
+    rooms = {path.parent.name for source in sources for path in source.glob("*/__init__.py")}
+    assert len(sources) == 3
+    assert len(rooms) > 20
+    assert rooms - set(named) == set()
+    files = [name for name in named if re.fullmatch(r"[\w/-]+\.(py|toml|yml)", name)]
+    assert len(files) > 40
+    assert [name for name in files if not any((place / name).exists() for place in (root, *sources))] == []
