@@ -48,7 +48,7 @@ check: setup
 
 # With ARGS the loads alone, as benchmarks/run.py takes them.
 bench: setup
-	@$(PYTHON) benchmarks/run.py $(or $(ARGS),--repeat 3 --plot docs/benchmarks.svg)
+	@$(PYTHON) benchmarks/run.py $(or $(ARGS),--repeat 3 --plot docs/inside/benchmarks.svg)
 ifeq ($(ARGS),)
 	@$(PYTHON) benchmarks/tables.py
 	@$(PYTHON) benchmarks/merge.py

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the settings that the programs really have: `python docs/generate_settings.py`."""
+"""Writes docs/use/settings.md from the settings that the programs really have: `python docs/generate_settings.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA as TAP
 from target_spark_lake.config_schema import CONFIG_JSONSCHEMA as TARGET
 
-PAGE = Path(__file__).with_name("settings.md")
+PAGE = Path(__file__).with_name("use") / "settings.md"
 INTRODUCTION = """\
 # Settings
 

@@ -96,7 +96,7 @@ def test_every_command_of_the_page_about_clusters_runs(
     }
     keys = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
     (tmp_path / "shop").mkdir()
-    Reader(tmp_path / "shop", replacements, keys).do(ROOT / "docs/how-to/cluster.md")
+    Reader(tmp_path / "shop", replacements, keys).do(ROOT / "docs/use/how-to/cluster.md")
 
 
 # Plain columns: the executors' files become the table's without a JVM of the target's.

@@ -93,7 +93,7 @@ def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_o
 
 
 def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(project: Project) -> None:
-    page = (ROOT / "docs/schedule.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/operate/schedule.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(?:\S+ ){5}(cd /srv/shop && \S+/meltano .*)$", page, re.MULTILINE)
     assert re.findall(r"^ExecStart=/srv/shop/(.*)$", page, re.MULTILINE) == [line.partition("&& ")[2].split(" >>")[0]]
     bucket = project.root / ".meltano/lake"

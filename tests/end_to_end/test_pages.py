@@ -12,7 +12,7 @@ import pytest
 
 from end_to_end.page import BIN, ROOT, Reader, blocks
 
-PAGES = ROOT / "docs/how-to"
+PAGES = ROOT / "docs/use/how-to"
 # A page that begins where the first sync ended gets a copy of that; cluster.md is run by test_cluster.py.
 FIRST = "first-sync.md"
 ELSEWHERE = ("README.md", "cluster.md", "s3.md", FIRST)
@@ -50,7 +50,7 @@ def test_every_command_of_the_page_about_s3_runs(s3: Any, tmp_path: Path) -> Non
 def test_the_page_about_pipeline_files_shows_what_init_writes(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     folder.mkdir()
-    Reader(folder, {"/srv/shop/.venv/bin": str(BIN), "/srv/shop": str(folder)}).do(ROOT / "docs/pipeline-files.md")
+    Reader(folder, {"/srv/shop/.venv/bin": str(BIN), "/srv/shop": str(folder)}).do(ROOT / "docs/use/pipeline-files.md")
 
 
 def test_the_index_names_every_page() -> None:

@@ -1,4 +1,4 @@
-"""docs/types.md says what becomes of each type: compared with what discovery and the lake make of real columns."""
+"""docs/use/types.md says what becomes of each type: compared with what discovery and the lake make of real columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = (Path(__file__).parents[2] / "docs/types.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/use/types.md").read_text(encoding="utf-8")
 Told = dict[str, tuple[str, str]]
 
 

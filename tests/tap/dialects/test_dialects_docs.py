@@ -1,4 +1,4 @@
-"""docs/databases.md says of each database what its dialect says."""
+"""docs/use/databases.md says of each database what its dialect says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tap_spark_jdbc.dialects import dialect_of, known_dialects
 
-PAGE = (Path(__file__).parents[3] / "docs" / "databases.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/use/databases.md").read_text(encoding="utf-8")
 
 
 def rows() -> dict[str, list[str]]:

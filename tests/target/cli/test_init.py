@@ -1,4 +1,4 @@
-"""`spark-lake init`: what it writes runs (the pages of docs/how-to do that), and what is there already stays."""
+"""`spark-lake init`: what it writes runs (the pages of docs/use/how-to do that), and what is there already stays."""
 
 from __future__ import annotations
 

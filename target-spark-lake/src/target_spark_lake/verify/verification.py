@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from target_spark_lake.settings import TargetSettings
     from target_spark_lake.verify.verify_report import VerifyReport
 
-# By name alone: neither package imports the other (docs/decisions/0007-verify.md).
+# By name alone: neither package imports the other (docs/inside/decisions/0007-verify.md).
 SOURCE_MODULE = "tap_spark_jdbc.verify.source_view"
 NAMED_KEYS = 100
 logger = logging.getLogger("spark-lake")
