@@ -34,7 +34,7 @@ demo: setup
 	@bash demo/run.sh
 
 test: setup
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: setup
 	@$(PYTHON) -m pytest -n $(WORKERS) --quick $(ARGS)

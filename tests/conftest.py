@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _needs_more(item: pytest.Item) -> bool:
-    uses = SERVERS & set(getattr(item, "fixturenames", ()))
+    chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    uses = SERVERS & {*getattr(item, "fixturenames", ()), *(each for each in chosen if isinstance(each, str))}
     return bool(uses) or "end_to_end" in item.path.parts or item.get_closest_marker("slow") is not None
 
 

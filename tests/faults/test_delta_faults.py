@@ -28,6 +28,8 @@ from target_spark_lake.maintenance.conversion import convert_to_delta
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 from target_spark_lake.tables.table_record import TableRecord
 
+pytestmark = pytest.mark.slow
+
 LAYOUT = Layout("test")
 GROWS, CHANGES = LAYOUT.table("grows"), LAYOUT.table("changes")
 STEP = 2

@@ -10,9 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from faults.resuming_lake import PARTS, ResumingLake
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
 from target_spark_lake.commit.pipeline_run import open_run
+
+pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1]
 DEADLINE = 60

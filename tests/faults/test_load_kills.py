@@ -22,7 +22,7 @@ from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
 LINES_OF_A_DEAD_TAP = 9
 
-pytestmark = pytest.mark.usefixtures("without_jvm")
+pytestmark = [pytest.mark.usefixtures("without_jvm"), pytest.mark.slow]
 
 
 def load_with(

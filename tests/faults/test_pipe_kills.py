@@ -18,7 +18,7 @@ from faults.pipe_rounds import BOTH, Kill, Rounds, at, behind, by_batches, by_cl
 from faults.shop import Shop, postgresql_shop, sqlite_shop
 
 # Dozens of starts of a JVM: minutes on a busy machine.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.slow]
 SEED = 4
 # Small slices, so that there is much to stop in between; a JVM that starts quickly.
 TAP_SETTINGS = {

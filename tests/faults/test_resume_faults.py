@@ -15,6 +15,8 @@ from servers.s3 import S3
 from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
 
+pytestmark = pytest.mark.slow
+
 
 def calls_of_a_sync(lake: SmallLake) -> list[str]:
     counting: list[Counting] = []

@@ -14,6 +14,8 @@ from typing import Any
 import duckdb
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[1]
 ROWS = 3
 SAME_BREATH, LATER = 3600, -1

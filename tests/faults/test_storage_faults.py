@@ -16,6 +16,8 @@ from singer_spark.process.identity import Process
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 
+pytestmark = pytest.mark.slow
+
 
 def calls_of_a_sync(lake: SmallLake) -> int:
     counting: list[Counting] = []

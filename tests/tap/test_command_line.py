@@ -12,6 +12,8 @@ import pytest
 
 from servers.processes import command_lines
 
+pytestmark = pytest.mark.slow
+
 TABLE = "create table t (id integer primary key, v text); insert into t values (1, 'one'), (2, 'two');"
 MANY = """
     create table t (id integer primary key, v text);

@@ -21,6 +21,7 @@ print(session.is_datetime64_dtype("datetime64[ns]"), session.is_timedelta64_dtyp
 """
 
 
+@pytest.mark.slow
 def test_pandas_is_loaded_when_it_is_used_and_is_the_real_one() -> None:
     pytest.importorskip("grpc", reason="the packages of singer-spark[connect] are not installed: make setup")
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)

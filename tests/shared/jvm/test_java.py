@@ -14,6 +14,8 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.jvm.java import find_java_home
 from singer_spark.jvm.java_trust import trust_store, trusted_bundle
 
+pytestmark = pytest.mark.slow
+
 VECTOR = "jdk.incubator.vector"
 QUERY_DERBY = """
 import sys

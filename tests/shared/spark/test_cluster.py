@@ -70,6 +70,7 @@ def test_a_server_that_does_not_reach_the_bucket_is_refused(spark: SparkSession,
         check_reach(spark, "lake://bucket/.dataspoc/staging/reach")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # set by PySpark, and taken back with this test

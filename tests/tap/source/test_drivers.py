@@ -60,6 +60,7 @@ def test_the_command_names_what_it_knows(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_machine_without_network_reads_by_a_jar_of_its_own(sqlite, tmp_path, monkeypatch) -> None:
     (jar,) = cached_jars(str(known_dialects()["sqlite"].driver_package))
     # An empty cache, and no repository to fill it from: the port is closed.

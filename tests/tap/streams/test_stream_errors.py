@@ -91,6 +91,7 @@ def test_under_skip_a_bookmark_of_another_type_stays_and_the_other_streams_arriv
     assert (sent.final["skipped"], sent.final["value"]) == (["a"], saved)
 
 
+@pytest.mark.slow
 def test_standard_output_holds_singer_lines_alone_while_the_jvm_prints_and_where_it_can_t_start(sqlite: Any) -> None:
     tap: Tap = sqlite("create table t (id integer primary key); insert into t values (1);")[0]
     options = "spark.driver.extraJavaOptions"
