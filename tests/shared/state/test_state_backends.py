@@ -127,6 +127,20 @@ def test_a_schema_before_the_dot_is_postgresqls(postgresql: PostgreSQL, tmp_path
     assert TableName.parse('"a.b"."c""d"') == TableName('c"d', "a.b")
 
 
+def test_a_table_further_on_in_the_search_path_is_used_when_its_history_is_made(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(f"create schema mine; alter database {database.name} set search_path = mine, public")
+        connection.execute(
+            "create table public.spark_lake_state (pipeline varchar(1000) primary key, state text, "
+            "format_version integer default 1 not null, run_id varchar(100), saved_at timestamptz, lake text)"
+        )
+    assert opened(StateBackend(database.dsn), tmp_path).write({}, None, "run")
+    assert run(StateBackend(database.dsn), "select pipeline from public.spark_lake_state") == [("p",)]
+
+
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
 def test_a_row_for_each_pipeline_and_its_last_states_beside_it(
     backend: StateBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -49,13 +49,14 @@ class StateSession:
         return self._has(self._tables[0])
 
     def create(self, *statements: str) -> None:
-        """Makes the tables where one of them is missing; of two at once one waits, or it would fail."""
+        """Makes states and history where they are missing; of two at once one waits, or it would fail."""
         if all(self._has(table) for table in self._tables):
             return
         if self._kind == POSTGRESQL:
             self.execute(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})", {})
-        for statement in statements:
-            self.execute(statement, {})
+        for table, statement in zip(self._tables, statements, strict=True):
+            if not self._has(table):  # perhaps in another schema of the search path than a new one would be
+                self.execute(statement, {})
 
     def execute(self, sql: str, values: Mapping[str, Any]) -> Any:
         """A cursor; `{table}` and `{history}` stand for the tables, `{moment}` for a type, `:name` for a value."""
