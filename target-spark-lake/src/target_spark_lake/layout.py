@@ -54,11 +54,6 @@ class Layout:
         return f"{ORDERS}/{table}/{file_age(path)}.json"
 
     @property
-    def folder(self) -> str:
-        """The pipeline's name as a folder."""
-        return folder_name(self.pipeline)
-
-    @property
     def state(self) -> str:
         """The published state."""
         return state_path(self.pipeline)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -124,6 +125,20 @@ def test_a_schema_before_the_dot_is_postgresqls(postgresql: PostgreSQL, tmp_path
         rows = connection.execute('select pipeline, state, run_id from "Odd one".states').fetchall()
     assert rows == [("p", "{}\n", "run")]
     assert TableName.parse('"a.b"."c""d"') == TableName('c"d', "a.b")
+
+
+def test_a_table_further_on_in_the_search_path_is_used_when_its_history_is_made(
+    postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(f"create schema mine; alter database {database.name} set search_path = mine, public")
+        connection.execute(
+            "create table public.spark_lake_state (pipeline varchar(1000) primary key, state text, "
+            "format_version integer default 1 not null, run_id varchar(100), saved_at timestamptz, lake text)"
+        )
+    assert opened(StateBackend(database.dsn), tmp_path).write({}, None, "run")
+    assert run(StateBackend(database.dsn), "select pipeline from public.spark_lake_state") == [("p",)]
 
 
 @pytest.mark.parametrize("backend", DATABASES, indirect=True)
@@ -261,3 +276,26 @@ def test_a_look_makes_no_database(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigurationError, match=r"--state: sqlite:////.*x.db: name the pipeline"):
         open_state_source(f"sqlite:///{tmp_path}/x.db?table=t")
+
+
+def test_a_file_that_can_not_be_looked_at_is_an_error_and_no_first_run(tmp_path: Path) -> None:
+    store = opened(StateBackend(f"sqlite:///{tmp_path}/{'x' * 300}.db"), tmp_path)
+    with pytest.raises(StorageError, match=r"can't read sqlite:.*, table spark_lake_state: .*; check state_backend"):
+        store.content()
+
+
+LOADED = """
+import sys
+import tap_spark_jdbc.tap, target_spark_lake.target
+from singer_spark.state.source import open_state_source
+def loaded():
+    return sorted({"psycopg", "sqlalchemy", "sqlite3"} & set(sys.modules))
+print(open_state_source(f"{sys.argv[1]}/state.json").saved, loaded())
+print(open_state_source(f"sqlite:///{sys.argv[1]}/x.db?pipeline=p").saved, loaded())
+"""
+
+
+def test_a_start_loads_the_driver_of_the_database_that_keeps_its_state_and_no_other(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOADED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.splitlines(), done.stderr) == (["None []", "None ['sqlite3']"], "")

@@ -12,9 +12,9 @@ from faults.faulty import DIE_AFTER, Died, Faulty
 from faults.small_lake import LAYOUT, STEP, SmallLake, bound_of, dead_process
 from servers.s3 import S3
 from singer_spark.errors import StateError, StorageError
-from singer_spark.state.run_log import ABORTED, PUBLISHED, encode, folder_name, last_committed
+from singer_spark.state.run_log import ABORTED, COMMITTED, PUBLISHED, encode, folder_name, last_committed, runs_folder
 from singer_spark.state.source import open_state_source
-from singer_spark.state.store import BucketState, published_state, read_state, same_state
+from singer_spark.state.store import BucketState, published_state, read_state, same_state, state_path
 from singer_spark.storage.storage import Storage
 
 
@@ -142,3 +142,11 @@ def test_a_newer_format_is_refused_and_a_damaged_object_named(tmp_path: Path) ->
 )
 def test_a_folder_is_the_name_with_all_but_plain_characters_encoded(name: str, folder: str) -> None:
     assert folder_name(name) == folder
+
+
+@pytest.mark.parametrize("name", ["public-orders", ".a b/c~%", "100%25", "ü"])
+def test_a_state_by_its_path_is_the_pipelines_committed_one_whatever_its_name(name: str, tmp_path: Path) -> None:
+    entry = {"phase": COMMITTED, "last_committed": None, "state": {"bookmarks": {"s": 1}}}
+    Storage(str(tmp_path)).replace(f"{runs_folder(name)}/20250101T000000000000Z-00000001.json", encode(entry))
+    saved = open_state_source(f"{tmp_path}/{state_path(name)}").saved
+    assert saved is not None and saved.value == {"bookmarks": {"s": 1}}

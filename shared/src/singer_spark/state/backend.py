@@ -10,10 +10,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, redact
-from singer_spark.state.database_url import POSTGRESQL, DatabaseUrl, TableName
+from singer_spark.state.database import StateDatabase
+from singer_spark.state.database_url import POSTGRESQL, WITHOUT_PACKAGE, DatabaseUrl, TableName
 from singer_spark.state.folder import FolderState
-from singer_spark.state.postgresql_states import WITHOUT_PACKAGE, PostgresqlStates
-from singer_spark.state.sqlite_states import SqliteStates
 from singer_spark.state.store import BucketState, state_path
 from singer_spark.state.table import StateTable
 from singer_spark.storage.storage import Storage
@@ -116,9 +115,7 @@ def open_database_state(database: DatabaseUrl, table: str | None, pipeline: str,
     Raises:
         ConfigurationError: the table can't have this name.
     """
-    postgresql = database.kind == POSTGRESQL
-    states = PostgresqlStates(database.connect, database.place) if postgresql else SqliteStates(database.connect)
-    return StateTable(states, _table(database, table or DEFAULT_TABLE), pipeline, lake)
+    return StateTable(StateDatabase(database, _table(database, table or DEFAULT_TABLE)), pipeline, lake)
 
 
 def _table(database: DatabaseUrl, text: str) -> TableName:

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import StateError
-from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, read_entry, run_ids
-from singer_spark.state.store import BucketState, SavedState, committed_state, published_state, read_state, same_state
+from singer_spark.state.run_log import COMMITTED, read_entry, run_ids, runs_folder
+from singer_spark.state.store import (
+    BucketState,
+    SavedState,
+    committed_state,
+    published_state,
+    read_state,
+    same_state,
+    state_path,
+)
 
 if TYPE_CHECKING:
     from singer_spark.state.run_log import RunEntry
@@ -46,12 +54,12 @@ def place_of(entry: RunEntry) -> str | None:
     return None if place is None else str(place)
 
 
-def chosen_state(storage: Storage, folder: str, store: StateStore, entry: RunEntry | None) -> ChosenState:
+def chosen_state(storage: Storage, pipeline: str, store: StateStore, entry: RunEntry | None) -> ChosenState:
     """The state that counts.
 
     Args:
         storage: The lake's bucket.
-        folder: The pipeline's name as a folder.
+        pipeline: Name of the isolated state.
         store: Where the published copy is kept from now on.
         entry: The pipeline's last committed run.
 
@@ -65,14 +73,14 @@ def chosen_state(storage: Storage, folder: str, store: StateStore, entry: RunEnt
     before, journalled = place_of(entry), _journalled(entry)
     moves_from = before or IN_THE_BUCKET
     # The bucket can be asked, so what a person changed there, or removed, counts.
-    here = journalled if before else published_state(BucketState(storage, f"{LAKE_FOLDER}/state/{folder}/state.json"))
+    here = journalled if before else published_state(BucketState(storage, state_path(pipeline)))
     standing = store.content()
     there = None if standing is None else SavedState(read_state(standing, store.origin), store.origin)
     if there is None:
         return ChosenState(here, moves_from, written=here is None)
     if same_as(here, there) or (here is None and same_as(journalled, there)):
         return ChosenState(there, moves_from)
-    left_behind = _was_saved(storage, folder, there.value)
+    left_behind = _was_saved(storage, pipeline, there.value)
     if here is None and not left_behind:
         return ChosenState(there, moves_from)
     if here is None or not left_behind:
@@ -88,7 +96,7 @@ def same_as(one: SavedState | None, other: SavedState | None) -> bool:
     return same_state(one.value if one else None, other.value if other else None)
 
 
-def check_owner(storage: Storage, folder: str, store: StateStore) -> str | None:
+def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | None:
     """Refuses a place that another lake's runs save to.
 
     Returns:
@@ -100,7 +108,7 @@ def check_owner(storage: Storage, folder: str, store: StateStore) -> str | None:
     signature = store.signature()
     if signature is None or signature.run_id is None:
         return None
-    if read_entry(storage, f"{LAKE_FOLDER}/runs/{folder}", signature.run_id) is None:
+    if read_entry(storage, runs_folder(pipeline), signature.run_id) is None:
         raise StateError(
             f"{store.origin} was saved by run {signature.run_id} of the lake {signature.lake}, which {storage.url} "
             "knows nothing of: give one of the two lakes another pipeline or table_name; or remove that state, if its "
@@ -115,8 +123,8 @@ def _journalled(entry: RunEntry) -> SavedState | None:
     return None if value is None else SavedState(value, f"the journal of run {entry.run_id}")
 
 
-def _was_saved(storage: Storage, folder: str, value: dict[str, Any]) -> bool:
+def _was_saved(storage: Storage, pipeline: str, value: dict[str, Any]) -> bool:
     """Whether a run of this pipeline saved it once: then it is what was left behind at an earlier change of places."""
-    runs = f"{LAKE_FOLDER}/runs/{folder}"
+    runs = runs_folder(pipeline)
     entries = (read_entry(storage, runs, run_id) for run_id in run_ids(storage, runs))
     return any(entry is not None and same_state(entry.state, value) for entry in entries)

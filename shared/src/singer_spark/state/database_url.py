@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
+WITHOUT_PACKAGE = (
+    "PostgreSQL needs a package that is not installed: pip install 'target-spark-lake[postgresql]', and "
+    "'tap-spark-jdbc[postgresql]' where only the tap is"
+)
 # PostgreSQL cuts names at 63 bytes; the history's table has a longer name.
 LONGEST_NAME = 63 - len("_history")
 _SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "postgres": POSTGRESQL}

@@ -12,15 +12,16 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.backend import StateBackend, open_database_state, open_state_store
-from singer_spark.state.checkpoint import read_checkpoint
+from singer_spark.state.checkpoint import checkpoint_path, read_checkpoint
 from singer_spark.state.choice import check_owner, chosen_state
 from singer_spark.state.database_url import DatabaseUrl
 from singer_spark.state.folder import FolderState
-from singer_spark.state.run_log import LAKE_FOLDER, folder_name, last_committed, read_entry
-from singer_spark.state.store import BucketState, published_state
+from singer_spark.state.run_log import LAKE_FOLDER, last_committed, read_entry, runs_folder
+from singer_spark.state.store import BucketState, published_state, state_path
 from singer_spark.storage.storage import Storage, open_url
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ class StateSource:
     Attributes:
         store: Where the published copy is.
         lake: The bucket whose runs save it; None where it is not known, or can't be reached.
-        folder: The pipeline's name as a folder.
+        pipeline: Name of the isolated state.
     """
 
     store: StateStore
     lake: Storage | None = None
-    folder: str = ""
+    pipeline: str = ""
 
     @property
     def origin(self) -> str:
@@ -64,8 +65,8 @@ class StateSource:
         """
         if self.lake is None:
             return published_state(self.store)
-        check_owner(self.lake, self.folder, self.store)
-        chosen = chosen_state(self.lake, self.folder, self.store, self._last)
+        check_owner(self.lake, self.pipeline, self.store)
+        chosen = chosen_state(self.lake, self.pipeline, self.store, self._last)
         if chosen.moves_from is not None and chosen.saved is not None:
             logger.info("The state was kept in %s so far: it is taken from %s.", chosen.moves_from, chosen.saved.origin)
         return chosen.saved
@@ -81,7 +82,7 @@ class StateSource:
         """
         if self.lake is None:
             return None
-        found = read_checkpoint(self.lake, f"{LAKE_FOLDER}/state/{self.folder}/checkpoint.json")
+        found = read_checkpoint(self.lake, checkpoint_path(self.pipeline))
         if found is None:
             return None
         saved = self.saved
@@ -90,7 +91,7 @@ class StateSource:
     @cached_property
     def _last(self) -> RunEntry | None:
         assert self.lake is not None
-        return last_committed(self.lake, f"{LAKE_FOLDER}/runs/{self.folder}")
+        return last_committed(self.lake, runs_folder(self.pipeline))
 
 
 def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> StateSource:
@@ -110,15 +111,16 @@ def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> Sta
     if database is not None:
         assert database.pipeline is not None
         store = open_database_state(database, database.table, database.pipeline, None)
-        return _with_lake(store, folder_name(database.pipeline), options)
+        return _with_lake(store, database.pipeline, options)
     storage, path = open_url(url, options)
     in_lake = LAKE_STATE.fullmatch(path)
-    if in_lake is None:
+    pipeline = unquote(in_lake[1]) if in_lake else ""
+    if in_lake is None or path != state_path(pipeline):
         return StateSource(BucketState(storage, path))
     elsewhere = FolderState(storage, path)
     if elsewhere.signature() is not None:
-        return _with_lake(elsewhere, in_lake[1], options)
-    return StateSource(BucketState(storage, path), storage, in_lake[1])
+        return _with_lake(elsewhere, pipeline, options)
+    return StateSource(BucketState(storage, path), storage, pipeline)
 
 
 def check_state_url(url: str) -> DatabaseUrl | None:
@@ -150,16 +152,16 @@ def source_of_target(config: Mapping[str, Any]) -> StateSource:
     options, pipeline = config.get("storage_options") or {}, str(config["pipeline"])
     storage = Storage(str(config["bucket"]), options)
     backend = StateBackend.of(config.get("state_backend"), options)
-    return StateSource(open_state_store(backend, storage, pipeline), storage, folder_name(pipeline))
+    return StateSource(open_state_store(backend, storage, pipeline), storage, pipeline)
 
 
-def _with_lake(store: StateStore, folder: str, options: Mapping[str, Any] | None) -> StateSource:
+def _with_lake(store: StateStore, pipeline: str, options: Mapping[str, Any] | None) -> StateSource:
     signature = store.signature()
     if signature is None or signature.lake is None:
         return StateSource(store)
     try:
         lake = Storage(signature.lake, options)
-        known = signature.run_id is None or read_entry(lake, f"{LAKE_FOLDER}/runs/{folder}", signature.run_id)
+        known = signature.run_id is None or read_entry(lake, runs_folder(pipeline), signature.run_id)
     except (ConfigurationError, StorageError) as error:
         logger.warning(
             "The lake %s of this state can't be looked at, its published copy is taken: %s", signature.lake, error
@@ -168,4 +170,4 @@ def _with_lake(store: StateStore, folder: str, options: Mapping[str, Any] | None
     if not known:
         logger.warning("The lake %s of this state is not there, its published copy is taken.", signature.lake)
         return StateSource(store)
-    return StateSource(store, lake, folder)
+    return StateSource(store, lake, pipeline)

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import SingerSparkError, StorageError, redact
+from singer_spark.errors import StorageError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.run_log import FORMAT_VERSION
 from singer_spark.state.store import Signature, state_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from singer_spark.state.database_session import StateDatabase, StateSession
-    from singer_spark.state.database_url import TableName
+    from singer_spark.state.database import StateDatabase, StateSession
 
 KEPT_STATES = 1000
 
 _CREATE = (
-    "CREATE TABLE IF NOT EXISTS {{table}} (pipeline VARCHAR(1000) NOT NULL PRIMARY KEY, state TEXT, "
+    "CREATE TABLE IF NOT EXISTS {table} (pipeline VARCHAR(1000) NOT NULL PRIMARY KEY, state TEXT, "
     "format_version INTEGER DEFAULT 1 NOT NULL, run_id VARCHAR(100), saved_at {moment}, lake TEXT)"
 )
 _CREATE_HISTORY = (
-    "CREATE TABLE IF NOT EXISTS {{table}} (pipeline VARCHAR(1000) NOT NULL, run_id VARCHAR(100) NOT NULL, "
+    "CREATE TABLE IF NOT EXISTS {history} (pipeline VARCHAR(1000) NOT NULL, run_id VARCHAR(100) NOT NULL, "
     "state TEXT NOT NULL, format_version INTEGER DEFAULT 1 NOT NULL, saved_at {moment}, PRIMARY KEY (pipeline, run_id))"
 )
-_READ = "SELECT CAST(state AS TEXT), format_version, run_id, lake FROM {table} WHERE pipeline = :pipeline"
+_READ = (
+    "SELECT CAST(state AS TEXT), format_version, CAST(run_id AS TEXT), CAST(lake AS TEXT) FROM {table} "
+    "WHERE pipeline = :pipeline"
+)
 _REGISTER = (
     "INSERT INTO {table} (pipeline, format_version, lake) VALUES (:pipeline, :version, :lake) "
     "ON CONFLICT (pipeline) DO UPDATE SET lake = excluded.lake"
@@ -46,13 +47,13 @@ _FIRST = (
     "WHERE kept.state IS NULL AND (kept.lake IS NULL OR kept.lake = excluded.lake)"
 )
 _REMEMBER = (
-    "INSERT INTO {table} (pipeline, run_id, state, format_version, saved_at) "
+    "INSERT INTO {history} (pipeline, run_id, state, format_version, saved_at) "
     "VALUES (:pipeline, :run_id, :state, :version, :saved_at) "
     "ON CONFLICT (pipeline, run_id) DO UPDATE SET state = excluded.state, saved_at = excluded.saved_at"
 )
 _FORGET = (
-    "DELETE FROM {{table}} WHERE pipeline = :pipeline AND run_id <= (SELECT run_id FROM {{table}} "
-    "WHERE pipeline = :pipeline ORDER BY run_id DESC LIMIT 1 OFFSET {kept})"
+    "DELETE FROM {history} WHERE pipeline = :pipeline AND run_id <= (SELECT run_id FROM {history} "
+    "WHERE pipeline = :pipeline ORDER BY run_id DESC LIMIT 1 OFFSET :kept)"
 )
 
 
@@ -61,20 +62,18 @@ class StateTable:
 
     place: str | None
 
-    def __init__(self, database: StateDatabase, table: TableName, pipeline: str, lake: str | None = None) -> None:
+    def __init__(self, database: StateDatabase, pipeline: str, lake: str | None = None) -> None:
         """Knows the row; nothing is read or made yet.
 
         Args:
-            database: Where the table is.
-            table: Its name; made when something is first written.
+            database: Where the table is; made when something is first written.
             pipeline: Key of the row.
             lake: URL of the bucket whose runs save it; None where only read.
         """
         self._database = database
-        self._table = table
         self._pipeline = pipeline
         self._lake = lake
-        self.place = f"{database.place}, table {table}"
+        self.place = database.place
 
     @property
     def origin(self) -> str:
@@ -87,7 +86,7 @@ class StateTable:
         Raises:
             StorageError: the database can't be read, or a newer version of the programs wrote the row.
         """
-        with self._told("read"), self._database.reading() as session:
+        with self._database.reading() as session:
             return None if session is None else self._row(session)[0]
 
     def signature(self) -> Signature | None:
@@ -96,7 +95,7 @@ class StateTable:
         Raises:
             StorageError: the database can't be read.
         """
-        with self._told("read"), self._database.reading() as session:
+        with self._database.reading() as session:
             return None if session is None else self._row(session)[1]
 
     def register(self) -> None:
@@ -105,11 +104,11 @@ class StateTable:
         Raises:
             StorageError: the database can't be written to.
         """
-        with self._told("write to"), self._database.writing() as session:
-            self._create(session)
+        with self._database.writing() as session:
+            session.create(_CREATE, _CREATE_HISTORY)
             _, signature = self._row(session)
             if signature is None or signature.lake != self._lake:
-                session.execute(_REGISTER, self._table, self._values())
+                session.execute(_REGISTER, self._values())
 
     def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None) -> bool:
         """Replaces the content that was seen, and keeps it as the run's in the history.
@@ -124,64 +123,29 @@ class StateTable:
             seen_text = None if seen is None else seen.decode()
         except UnicodeDecodeError:  # not what a program wrote: left to the person who did
             return False
-        with self._told("write to"), self._database.writing() as session:
-            self._create(session)
-            text = to_json(value, 2, ascii_only=True) if session.ascii_only else state_text(value)
+        with self._database.writing() as session:
+            session.create(_CREATE, _CREATE_HISTORY)
+            text = to_json(value, 2, ascii_only=True) if session.is_ascii_only else state_text(value)
             saved = timestamp_text(datetime.now(UTC))
-            new = {**self._values(), "state": text, "run_id": run_id, "saved_at": saved}
-            if seen_text is None:
-                done = session.execute(_FIRST, self._table, new)
-            else:
-                done = session.execute(_REPLACE, self._table, {**new, "seen": seen_text})
-            if not done:
+            new = {**self._values(), "state": text, "run_id": run_id, "saved_at": saved, "seen": seen_text}
+            if not session.execute(_FIRST if seen is None else _REPLACE, new).rowcount:
                 # An answer may have got lost: what stands there may be ours.
                 return self._row(session) == (text.encode(), Signature(self._lake, run_id))
             if run_id is not None:
-                session.execute(_REMEMBER, self._table.history, new)
-                session.execute(_FORGET.format(kept=KEPT_STATES), self._table.history, new)
+                session.execute(_REMEMBER, new)
+                session.execute(_FORGET, {**new, "kept": KEPT_STATES})
             return True
 
     def _values(self) -> dict[str, Any]:
         return {"pipeline": self._pipeline, "version": FORMAT_VERSION, "lake": self._lake}
 
-    def _create(self, session: StateSession) -> None:
-        tables = {self._table: _CREATE, self._table.history: _CREATE_HISTORY}
-        if all(session.has_table(table) for table in tables):
-            return
-        session.keep_others_from_creating()
-        for table, sql in tables.items():
-            if not session.has_table(table):
-                session.execute(sql.format(moment=session.moment_type), table, {})
-
     def _row(self, session: StateSession) -> tuple[bytes | None, Signature | None]:
-        if not session.has_table(self._table):
-            return None, None
-        row = session.query(_READ, self._table, {"pipeline": self._pipeline})
+        row = session.execute(_READ, self._values()).fetchone()
         if row is None:
             return None, None
         state, version, run_id, lake = row
         if version != FORMAT_VERSION:
             raise StorageError(
-                f"{self.origin} has format version {_text(version)}, this program knows {FORMAT_VERSION}: upgrade this "
-                "program"
+                f"{self.origin} has format version {version}, this program knows {FORMAT_VERSION}: upgrade this program"
             )
-        content = None if state is None else state if isinstance(state, bytes) else str(state).encode()
-        return content, Signature(_text(lake), _text(run_id))
-
-    @contextmanager
-    def _told(self, verb: str) -> Iterator[None]:
-        """Turns what the driver says into one StorageError that names the table."""
-        try:
-            yield
-        except SingerSparkError:
-            raise
-        except Exception as error:
-            if not self._database.is_error(error):
-                raise
-            reason = " ".join(str(error).split()) or type(error).__name__
-            way_out = "check state_backend, its user's rights and that the database runs, and run again"
-            raise StorageError(redact(f"can't {verb} {self.place}: {reason}; {way_out}")) from error
-
-
-def _text(value: Any) -> str | None:
-    return value.decode(errors="replace") if isinstance(value, bytes) else None if value is None else str(value)
+        return None if state is None else state.encode(errors="surrogateescape"), Signature(lake, run_id)

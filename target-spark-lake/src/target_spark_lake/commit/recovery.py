@@ -92,7 +92,7 @@ def recover(
             "state_backend"
         )
     given_up = check_given_up(storage, layout, giving_up, last) if giving_up else None
-    signed = check_owner(storage, layout.folder, store)
+    signed = check_owner(storage, layout.pipeline, store)
     store.register()
     finished = None
     if last is not None and last.phase == COMMITTED:

@@ -61,7 +61,7 @@ def error_of(entry: RunEntry, outcome: str) -> str | None:
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
     """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
-    saved = chosen_state(storage, layout.folder, store, last_committed(storage, layout.runs)).saved
+    saved = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
     source = None
     if saved is not None:
         newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)

@@ -40,7 +40,7 @@ def settle_state(
         StorageError: a place can't be read or written.
         LockedError: another process took over, or wrote to the store.
     """
-    chosen = chosen_state(storage, layout.folder, store, last)
+    chosen = chosen_state(storage, layout.pipeline, store, last)
     if last is None or place_of(last) == store.place:
         return last, chosen.saved
     ensure_held()

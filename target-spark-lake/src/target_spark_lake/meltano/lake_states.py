@@ -209,7 +209,7 @@ class LakeStateStoreManager(StateStoreManager):
                 f"the state of pipeline {place.layout.pipeline} is kept in {kept}: say so by "
                 "state_backend.lake.state_backend, as in the target's config"
             )
-        saved = StateSource(place.store, self._storage, place.layout.folder).saved
+        saved = StateSource(place.store, self._storage, place.layout.pipeline).saved
         return saved.value if saved else None
 
     def _place(self, state_id: str) -> _Place:

@@ -159,7 +159,7 @@ def _look(
         return None, [f"pipeline {pipeline}: {one_line(error)}"]
     waits = committed is not None and outcome_of(committed, lock) == COMMITTED
     try:
-        saved = chosen_state(storage, layout.folder, store_of(pipeline), committed).saved
+        saved = chosen_state(storage, layout.pipeline, store_of(pipeline), committed).saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
     ended = _end(success)

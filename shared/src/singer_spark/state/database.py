@@ -1,0 +1,141 @@
+"""Databases that keep states: SQLite by Python's own module, PostgreSQL by psycopg, both as Python's DB-API has it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, StorageError, redact
+from singer_spark.state.database_url import POSTGRESQL, SQLITE, WITHOUT_PACKAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from singer_spark.state.database_url import DatabaseUrl, TableName
+
+LONGEST_WAIT_SECONDS = 20
+_DRIVERS = {SQLITE: "sqlite3", POSTGRESQL: "psycopg"}
+_FIND = {
+    SQLITE: "SELECT 1 FROM sqlite_master WHERE type IN ('table', 'view') AND lower(name) = lower(:name)",
+    POSTGRESQL: "SELECT 1 WHERE to_regclass(:quoted) IS NOT NULL",
+}
+_BEGIN_READING = {SQLITE: "BEGIN", POSTGRESQL: "SET TRANSACTION READ ONLY"}
+_BEGIN_WRITING = {SQLITE: "BEGIN IMMEDIATE", POSTGRESQL: f"SET LOCAL lock_timeout = '{LONGEST_WAIT_SECONDS}s'"}
+_MOMENT = {SQLITE: "TEXT", POSTGRESQL: "TIMESTAMP WITH TIME ZONE"}
+# "SPARKLAK" as a number: nobody else's advisory lock.
+_CREATION_LOCK = 0x535041524B4C414B
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+
+
+class StateSession:
+    """One transaction, in SQL that all databases know."""
+
+    def __init__(self, connection: Any, kind: str, table: TableName) -> None:
+        self._connection = connection
+        self._kind = kind
+        self._tables = (table, table.history)
+        self._names = {"table": table.quoted, "history": table.history.quoted, "moment": _MOMENT[kind]}
+
+    @property
+    def is_ascii_only(self) -> bool:
+        """Whether the database can't hold every character."""
+        return self._kind == POSTGRESQL and self._connection.info.parameter_status("server_encoding") != "UTF8"
+
+    def has_table(self) -> bool:
+        """Whether the table of states is there."""
+        return self._has(self._tables[0])
+
+    def create(self, *statements: str) -> None:
+        """Makes states and history where they are missing; of two at once one waits, or it would fail."""
+        if all(self._has(table) for table in self._tables):
+            return
+        if self._kind == POSTGRESQL:
+            self.execute(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})", {})
+        for table, statement in zip(self._tables, statements, strict=True):
+            if not self._has(table):  # perhaps in another schema of the search path than a new one would be
+                self.execute(statement, {})
+
+    def execute(self, sql: str, values: Mapping[str, Any]) -> Any:
+        """A cursor; `{table}` and `{history}` stand for the tables, `{moment}` for a type, `:name` for a value."""
+        if self._kind == SQLITE:
+            return self._connection.execute(sql.format(**self._names), values)
+        names = {name: quoted.replace("%", "%%") for name, quoted in self._names.items()}
+        return self._connection.execute(_PARAMETER.sub(r"%(\1)s", sql).format(**names).encode(), values)
+
+    def _has(self, table: TableName) -> bool:
+        return self.execute(_FIND[self._kind], {"name": table.name, "quoted": table.quoted}).fetchone() is not None
+
+
+class StateDatabase:
+    """A database with a table of states; each transaction has a connection of its own, so none is held for hours."""
+
+    def __init__(self, url: DatabaseUrl, table: TableName) -> None:
+        self.place = f"{url.place}, table {table}"
+        self._url = url
+        self._table = table
+
+    @contextmanager
+    def reading(self) -> Iterator[StateSession | None]:
+        """A transaction that changes nothing; None where there is no table yet.
+
+        Raises:
+            StorageError: the database can't be read.
+        """
+        with self._transaction(writes=False) as session:
+            yield session if session and session.has_table() else None
+
+    @contextmanager
+    def writing(self) -> Iterator[StateSession]:
+        """A transaction, committed at its end, or undone by an error; it does not wait for long for others.
+
+        Raises:
+            StorageError: the database can't be written to.
+        """
+        with self._transaction(writes=True) as session:
+            assert session is not None
+            yield session
+
+    @contextmanager
+    def _transaction(self, *, writes: bool) -> Iterator[StateSession | None]:
+        kind = self._url.kind
+        try:
+            driver = import_module(_DRIVERS[kind])
+        except ImportError as error:
+            raise ConfigurationError(f"{self._url.place}: {WITHOUT_PACKAGE}") from error
+        try:
+            if not writes and kind == SQLITE and not Path(self._url.connect).exists():
+                yield None
+                return
+            connected = _file(driver, Path(self._url.connect), writes) if kind == SQLITE else _server(driver, self._url)
+            with closing(connected) as connection:  # without a commit it is undone
+                connection.execute((_BEGIN_WRITING if writes else _BEGIN_READING)[kind])
+                yield StateSession(connection, kind, self._table)
+                connection.commit()
+        except (driver.Error, OSError) as error:
+            verb, reason = "write to" if writes else "read", " ".join(str(error).split()) or type(error).__name__
+            way_out = "check state_backend, its user's rights and that the database runs, and run again"
+            raise StorageError(redact(f"can't {verb} {self.place}: {reason}; {way_out}")) from error
+
+
+def _file(sqlite3: Any, file: Path, writes: bool) -> Any:
+    if writes:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    # As a URI, so that no file is made by a look; read-write, so that what a killed writer left is undone.
+    url = f"{file.as_uri()}?mode={'rwc' if writes else 'rw'}"
+    connection = sqlite3.connect(url, uri=True, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
+    # A person may have written what is no UTF-8.
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
+    return connection
+
+
+def _server(psycopg: Any, url: DatabaseUrl) -> Any:
+    given = psycopg.conninfo.conninfo_to_dict(url.connect)
+    given.setdefault("connect_timeout", LONGEST_WAIT_SECONDS)
+    given.setdefault("application_name", "spark-lake")
+    # Poolers that share connections between transactions know no prepared statements.
+    connection = psycopg.connect(**given, client_encoding="utf-8", prepare_threshold=None)
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    return connection
