@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from singer_spark.errors import StorageError
-from singer_spark.storage.parquet_footer import rows_of
+from singer_spark.storage.parquet_footer import LIKELY_BYTES, rows_of
 from singer_spark.storage.storage import open_url
 
 
@@ -23,6 +23,14 @@ def written(folder: Path, rows: int) -> bytes:
 def test_a_footer_tells_the_rows_of_a_file(tmp_path: Path, rows: int) -> None:
     written(tmp_path, rows)
     assert rows_of(open_url(f"{tmp_path}/x")[0], "file") == rows
+
+
+def test_a_footer_that_is_longer_than_the_first_look_tells_the_rows_too(tmp_path: Path) -> None:
+    table = pa.table({f"column {number}": [1, 2, 3] for number in range(400)})
+    pq.write_table(table, tmp_path / "file", row_group_size=1)
+    footer = int.from_bytes((tmp_path / "file").read_bytes()[-8:-4], "little")
+    assert footer > LIKELY_BYTES
+    assert rows_of(open_url(f"{tmp_path}/x")[0], "file") == 3
 
 
 @pytest.mark.parametrize("kept", [0, 3, 8, 200, -1])
