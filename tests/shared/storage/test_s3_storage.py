@@ -79,6 +79,17 @@ def test_an_extension_whose_last_answer_gets_lost_is_there_and_one_that_is_cut_o
     assert storage.size("staging/other") is None
 
 
+def test_an_extension_that_the_store_refuses_leaves_no_pieces(storage: Storage, proxy: Proxy, large: Path) -> None:
+    storage.upload(large, "raw/part")
+    storage.files.filesystem.retries = 1  # type: ignore[attr-defined]
+    proxy.fail(NOT_IMPLEMENTED, 2, PUTS)
+    with pytest.raises(StorageError, match=r"can't write .*staging/other"):
+        storage.extend("raw/part", b"tail", "staging/other")
+    bucket = storage.url.removeprefix("s3://").partition("/")[0]
+    found = storage.files.filesystem.call_s3("list_multipart_uploads", Bucket=bucket)  # type: ignore[attr-defined]
+    assert not found.get("Uploads")
+
+
 def test_the_rows_of_a_parquet_file_cost_one_request_beside_its_size(
     storage: Storage, proxy: Proxy, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"PAR1"
 END_BYTES = 8
+BLOCK_BYTES = 1 << 22
 # Most footers are within it, so one request brings them.
 LIKELY_BYTES = 1 << 16
 # A field number of parquet.thrift.
@@ -45,6 +47,16 @@ def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         raise StorageError(f"can't read {path}: {error}; run again") from error
+
+
+def download(storage: Storage, path: str, target: Path) -> None:
+    """Copies a file of a storage to this machine, a block at a time.
+
+    Raises:
+        StorageError: it can't be read or written.
+    """
+    with open_parquet(storage, path) as source, target.open("wb") as output:
+        shutil.copyfileobj(source, output, BLOCK_BYTES)
 
 
 def footer_of(file: IO[bytes]) -> bytes | None:
