@@ -45,3 +45,10 @@ def test_a_footer_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(whole[:-8] + (1).to_bytes(4, "little") + whole[-4:])
     with pytest.raises(StorageError, match="file is not a whole Parquet file"):
         rows_of(open_url(f"{tmp_path}/x")[0], "file")
+
+
+def test_a_footer_that_is_damaged_behind_the_rows_is_told(tmp_path: Path) -> None:
+    whole = written(tmp_path, 100)
+    (tmp_path / "file").write_bytes(whole[:-48] + b"\x0f" * 40 + whole[-8:])
+    with pytest.raises(StorageError, match="file is not a whole Parquet file"):
+        rows_of(open_url(f"{tmp_path}/x")[0], "file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from singer_spark.storage.thrift_compact import (
     LIST,
     STRUCT,
     TRUE,
-    fields,
+    read_struct,
     struct_bytes,
 )
 from target.plain_readers import seen_by_all
@@ -151,19 +152,24 @@ VALUES = st.deferred(
 STRUCTS = st.dictionaries(st.integers(1, 300), VALUES, max_size=4)
 
 
-def read_struct(data: bytes) -> dict[int, tuple[int, Any]]:
-    return dict(fields(io.BytesIO(data)))
-
-
 @given(STRUCTS)
 def test_a_thrift_struct_is_read_as_it_was_written(struct: dict[int, tuple[int, Any]]) -> None:
-    assert read_struct(struct_bytes(struct)) == struct
+    assert read_struct(io.BytesIO(struct_bytes(struct))) == struct
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_thrift_struct_are_an_error_of_one_kind(data: bytes) -> None:
+    # Lengths far beyond the bytes that there are, too.
+    for each in (data, b"\x18" + b"\xff" * 20 + data, b"\x19\xf3" + b"\xff" * 20 + data):
+        with suppress(ValueError):
+            found = read_struct(io.BytesIO(each))
+            assert read_struct(io.BytesIO(struct_bytes(found))) == found
 
 
 def test_a_footer_is_written_as_it_was_read_and_half_a_one_is_refused() -> None:
     data = file_of(rows(1000), row_group_size=70, write_page_index=True)
     length = int.from_bytes(data[-8:-4], "little")
     footer = data[-8 - length : -8]
-    assert struct_bytes(read_struct(footer)) == footer
+    assert struct_bytes(read_struct(io.BytesIO(footer))) == footer
     with pytest.raises(ValueError, match="ends too early"):
-        read_struct(footer[: length // 2])
+        read_struct(io.BytesIO(footer[: length // 2]))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.storage.thrift_compact import fields
+from singer_spark.storage.thrift_compact import I64, read_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,9 @@ def rows_of(storage: Storage, path: str) -> int:
     """
     with open_parquet(storage, path) as file:
         try:
-            found = fields(io.BytesIO(footer_of(file) or b""))
-            return next(int(content) for number, (_, content) in found if number == ROWS)
-        except (ValueError, StopIteration) as error:
-            raise StorageError(f"{storage.url}/{path} is not a whole Parquet file; run it again") from error
+            kind, rows = read_struct(io.BytesIO(footer_of(file) or b"")).get(ROWS, (0, 0))
+        except ValueError:
+            kind = rows = 0
+        if kind != I64:
+            raise StorageError(f"{storage.url}/{path} is not a whole Parquet file; run it again")
+        return int(rows)

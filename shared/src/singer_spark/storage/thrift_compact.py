@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from io import BytesIO
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
@@ -18,20 +17,22 @@ _SHORT_LIST = 15
 Struct = dict[int, tuple[int, Any]]
 
 
-def fields(data: BytesIO) -> Iterator[tuple[int, tuple[int, Any]]]:
-    """Reads the fields of one struct, each when it is asked for.
+def read_struct(data: BytesIO) -> Struct:
+    """Reads one struct.
 
     Raises:
         ValueError: it is none, or uses what Parquet does not (maps).
     """
+    struct: Struct = {}
     number = 0
     try:
         while head := data.read(1)[0]:
             number = number + (head >> 4) if head >> 4 else _signed(data)
             kind = head & 0x0F
-            yield number, (kind, None if kind in (TRUE, FALSE) else _content(data, kind))
-    except IndexError as error:
+            struct[number] = kind, None if kind in (TRUE, FALSE) else _content(data, kind)
+    except (IndexError, OverflowError) as error:
         raise ValueError("a Thrift struct ends too early") from error
+    return struct
 
 
 def _content(data: BytesIO, kind: int) -> Any:
@@ -44,7 +45,7 @@ def _content(data: BytesIO, kind: int) -> Any:
             raise IndexError
         return found
     if kind == STRUCT:
-        return dict(fields(data))
+        return read_struct(data)
     if kind in (TRUE, FALSE, BYTE):
         return data.read(1)[0]
     if kind not in (LIST, SET):

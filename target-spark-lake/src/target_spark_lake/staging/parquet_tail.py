@@ -16,7 +16,7 @@ import pyarrow.parquet
 
 from singer_spark.storage.parquet_footer import END_BYTES, MAGIC, footer_of
 from singer_spark.storage.thrift_compact import Struct as ThriftStruct
-from singer_spark.storage.thrift_compact import fields, struct_bytes
+from singer_spark.storage.thrift_compact import read_struct, struct_bytes
 from target_spark_lake.columns.arrow_columns import arrow_schema, arrow_type
 from target_spark_lake.columns.lake_type import Struct
 
@@ -66,7 +66,7 @@ def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | No
 
 def _footer(file: IO[bytes]) -> ThriftStruct | None:
     found = footer_of(file)
-    return None if found is None else dict(fields(io.BytesIO(found)))
+    return None if found is None else read_struct(io.BytesIO(found))
 
 
 def _items(struct: ThriftStruct, number: int) -> list[ThriftStruct]:
