@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from singer_spark.errors import StorageError
-from singer_spark.storage.parquet_footer import rows_of
+from singer_spark.storage.parquet_footer import LIKELY_BYTES, rows_of
 from singer_spark.storage.storage import open_url
 
 
@@ -25,6 +25,14 @@ def test_a_footer_tells_the_rows_of_a_file(tmp_path: Path, rows: int) -> None:
     assert rows_of(open_url(f"{tmp_path}/x")[0], "file") == rows
 
 
+def test_a_footer_that_is_longer_than_the_first_look_tells_the_rows_too(tmp_path: Path) -> None:
+    table = pa.table({f"column {number}": [1, 2, 3] for number in range(400)})
+    pq.write_table(table, tmp_path / "file", row_group_size=1)
+    footer = int.from_bytes((tmp_path / "file").read_bytes()[-8:-4], "little")
+    assert footer > LIKELY_BYTES
+    assert rows_of(open_url(f"{tmp_path}/x")[0], "file") == 3
+
+
 @pytest.mark.parametrize("kept", [0, 3, 8, 200, -1])
 def test_a_file_that_is_not_whole_is_told_and_never_counted(tmp_path: Path, kept: int) -> None:
     (tmp_path / "file").write_bytes(written(tmp_path, 100)[:kept])
@@ -35,5 +43,12 @@ def test_a_file_that_is_not_whole_is_told_and_never_counted(tmp_path: Path, kept
 def test_a_footer_that_makes_no_sense_is_told(tmp_path: Path) -> None:
     whole = written(tmp_path, 100)
     (tmp_path / "file").write_bytes(whole[:-8] + (1).to_bytes(4, "little") + whole[-4:])
+    with pytest.raises(StorageError, match="file is not a whole Parquet file"):
+        rows_of(open_url(f"{tmp_path}/x")[0], "file")
+
+
+def test_a_footer_that_is_damaged_behind_the_rows_is_told(tmp_path: Path) -> None:
+    whole = written(tmp_path, 100)
+    (tmp_path / "file").write_bytes(whole[:-48] + b"\x0f" * 40 + whole[-8:])
     with pytest.raises(StorageError, match="file is not a whole Parquet file"):
         rows_of(open_url(f"{tmp_path}/x")[0], "file")

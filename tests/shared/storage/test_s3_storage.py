@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from servers.proxy import ANSWER_LOST, GONE, NOT_IMPLEMENTED, Passed, Proxy, running
 from servers.s3 import S3
 from singer_spark.errors import StorageError
 from singer_spark.storage.object_files import PIECE_BYTES
+from singer_spark.storage.parquet_footer import rows_of
 from singer_spark.storage.storage import Storage
 
 ONE_ATTEMPT = {"retries": {"total_max_attempts": 1}}
@@ -74,6 +77,28 @@ def test_an_extension_whose_last_answer_gets_lost_is_there_and_one_that_is_cut_o
         storage.extend("raw/part", b"tail", "staging/other")
     proxy.fail(None)
     assert storage.size("staging/other") is None
+
+
+def test_an_extension_that_the_store_refuses_leaves_no_pieces(storage: Storage, proxy: Proxy, large: Path) -> None:
+    storage.upload(large, "raw/part")
+    storage.files.filesystem.retries = 1  # type: ignore[attr-defined]
+    proxy.fail(NOT_IMPLEMENTED, 2, PUTS)
+    with pytest.raises(StorageError, match=r"can't write .*staging/other"):
+        storage.extend("raw/part", b"tail", "staging/other")
+    bucket = storage.url.removeprefix("s3://").partition("/")[0]
+    found = storage.files.filesystem.call_s3("list_multipart_uploads", Bucket=bucket)  # type: ignore[attr-defined]
+    assert not found.get("Uploads")
+
+
+def test_the_rows_of_a_parquet_file_cost_one_request_beside_its_size(
+    storage: Storage, proxy: Proxy, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"id": range(100_000)}), tmp_path / "file")
+    storage.upload(tmp_path / "file", "raw/file")
+    proxy.passed.clear()
+    assert rows_of(storage, "raw/file") == 100_000
+    assert [request.method for request in proxy.passed] == ["HEAD", "GET"]
+    assert bytes_on_the_wire(proxy.passed) < 80_000
 
 
 def test_an_upload_that_is_cut_off_leaves_nothing(storage: Storage, proxy: Proxy, large: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,8 @@ from singer_spark.storage.thrift_compact import (
     LIST,
     STRUCT,
     TRUE,
-    Value,
     read_struct,
-    write_struct,
+    struct_bytes,
 )
 from target.plain_readers import seen_by_all
 from target_spark_lake.columns.arrow_columns import arrow_schema, columns_of_arrow
@@ -139,28 +139,37 @@ def test_spark_splits_an_extended_file_without_losing_a_row_group(spark, tmp_pat
 
 VALUES = st.deferred(
     lambda: st.one_of(
-        st.just(Value(TRUE, None)),
-        st.integers(0, 255).map(lambda each: Value(BYTE, each)),
-        st.tuples(st.sampled_from([I16, I32, I64]), st.integers(-(2**63), 2**63 - 1)).map(lambda each: Value(*each)),
-        st.binary(min_size=8, max_size=8).map(lambda each: Value(DOUBLE, each)),
-        st.binary(max_size=200).map(lambda each: Value(BINARY, each)),
-        STRUCTS.map(lambda each: Value(STRUCT, each)),
-        st.lists(st.integers(-(2**31), 2**31), max_size=20).map(lambda each: Value(LIST, each, I32)),
-        st.lists(STRUCTS, max_size=3).map(lambda each: Value(LIST, each, STRUCT)),
+        st.just((TRUE, None)),
+        st.tuples(st.just(BYTE), st.integers(0, 255)),
+        st.tuples(st.sampled_from([I16, I32, I64]), st.integers(-(2**63), 2**63 - 1)),
+        st.tuples(st.just(DOUBLE), st.binary(min_size=8, max_size=8)),
+        st.tuples(st.just(BINARY), st.binary(max_size=200)),
+        st.tuples(st.just(STRUCT), STRUCTS),
+        st.tuples(st.just(LIST), st.tuples(st.just(I32), st.lists(st.integers(-(2**31), 2**31), max_size=20))),
+        st.tuples(st.just(LIST), st.tuples(st.just(STRUCT), st.lists(STRUCTS, max_size=3))),
     )
 )
 STRUCTS = st.dictionaries(st.integers(1, 300), VALUES, max_size=4)
 
 
 @given(STRUCTS)
-def test_a_thrift_struct_is_read_as_it_was_written(struct: dict[int, Value]) -> None:
-    assert read_struct(write_struct(struct)) == struct
+def test_a_thrift_struct_is_read_as_it_was_written(struct: dict[int, tuple[int, Any]]) -> None:
+    assert read_struct(io.BytesIO(struct_bytes(struct))) == struct
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_thrift_struct_are_an_error_of_one_kind(data: bytes) -> None:
+    # Lengths far beyond the bytes that there are, too.
+    for each in (data, b"\x18" + b"\xff" * 20 + data, b"\x19\xf3" + b"\xff" * 20 + data):
+        with suppress(ValueError):
+            found = read_struct(io.BytesIO(each))
+            assert read_struct(io.BytesIO(struct_bytes(found))) == found
 
 
 def test_a_footer_is_written_as_it_was_read_and_half_a_one_is_refused() -> None:
     data = file_of(rows(1000), row_group_size=70, write_page_index=True)
     length = int.from_bytes(data[-8:-4], "little")
     footer = data[-8 - length : -8]
-    assert write_struct(read_struct(footer)) == footer
+    assert struct_bytes(read_struct(io.BytesIO(footer))) == footer
     with pytest.raises(ValueError, match="ends too early"):
-        read_struct(footer[: length // 2])
+        read_struct(io.BytesIO(footer[: length // 2]))

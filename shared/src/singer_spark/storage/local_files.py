@@ -65,14 +65,7 @@ class LocalFiles:
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
         """Copies a file with bytes behind it, whole or not at all."""
-
-        def write(scratch: Path) -> None:
-            _copy(self.root / source, scratch)
-            with scratch.open("ab") as stream:
-                stream.write(tail)
-            _flush(scratch)
-
-        self._land(target, write, os.replace)
+        self._land(target, lambda scratch: _copy(self.root / source, scratch, tail), os.replace)
 
     def _land(self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]) -> None:
         """Writes a scratch file and lands it whole at its path; written again if it was swept away meanwhile."""
@@ -208,10 +201,12 @@ def _make_folder(folder: Path) -> None:
     _flush_folder(folder.parent)
 
 
-def _copy(source: Path, file: Path) -> None:
+def _copy(source: Path, file: Path, tail: bytes = b"") -> None:
     if not source.exists():  # not to be taken for a scratch file that was swept away
         raise OSError(errno.EINVAL, f"{source} is not there")
     shutil.copyfile(source, file)
+    with file.open("ab") as stream:
+        stream.write(tail)
     _flush(file)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.storage.thrift_compact import Struct, read_struct
+from singer_spark.storage.thrift_compact import I64, read_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 MAGIC = b"PAR1"
 END_BYTES = 8
+BLOCK_BYTES = 1 << 22
+# Most footers are within it, so one request brings them.
+LIKELY_BYTES = 1 << 16
 # A field number of parquet.thrift.
 ROWS = 3
 
@@ -45,20 +49,28 @@ def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
         raise StorageError(f"can't read {path}: {error}; run again") from error
 
 
-def read_footer(file: IO[bytes]) -> tuple[int, Struct | None]:
-    """Size of a file in bytes, and its footer; None where it has none that is open to all.
+def download(storage: Storage, path: str, target: Path) -> None:
+    """Copies a file of a storage to this machine, a block at a time.
 
     Raises:
-        ValueError: the footer makes no sense.
+        StorageError: it can't be read or written.
     """
+    with open_parquet(storage, path) as source, target.open("wb") as output:
+        shutil.copyfileobj(source, output, BLOCK_BYTES)
+
+
+def footer_of(file: IO[bytes]) -> bytes | None:
+    """The bytes of a file's footer; None where it has none that is open to all."""
     size = file.seek(0, io.SEEK_END)
-    file.seek(max(size - END_BYTES, 0))
-    end = file.read(END_BYTES)
-    if end[4:] != MAGIC:
-        return size, None
-    length = int.from_bytes(end[:4], "little")
-    file.seek(max(size - END_BYTES - length, 0))
-    return size, read_struct(file.read(length))
+    file.seek(max(size - LIKELY_BYTES, 0))
+    end = file.read()
+    if end[-len(MAGIC) :] != MAGIC:
+        return None
+    length = int.from_bytes(end[-END_BYTES : -len(MAGIC)], "little") + END_BYTES
+    if length > len(end):
+        file.seek(max(size - length, 0))
+        end = file.read()
+    return end[-length:-END_BYTES]
 
 
 def rows_of(storage: Storage, path: str) -> int:
@@ -69,9 +81,9 @@ def rows_of(storage: Storage, path: str) -> int:
     """
     with open_parquet(storage, path) as file:
         try:
-            footer = read_footer(file)[1]
+            kind, rows = read_struct(io.BytesIO(footer_of(file) or b"")).get(ROWS, (0, 0))
         except ValueError:
-            footer = None
-        if footer is None or ROWS not in footer:
+            kind = rows = 0
+        if kind != I64:
             raise StorageError(f"{storage.url}/{path} is not a whole Parquet file; run it again")
-        return int(footer[ROWS].content)
+        return int(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 # Every part of an upload but the last one must have as much.
@@ -23,25 +24,20 @@ def copy_and_append(filesystem: Any, source: str, size: int, tail: bytes, target
     """
     from_bucket, from_key, _ = filesystem.split_path(source)
     bucket, key, _ = filesystem.split_path(target)
-    place = {"Bucket": bucket, "Key": key}
-    upload = {**place, "UploadId": filesystem.call_s3("create_multipart_upload", **place)["UploadId"]}
+    call = partial(filesystem.call_s3, Bucket=bucket, Key=key)
+    upload = partial(call, UploadId=call("create_multipart_upload")["UploadId"])
+    copy = partial(upload, "upload_part_copy", CopySource={"Bucket": from_bucket, "Key": from_key})
     try:
-        tags: list[str] = []
-        for start, end in _ranges(size):
-            copied = filesystem.call_s3(
-                "upload_part_copy",
-                **upload,
-                PartNumber=len(tags) + 1,
-                CopySource={"Bucket": from_bucket, "Key": from_key},
-                CopySourceRange=f"bytes={start}-{end - 1}",
-            )
-            tags.append(copied["CopyPartResult"]["ETag"])
-        tags.append(filesystem.call_s3("upload_part", **upload, PartNumber=len(tags) + 1, Body=tail)["ETag"])
-        parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
-        filesystem.call_s3("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
+        parts = [
+            copy(PartNumber=number, CopySourceRange=f"bytes={start}-{end - 1}")["CopyPartResult"]
+            for number, (start, end) in enumerate(_ranges(size), 1)
+        ]
+        parts.append(upload("upload_part", PartNumber=len(parts) + 1, Body=tail))
+        whole = [{"PartNumber": number, "ETag": part["ETag"]} for number, part in enumerate(parts, 1)]
+        upload("complete_multipart_upload", MultipartUpload={"Parts": whole})
     except BaseException:
         with suppress(Exception):
-            filesystem.call_s3("abort_multipart_upload", **upload)
+            upload("abort_multipart_upload")
         raise
 
 

@@ -1,115 +1,108 @@
 """Thrift's compact protocol, as Parquet writes its footers: read to plain values and written back, without an IDL.
 
-A struct is a dict of field number to `Value`; what is not known here is kept as it is.
+A struct is a dict of field number to type and content; what is not known here is kept as it is.
+A list's content is the type of its items, and they; texts and doubles are bytes; a boolean's type is all of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from io import BytesIO
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
-_INTEGERS = (I16, I32, I64)
 _SHORT_LIST = 15
 
-
-@dataclass
-class Value:
-    """A value with its type; of lists the items are bare values of `items`' type.
-
-    Attributes:
-        type: One of the constants above; a boolean is `TRUE` or `FALSE`, and has no other content.
-        content: int, bytes (texts, doubles), list, or dict (struct).
-        items: Type of a list's items.
-    """
-
-    type: int
-    content: Any
-    items: int = 0
+Struct = dict[int, tuple[int, Any]]
 
 
-Struct = dict[int, Value]
-
-
-def read_struct(data: bytes) -> Struct:
+def read_struct(data: BytesIO) -> Struct:
     """Reads one struct.
 
     Raises:
         ValueError: it is none, or uses what Parquet does not (maps).
     """
+    struct: Struct = {}
+    number = 0
     try:
-        return _Reader(data).struct()
-    except IndexError as error:
+        while head := data.read(1)[0]:
+            number = number + (head >> 4) if head >> 4 else _signed(data)
+            kind = head & 0x0F
+            struct[number] = kind, None if kind in (TRUE, FALSE) else _content(data, kind)
+    except (IndexError, OverflowError) as error:
         raise ValueError("a Thrift struct ends too early") from error
+    return struct
 
 
-def write_struct(struct: Struct) -> bytes:
+def _content(data: BytesIO, kind: int) -> Any:
+    if kind in (I16, I32, I64):
+        return _signed(data)
+    if kind in (DOUBLE, BINARY):
+        length = 8 if kind == DOUBLE else _unsigned(data)
+        found = data.read(length)
+        if len(found) < length:
+            raise IndexError
+        return found
+    if kind == STRUCT:
+        return read_struct(data)
+    if kind in (TRUE, FALSE, BYTE):
+        return data.read(1)[0]
+    if kind not in (LIST, SET):
+        raise ValueError(f"Thrift type {kind} is not expected here")
+    head = data.read(1)[0]
+    length = head >> 4 if head >> 4 < _SHORT_LIST else _unsigned(data)
+    return head & 0x0F, [_content(data, head & 0x0F) for _ in range(length)]
+
+
+def _unsigned(data: BytesIO) -> int:
+    number = shift = 0
+    while (byte := data.read(1)[0]) >= 0x80:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    return number | byte << shift
+
+
+def _signed(data: BytesIO) -> int:
+    number = _unsigned(data)
+    return (number >> 1) ^ -(number & 1)
+
+
+def struct_bytes(struct: Struct) -> bytes:
     """Writes one struct."""
     data = bytearray()
-    _write_struct(data, struct)
+    _write(data, STRUCT, struct)
     return bytes(data)
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
-
-    def _bytes(self, length: int) -> bytes:
-        self._at += length
-        if self._at > len(self._data):
-            raise IndexError
-        return self._data[self._at - length : self._at]
-
-    def _unsigned(self) -> int:
-        result = shift = 0
-        while True:
-            byte = self._byte()
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return result
-            shift += 7
-
-    def _signed(self) -> int:
-        number = self._unsigned()
-        return (number >> 1) ^ -(number & 1)
-
-    def struct(self) -> Struct:
-        fields: Struct = {}
-        number = 0
-        while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._signed()
-            fields[number] = self._value(head & 0x0F)
-        return fields
-
-    def _value(self, kind: int) -> Value:
-        if kind in (LIST, SET):
-            head = self._byte()
-            length = head >> 4 if head >> 4 < _SHORT_LIST else self._unsigned()
-            items = head & 0x0F
-            return Value(kind, [self._content(items, in_list=True) for _ in range(length)], items)
-        return Value(kind, self._content(kind, in_list=False))
-
-    def _content(self, kind: int, *, in_list: bool) -> Any:
-        if kind in (TRUE, FALSE):
-            return self._byte() if in_list else None
-        if kind == BYTE:
-            return self._byte()
-        if kind in _INTEGERS:
-            return self._signed()
-        if kind == DOUBLE:
-            return self._bytes(8)
-        if kind == BINARY:
-            return self._bytes(self._unsigned())
-        if kind == STRUCT:
-            return self.struct()
-        if kind in (LIST, SET):
-            return self._value(kind)
-        raise ValueError(f"Thrift type {kind} is not expected here")
+def _write(data: bytearray, kind: int, content: Any) -> None:
+    if kind in (I16, I32, I64):
+        _write_unsigned(data, content << 1 if content >= 0 else ~(content << 1))
+    elif kind == DOUBLE:
+        data += content
+    elif kind == BINARY:
+        _write_unsigned(data, len(content))
+        data += content
+    elif kind == STRUCT:
+        before = 0
+        for number, (each, value) in sorted(content.items()):
+            short = 0 < number - before < 16
+            data.append((number - before) << 4 | each if short else each)
+            if not short:
+                _write(data, I16, number)
+            if each not in (TRUE, FALSE):
+                _write(data, each, value)
+            before = number
+        data.append(0)
+    elif kind in (LIST, SET):
+        items, values = content
+        data.append(min(len(values), _SHORT_LIST) << 4 | items)
+        if len(values) >= _SHORT_LIST:
+            _write_unsigned(data, len(values))
+        for value in values:
+            _write(data, items, value)
+    else:
+        data.append(content)
 
 
 def _write_unsigned(data: bytearray, number: int) -> None:
@@ -117,47 +110,3 @@ def _write_unsigned(data: bytearray, number: int) -> None:
         data.append(number & 0x7F | 0x80)
         number >>= 7
     data.append(number)
-
-
-def _write_signed(data: bytearray, number: int) -> None:
-    _write_unsigned(data, number << 1 if number >= 0 else ~(number << 1))
-
-
-def _write_struct(data: bytearray, struct: Struct) -> None:
-    before = 0
-    for number, value in sorted(struct.items()):
-        step = number - before
-        if 0 < step < 16:
-            data.append(step << 4 | value.type)
-        else:
-            data.append(value.type)
-            _write_signed(data, number)
-        before = number
-        if value.type not in (TRUE, FALSE):
-            _write_content(data, value.type, value.content if value.type not in (LIST, SET) else value)
-    data.append(0)
-
-
-def _write_content(data: bytearray, kind: int, content: Any) -> None:
-    if kind in (TRUE, FALSE, BYTE):
-        data.append(content)
-    elif kind in _INTEGERS:
-        _write_signed(data, content)
-    elif kind == DOUBLE:
-        data += content
-    elif kind == BINARY:
-        _write_unsigned(data, len(content))
-        data += content
-    elif kind == STRUCT:
-        _write_struct(data, content)
-    else:
-        _write_list(data, content)
-
-
-def _write_list(data: bytearray, value: Value) -> None:
-    length = len(value.content)
-    data.append(min(length, _SHORT_LIST) << 4 | value.items)
-    if length >= _SHORT_LIST:
-        _write_unsigned(data, length)
-    for each in value.content:
-        _write_content(data, value.items, each)

@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-from singer_spark.storage.parquet_footer import open_parquet
+from singer_spark.storage.parquet_footer import download, open_parquet
 from target_spark_lake.columns.arrow_columns import arrow_type, fitted
 from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.staging.arrow_staging import bytes_at_once, writer_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from target_spark_lake.staging.spark_staging import BatchPlan
 
 MOVES_AT_ONCE = 16
-BLOCK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,7 @@ class AdoptionJob:
         else:
             copy = self.scratch / f"{number:05d}.copy"
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with open_parquet(place.storage, place.path) as source, copy.open("wb") as output:
-                shutil.copyfileobj(source, output, BLOCK_BYTES)
+            download(place.storage, place.path, copy)
             storage.upload(copy, target)
             copy.unlink()
         return StagedFile(target, file.judgement.rows, place.size, late=self.late, codec=file.judgement.codec)

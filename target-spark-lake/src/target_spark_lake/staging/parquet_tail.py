@@ -6,15 +6,17 @@ the pages of the new columns and a footer that knows both. The old footer is lef
 
 from __future__ import annotations
 
+import base64
 import io
+import os
 from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from singer_spark.storage.parquet_footer import END_BYTES, MAGIC, read_footer
-from singer_spark.storage.thrift_compact import I64, Value, write_struct
+from singer_spark.storage.parquet_footer import END_BYTES, MAGIC, footer_of
 from singer_spark.storage.thrift_compact import Struct as ThriftStruct
+from singer_spark.storage.thrift_compact import read_struct, struct_bytes
 from target_spark_lake.columns.arrow_columns import arrow_schema, arrow_type
 from target_spark_lake.columns.lake_type import Struct
 
@@ -40,71 +42,68 @@ def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | No
     added = Struct(new.fields[len(old.fields) :])
     if new.fields[: len(old.fields)] != old.fields or not added.fields:
         return None
-    size, footer = read_footer(source)
+    footer = _footer(source)
     if footer is None or ENCRYPTION in footer:
         return None
-    groups = footer[ROW_GROUPS].content
-    nulls = _nulls_file(added, [group[GROUP_ROWS].content for group in groups])
-    end, other = read_footer(io.BytesIO(nulls))
-    if other is None or len(other[ROW_GROUPS].content) != len(groups):
+    groups = _items(footer, ROW_GROUPS)
+    nulls = _nulls_file(added, new, [group[GROUP_ROWS][1] for group in groups])
+    other, written = _footer(nulls), footer_of(nulls)
+    if other is None or written is None or len(_items(other, ROW_GROUPS)) != len(groups):
         return None
-    pages = nulls[len(MAGIC) : end - END_BYTES - _footer_bytes(nulls)]
-    for group, more in zip(groups, other[ROW_GROUPS].content, strict=True):
-        _add_chunks(group, more, size - len(MAGIC))
-    _add_schema(footer, other)
-    footer[METADATA] = _described(new)
+    pages = nulls.getvalue()[len(MAGIC) : -END_BYTES - len(written)]
+    offset = source.seek(0, os.SEEK_END) - len(MAGIC)
+    for group, more in zip(groups, _items(other, ROW_GROUPS), strict=True):
+        _add_chunks(group, more, offset)
+    root, *elements = _items(other, SCHEMA)
+    _add(_items(footer, SCHEMA)[0], CHILDREN, root[CHILDREN][1])
+    _items(footer, SCHEMA).extend(elements)
+    footer[METADATA] = other[METADATA]
     if COLUMN_ORDERS in footer:
-        footer[COLUMN_ORDERS].content += other[COLUMN_ORDERS].content
-    written = write_struct(footer)
+        _items(footer, COLUMN_ORDERS).extend(_items(other, COLUMN_ORDERS))
+    written = struct_bytes(footer)
     return pages + written + len(written).to_bytes(4, "little") + MAGIC
 
 
-def _footer_bytes(data: bytes) -> int:
-    return int.from_bytes(data[-END_BYTES:-4], "little")
+def _footer(file: IO[bytes]) -> ThriftStruct | None:
+    found = footer_of(file)
+    return None if found is None else read_struct(io.BytesIO(found))
 
 
-def _nulls_file(columns: Struct, group_rows: list[int]) -> bytes:
-    """A Parquet file of NULLs with these row groups."""
+def _items(struct: ThriftStruct, number: int) -> list[ThriftStruct]:
+    items: list[ThriftStruct] = struct[number][1][1]
+    return items
+
+
+def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io.BytesIO:
+    """A Parquet file of NULLs with these row groups; Arrow's schema in it is of the columns `described`."""
     data = io.BytesIO()
     schema = arrow_schema(columns)
-    with pyarrow.parquet.ParquetWriter(data, schema, compression="none", use_dictionary=False) as writer:
+    with pyarrow.parquet.ParquetWriter(
+        data, schema, compression="none", use_dictionary=False, store_schema=False
+    ) as writer:
         for rows in group_rows:
             # Columns of one type share their NULLs: there may be many.
             by_type = {each.type: pa.nulls(rows, arrow_type(each.type)) for each in columns}
             arrays = [by_type[each.type] for each in columns]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=max(rows, 1))
-    return data.getvalue()
+        writer.add_key_value_metadata({"ARROW:schema": base64.b64encode(arrow_schema(described).serialize())})
+    return data
 
 
 def _add_chunks(group: ThriftStruct, more: ThriftStruct, offset: int) -> None:
     """Adds column chunks that lie `offset` bytes further than they say."""
-    for chunk in more[COLUMNS].content:
-        _move(chunk, CHUNK_PLACES, offset)
-        _move(chunk[CHUNK_METADATA].content, METADATA_PLACES, offset)
-        group[COLUMNS].content.append(chunk)
+    for chunk in _items(more, COLUMNS):
+        for struct, places in ((chunk, CHUNK_PLACES), (chunk[CHUNK_METADATA][1], METADATA_PLACES)):
+            for number in places:
+                # 0 says: nowhere.
+                if number in struct and struct[number][1]:
+                    _add(struct, number, offset)
+        _items(group, COLUMNS).append(chunk)
     for number in (BYTES, COMPRESSED_BYTES):
         if number in group and number in more:
-            group[number].content += more[number].content
+            _add(group, number, more[number][1])
 
 
-def _move(struct: ThriftStruct, places: tuple[int, ...], offset: int) -> None:
-    for number in places:
-        # 0 says: nowhere.
-        if number in struct and struct[number].type == I64 and struct[number].content:
-            struct[number].content += offset
-
-
-def _add_schema(footer: ThriftStruct, other: ThriftStruct) -> None:
-    root, *elements = other[SCHEMA].content
-    footer[SCHEMA].content[0][CHILDREN].content += root[CHILDREN].content
-    footer[SCHEMA].content += elements
-
-
-def _described(columns: Struct) -> Value:
-    """What a file of these columns says of itself: Arrow's schema, and none of another writer's, which lacks some."""
-    data = io.BytesIO()
-    with pyarrow.parquet.ParquetWriter(data, arrow_schema(columns)):
-        pass
-    _, footer = read_footer(data)
-    assert footer is not None
-    return footer[METADATA]
+def _add(struct: ThriftStruct, number: int, more: int) -> None:
+    kind, content = struct[number]
+    struct[number] = kind, content + more

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.spark.cluster import shares_disk
-from singer_spark.storage.parquet_footer import open_parquet
+from singer_spark.storage.parquet_footer import download
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.storage.storage import Storage
-
-BLOCK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,6 @@ class SharedLines:
             yield self.storage.url_for_spark(place)
             folder.mkdir()
             for file in self.storage.list(place):
-                copy = folder / file.path.rpartition("/")[2]
-                with open_parquet(self.storage, file.path) as source, copy.open("wb") as target:
-                    shutil.copyfileobj(source, target, BLOCK_BYTES)
+                download(self.storage, file.path, folder / file.path.rpartition("/")[2])
         finally:
             self.storage.delete_all(place)

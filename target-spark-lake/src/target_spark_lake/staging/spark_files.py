@@ -5,11 +5,10 @@ The counterpart of `staging.place`, with the same answer to who reaches what.
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from singer_spark.storage.parquet_footer import open_parquet
+from singer_spark.storage.parquet_footer import download
 from target_spark_lake.staging.place import reaches
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
 
 COPIES_AT_ONCE = 8
-BLOCK_BYTES = 1 << 22
 
 
 class SparkFiles:
@@ -53,6 +51,5 @@ class SparkFiles:
 
     def _copy(self, path: str, copy: Path) -> Path:
         if not copy.exists():
-            with open_parquet(self._storage, path) as source, copy.open("wb") as target:
-                shutil.copyfileobj(source, target, BLOCK_BYTES)
+            download(self._storage, path, copy)
         return copy
