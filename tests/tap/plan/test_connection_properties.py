@@ -36,7 +36,7 @@ def told_to_readers(spark: SparkSession, source: JdbcSource, expression: str) ->
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
-        return [row[0] for row in rows.select("c0").collect()]
+        return [row[0] for row in rows.selectExpr("CAST(c0 AS STRING)").collect()]
 
 
 @pytest.mark.parametrize(
