@@ -63,14 +63,12 @@ class Edges:
         self._extraction = extraction
         self._frame = frame
         saved = extraction.bookmark.boundary if extraction.bookmark is not None else None
-        self._sent: Counter[str] = Counter()
-        self._at_bookmark = BoundaryBuilder()
-        if saved is not None and extraction.sql.unseen is not None:
-            # None of them is read.
-            self._at_bookmark.add_boundary(saved)
-        elif saved is not None:
-            self._sent.update(saved.hashes)
+        # Rows that the last run saw are not read; of those that are, one with a key may still be the same as it was.
+        self._unread = saved if extraction.sql.unseen is not None else None
+        tells_twins = self._unread is not None and not extraction.plan.table.primary_key
+        self._sent = Counter(saved.hashes if saved is not None and not tells_twins else ())
         self._known = frozenset(self._sent)
+        self._at_bookmark = BoundaryBuilder()
         self._at_upper = BoundaryBuilder()
         self._new_at_bookmark = 0
         self._progress = extraction.progress
@@ -225,5 +223,15 @@ class Edges:
             return None
         if upper == extraction.sql.bookmark:
             changed = self._new_at_bookmark > 0 or self._reads_at_bookmark
-            return extraction.bookmark_at(upper, self._at_bookmark.build()) if changed else None
+            return extraction.bookmark_at(upper, self._boundary_at_bookmark()) if changed else None
         return extraction.bookmark_at(upper, self._at_upper.build())
+
+    def _boundary_at_bookmark(self) -> Boundary:
+        present = self._at_bookmark.build()
+        if self._unread is None:
+            return present
+        whole = BoundaryBuilder()
+        whole.add_boundary(self._unread)
+        new = Counter(present.hashes) - Counter(self._known)
+        whole.add_boundary(Boundary.of(new.elements()) if present.hashes else present)
+        return whole.build()
