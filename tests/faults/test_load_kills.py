@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -16,7 +15,7 @@ from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
 from singer_spark.storage.storage import Storage
 from target.increment import assert_exact, increment, lake_with_two_rows
-from target.loading import JSON
+from target.loading import JSON, staging_ended
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
@@ -36,13 +35,8 @@ def load_with(
 
     with monkeypatch.context() as patched:
         patched.setattr("target_spark_lake.target.open_run", opened)
-        others = set(threading.enumerate())
-        try:
+        with staging_ended():
             load(*lines)
-        finally:
-            for thread in set(threading.enumerate()) - others:
-                if thread.name.startswith("staging"):
-                    thread.join()
 
 
 class CountingChanges(Counting):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,20 @@ class SlowInput(io.BytesIO):
         return self.last
 
 
+@contextmanager
+def staging_ended() -> Iterator[None]:
+    """Waits behind a run for its own staging, as the end of the process does."""
+    others = set(threading.enumerate())
+    try:
+        yield
+    finally:
+        while own := [each for each in set(threading.enumerate()) - others if each.name.startswith("staging")]:
+            for thread in own:
+                # One that is just starting can't be joined yet.
+                with suppress(RuntimeError):
+                    thread.join()
+
+
 class Lake:
     """A lake in a folder, loaded by the target."""
 
@@ -99,14 +114,8 @@ class Lake:
 
     def listen(self, source: io.BytesIO, **settings: Any) -> None:
         config = {"bucket": str(self.folder), "pipeline": "test", "spark": {"master": "local[2]"}, **settings}
-        others = set(threading.enumerate())
-        try:
+        with staging_ended():
             TargetSparkLake(config=config).listen(source)
-        finally:
-            # As the end of the process does.
-            for thread in set(threading.enumerate()) - others:
-                if thread.name.startswith("staging"):
-                    thread.join()
 
     def announced(self, body: list[JSON], *, resume: bool = True) -> list[JSON]:
         """The lines of a tap that announces itself, and goes on from the checkpoint where there is one.
