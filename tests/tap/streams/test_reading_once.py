@@ -13,7 +13,7 @@ where datname = current_database() and backend_type = 'client backend' and pid <
 """
 
 
-# The rows and the upper bound; and the writers of the rows, where a transaction of the server's own (autovacuum) is open.
+# The rows, the upper bound, and the writers of the rows where a transaction of the server (autovacuum) is open.
 MOST_SCANS = 3
 
 
