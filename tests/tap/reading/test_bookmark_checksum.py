@@ -152,6 +152,7 @@ def test_an_update_at_the_bookmark_that_changes_nothing_sends_nothing(source: So
 
 
 def test_of_a_large_group_at_the_bookmark_what_changed_comes_alone(source: Source) -> None:
+    source.pipe.config["slice_rows"] = 5000
     source.database.execute("insert into t select n, 2, 'many' from generate_series(10, 2000) n")
     source.ids()
     source.database.execute("update t set v = 'changed' where id = 1000; insert into t values (3000, 2, 'many')")
