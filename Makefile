@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo quick test check bench lock
+.PHONY: help setup demo recording quick test check bench wheels lock
 
 PYTHON := .venv/bin/python
 PACKAGES := shared tap-spark-jdbc target-spark-lake
@@ -10,6 +10,7 @@ DRIVERS := postgresql mariadb sqlite
 # Processes that share the tests, a file each: every one has a Spark session and servers of its own.
 WORKERS ?= 2
 SETTINGS := requirements.lock pyproject.toml $(PACKAGES:%=%/pyproject.toml)
+EXPORT = $(UV) export --quiet --all-packages --all-extras --no-emit-workspace --no-header --no-annotate
 
 # The machine's uv, else one of our own.
 UV_VERSION := 0.13.8
@@ -22,10 +23,12 @@ endif
 help:
 	@echo "make setup   all that is needed, into .venv"
 	@echo "make demo    a small database, a full sync, changes, an incremental sync"
+	@echo "make recording  the README's pictures of a first run and of the report, made anew"
 	@echo "make test    the whole suite against real servers (make test ARGS='-k NAME' for a part)"
 	@echo "make quick   the tests that need no JVM and no server"
 	@echo "make check   lint, types, import rules: what CI runs"
 	@echo "make bench   the benchmarks, with tables at the end"
+	@echo "make wheels  three wheels, in dist/, to install without this checkout"
 	@echo "make lock    the newest versions that pyproject.toml allows, into requirements.lock"
 
 setup: .venv/.ready .demo/shop.db
@@ -33,13 +36,18 @@ setup: .venv/.ready .demo/shop.db
 demo: setup
 	@bash demo/run.sh
 
-test: setup
+# The README's pictures: a real first run and the next one; the report of a small lake.
+recording: .venv/.tested
+	@$(PYTHON) demo/record.py docs/first-run.svg
+	@PYTHONPATH=tests $(PYTHON) demo/report_picture.py docs/report
+
+test: .venv/.tested
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-quick: setup
+quick: .venv/.tested
 	@$(PYTHON) -m pytest -n $(WORKERS) --quick $(ARGS)
 
-check: setup
+check: .venv/.tested
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy $(PACKAGES:%=%/src)
@@ -47,18 +55,19 @@ check: setup
 	.venv/bin/lint-imports --config rooms.toml
 
 # With ARGS the loads alone, as benchmarks/run.py takes them.
-bench: setup
+bench: .venv/.tested
 	@$(PYTHON) benchmarks/run.py $(or $(ARGS),--repeat 3 --plot docs/inside/benchmarks.svg)
 ifeq ($(ARGS),)
 	@$(PYTHON) benchmarks/tables.py
 	@$(PYTHON) benchmarks/merge.py
+	@$(PYTHON) benchmarks/mariadb.py
 endif
 
 # uv.lock names the package index of whoever made it, so this file is the one that is kept.
 lock: | $(UV)
 	$(UV) lock --upgrade
-	$(UV) export --quiet --all-packages --all-groups --all-extras --no-emit-workspace --no-header --no-annotate \
-	  --output-file requirements.lock
+	$(EXPORT) --no-group dev --output-file requirements.lock
+	$(EXPORT) --all-groups --output-file requirements-dev.lock
 
 .venv/.ready: $(SETTINGS) Makefile | $(UV)
 	@echo "setting up .venv ..."
@@ -70,6 +79,16 @@ lock: | $(UV)
 	@$(PYTHON) -m singer_spark.spark.s3_connector || echo "Spark's S3 connector is fetched when a bucket on S3 first needs it" >&2
 	@$(PYTHON) -m singer_spark.jvm.class_archive || echo "Spark starts without an archive of its classes: slower, else the same" >&2
 	@touch $@
+
+# What only tests, checks and benchmarks need.
+.venv/.tested: requirements-dev.lock .venv/.ready .demo/shop.db
+	@echo "adding what the tests need ..."
+	@$(UV) pip install --quiet --python $(PYTHON) --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+wheels: setup
+	@rm -rf dist
+	@for package in $(PACKAGES); do (cd $$package && ../$(PYTHON) -m hatchling build --target wheel --directory ../dist) || exit 1; done
 
 # meltano.yml reads this shop; `make demo` makes it anew.
 .demo/shop.db: | .venv/.ready

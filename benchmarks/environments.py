@@ -12,7 +12,11 @@ import pyspark
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE / ".cache"
-DRIVER = ("org.postgresql", "postgresql", "42.7.8")
+# By the kind of a server: where the driver is published, and its class.
+DRIVERS = {
+    "postgresql": (("org.postgresql", "postgresql", "42.7.8"), "org.postgresql.Driver"),
+    "mariadb": (("org.mariadb.jdbc", "mariadb-java-client", "3.5.6"), "org.mariadb.jdbc.Driver"),
+}
 
 
 def uv() -> str:
@@ -45,9 +49,9 @@ def java_home() -> Path:
     return find_java_home()
 
 
-def jdbc_driver() -> Path:
-    """The PostgreSQL driver's jar, by the Ivy that ships in PySpark."""
-    organisation, module, revision = DRIVER
+def jdbc_driver(kind: str) -> tuple[Path, str]:
+    """The jar of a database's driver, by the Ivy that ships in PySpark, and its class."""
+    (organisation, module, revision), driver = DRIVERS[kind]
     jar = CACHE / "drivers" / f"{module}-{revision}.jar"
     if not jar.exists():
         ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
@@ -56,4 +60,4 @@ def jdbc_driver() -> Path:
         # Without `-types` the sources come too, and clash under this pattern.
         wanted = ["-dependency", organisation, module, revision, "-notransitive", "-types", "jar", "-retrieve", pattern]
         subprocess.run([*java, *wanted], check=True, stdout=sys.stderr)
-    return jar
+    return jar, driver

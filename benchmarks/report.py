@@ -9,7 +9,7 @@ from cases import Case
 from measurement import Measurement
 
 MB = 1_000_000
-HEAD = ["", "rows", "seconds", "rows/s", "MB/s", "CPU s", "PostgreSQL CPU s", "peak MB", "output MB", "codec", "ratio"]
+HEAD = ["", "rows", "seconds", "rows/s", "MB/s", "CPU s", "server CPU s", "peak MB", "output MB", "codec", "ratio"]
 
 
 def machine() -> str:

@@ -21,13 +21,14 @@ DATABASE = "bench"
 
 @dataclass(frozen=True)
 class Server:
-    """Where the PostgreSQL of this run listens; `pid` is its first process."""
+    """Where the database server of this run listens; `pid` is its first process."""
 
     host: str
     port: int
     user: str
     password: str
     pid: int = 0
+    kind: str = "postgresql"
 
     @property
     def dsn(self) -> str:
@@ -35,7 +36,7 @@ class Server:
 
     @property
     def jdbc_url(self) -> str:
-        return f"jdbc:postgresql://{self.host}:{self.port}/{DATABASE}"
+        return f"jdbc:{self.kind}://{self.host}:{self.port}/{DATABASE}"
 
     def cpu_seconds(self) -> float:
         """CPU seconds of the server so far: its first process, those that it has reaped, those that run."""

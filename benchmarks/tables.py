@@ -2,7 +2,7 @@
 
 usage: tables.py [--tables N] [--rows N] [--repeat N]
 
-Beside the first run of both it measures a second one in which nothing is new. Not a part of `make bench`.
+Beside the first run of both it measures a second one in which nothing is new.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from works import our_pipe
 
 BAR = 4.0
 LIMIT = 1800
-HEAD = ["", "rows", "seconds", "CPU s", "PostgreSQL CPU s", "peak MB", "times the one table's"]
+HEAD = ["", "rows", "seconds", "CPU s", "server CPU s", "peak MB", "times the one table's"]
 
 
 def arguments() -> argparse.Namespace:

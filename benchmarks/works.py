@@ -52,7 +52,9 @@ def copy_to_nothing(source: Source, folder: Path) -> Work:
     return Work([Command("psql", [str(psql), source.server.dsn, "-XqAt", "-c", copy]), Command("wc", ["wc", "-l"])])
 
 
-def our_pipe(source: Source, folder: Path, *, batches: bool = False, remote: str | None = None) -> Work:
+def our_pipe(
+    source: Source, folder: Path, *, batches: bool = False, reader: str = "auto", remote: str | None = None
+) -> Work:
     """Both programs as a user starts them; by batches, or attached to a Spark Connect server, where asked."""
     server, programs = source.server, Path(sys.executable).parent
     lake = folder / "lake"
@@ -64,6 +66,7 @@ def our_pipe(source: Source, folder: Path, *, batches: bool = False, remote: str
         "tables": [f"{source.schema}.{source.table}"],
         "default_replication_method": "INCREMENTAL",
         "default_replication_key": "updated_at",
+        "reader": reader,
         **spark,
     }
     if batches:
@@ -84,6 +87,10 @@ def our_batches(source: Source, folder: Path) -> Work:
     return our_pipe(source, folder, batches=True)
 
 
+def our_batches_by_jdbc(source: Source, folder: Path) -> Work:
+    return our_pipe(source, folder, batches=True, reader="jdbc")
+
+
 def spark_jdbc(source: Source, folder: Path) -> Work:
     output = folder / "out"
     given = [*reached(source), str(source.rows), str(output)]
@@ -100,7 +107,8 @@ def spark_increment(source: Source, folder: Path) -> Work:
 
 def reached(source: Source) -> list[str]:
     server = source.server
-    return [server.jdbc_url, server.user, server.password, f"{source.schema}.{source.table}", str(jdbc_driver())]
+    jar, driver = jdbc_driver(server.kind)
+    return [server.jdbc_url, server.user, server.password, driver, f"{source.schema}.{source.table}", str(jar)]
 
 
 def spark_program(name: str, given: list[str]) -> Command:
@@ -120,6 +128,14 @@ def dlt(backend: str) -> Callable[[Source, Path], Work]:
         return Work([Command("dlt", argv)], table, f"read_parquet('{table}/*.parquet')")
 
     return build
+
+
+def connectorx(source: Source, folder: Path) -> Work:
+    output = folder / "out"
+    output.mkdir()
+    program, python = str(PROGRAMS / "connectorx_to_parquet.py"), str(peer("dlt") / "python")
+    argv = [python, program, source.server.dsn, source.schema, source.table, str(output / "table.parquet")]
+    return Work([Command("connectorx", argv)], output, f"read_parquet('{output}/*.parquet')")
 
 
 def tap_postgres(source: Source, folder: Path) -> Work:

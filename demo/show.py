@@ -1,23 +1,26 @@
-"""Shows what the demo's lake holds, with DuckDB as an independent reader."""
+"""Shows what the demo's lake holds, with Arrow as an independent reader."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
+import pyarrow.dataset as ds
+from rich.console import Console
+from rich.table import Table
 
 LAKE = Path(".demo/lake")
+COLUMNS = ("id", "customer_id", "amount", "state", "updated_at")
 
 
 def main() -> None:
     """Prints the rows, the files and the state."""
     for table in ("customers", "orders"):
-        source = f"read_parquet('{LAKE}/raw/{table}/*.parquet', union_by_name=true)"
-        rows = duckdb.sql(f"select count(*) from {source}").fetchall()[0][0]
-        print(f"  {table}: {rows} rows")
-    newest = f"read_parquet('{LAKE}/raw/orders/*.parquet', union_by_name=true)"
-    columns = "id, customer_id, amount, state, updated_at"
-    print(duckdb.sql(f"select {columns} from {newest} order by _sdc_sequence desc, updated_at desc, id desc limit 4"))
+        print(f"  {table}: {ds.dataset(LAKE / 'raw' / table).count_rows()} rows")
+    newest = Table(*COLUMNS, title="the last orders that came")
+    order = [(name, "descending") for name in ("_sdc_sequence", "updated_at", "id")]
+    for row in ds.dataset(LAKE / "raw/orders").to_table().sort_by(order).slice(length=4).select(COLUMNS).to_pylist():
+        newest.add_row(*map(str, row.values()))
+    Console(width=100).print(newest)
     print("Files of the lake:")
     for file in sorted(LAKE.rglob("*.parquet")):
         print(f"  {file} ({file.stat().st_size:,} bytes)")

@@ -1,15 +1,27 @@
-"""Writes docs/use/settings.md from the settings that the programs really have: `python docs/generate_settings.py`."""
+"""Writes docs/use/settings.md, and the settings in meltano.yml, from those that the programs really have.
+
+`python docs/generate_settings.py`
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
-from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA as TAP
-from target_spark_lake.config_schema import CONFIG_JSONSCHEMA as TARGET
+import yaml
+from singer_sdk.helpers.capabilities import FLATTENING_CONFIG, STREAM_MAPS_CONFIG
 
+from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA as TAP
+from target_spark_lake.settings import CONFIG_JSONSCHEMA as TARGET
+
+PROGRAMS = {"tap-spark-jdbc": TAP, "target-spark-lake": TARGET}
+PROJECT = Path(__file__).parents[1] / "meltano.yml"
+# Meltano 4.4 breaks on `kind: decimal`.
+KINDS = {"number": "integer"}
 PAGE = Path(__file__).with_name("use") / "settings.md"
 INTRODUCTION = """\
 # Settings
@@ -55,9 +67,40 @@ def meaning(setting: Mapping[str, Any]) -> str:
 
 def page() -> str:
     """The whole page."""
-    tables = ["\n".join(table(*each)) for each in (("tap-spark-jdbc", TAP), ("target-spark-lake", TARGET))]
+    tables = ["\n".join(table(*each)) for each in PROGRAMS.items()]
     return "\n".join([INTRODUCTION, "\n\n".join(tables), ""])
+
+
+def of_meltano(name: str, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting as meltano.yml describes it."""
+    described: dict[str, Any] = {"name": name}
+    if kind(setting) != "string":
+        described["kind"] = KINDS.get(kind(setting), kind(setting))
+    if "enum" in setting:
+        words = [each for each in setting["enum"] if each is not None]
+        options = [{"label": each.replace("-", " ").replace("_", " ").capitalize(), "value": each} for each in words]
+        described |= {"kind": "options", "options": options}
+    if name == "password":
+        described["kind"] = "password"
+    if setting.get("default") not in (None, [], {}):
+        described["value"] = setting["default"]
+    if setting.get("secret"):
+        described["sensitive"] = True
+    # Links lead to pages that lie beside settings.md.
+    return {**described, "description": re.sub(r" \(\[.*?\]\(.*?\)\)", "", setting["description"])}
+
+
+def project(text: str) -> str:
+    """meltano.yml with the settings of both programs."""
+    of_the_sdk = {**STREAM_MAPS_CONFIG["properties"], **FLATTENING_CONFIG["properties"]}
+    for program, schema in PROGRAMS.items():
+        settings = [of_meltano(*each) for each in {**schema["properties"], **of_the_sdk}.items()]
+        written = indent(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=116), "    ")
+        place = rf"(?s)(- name: {program}\n    namespace:.*?    settings:\n).*?(?=    config:\n)"
+        text = re.sub(place, lambda found, written=written: found[1] + written, text)
+    return text
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    PROJECT.write_text(project(PROJECT.read_text(encoding="utf-8")), encoding="utf-8")

@@ -19,7 +19,7 @@ mpl.rcParams.update({"svg.hashsalt": "benchmarks", "svg.fonttype": "none", "font
 import matplotlib.pyplot as plt  # noqa: E402  (its backend is chosen above)
 
 OURS, OTHERS = "#2a6f97", "#b8c4cc"
-WHOLE = {"session", "idle", "idle-connect", "spark-increment", "increment"}
+WHOLE = {"session", "idle", "idle-connect", "spark-increment", "increment", "increment-batches"}
 
 
 def main() -> None:

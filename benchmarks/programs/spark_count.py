@@ -4,8 +4,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
-url, user, password, table, jar = sys.argv[1:]
+url, user, password, driver, table, jar = sys.argv[1:]
 spark = SparkSession.builder.master("local[*]").config("spark.jars", jar).getOrCreate()
-properties = {"user": user, "password": password, "driver": "org.postgresql.Driver", "fetchsize": "10000"}
+properties = {"user": user, "password": password, "driver": driver, "fetchsize": "10000"}
 print(spark.read.jdbc(url, table, properties=properties).count())
 spark.stop()

@@ -7,9 +7,9 @@ import sys
 
 from pyspark.sql import SparkSession
 
-url, user, password, table, jar, rows, output = sys.argv[1:]
+url, user, password, driver, table, jar, rows, output = sys.argv[1:]
 spark = SparkSession.builder.master("local[*]").config("spark.jars", jar).getOrCreate()
-properties = {"user": user, "password": password, "driver": "org.postgresql.Driver", "fetchsize": "10000"}
+properties = {"user": user, "password": password, "driver": driver, "fetchsize": "10000"}
 frame = spark.read.jdbc(
     url, table, column="id", lowerBound=1, upperBound=int(rows), numPartitions=2, properties=properties
 )

@@ -1,4 +1,8 @@
-"""Singer programs of others, each in a virtual environment of its own, made once and kept in `.tools/taps`."""
+"""Programs of others, each in a virtual environment of its own, made once and kept in `.tools/taps`.
+
+One with many dependencies has a `.lock` beside this file, so that a release of one of them breaks no test. Made by
+`echo PACKAGE==VERSION | uv pip compile --universal --python-version 3.11 --no-header --no-annotate -o PACKAGE.lock -`
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOLS = Path(__file__).parents[2] / ".tools"
+HERE = Path(__file__).parent
+TOOLS = HERE.parents[1] / ".tools"
 SECONDS = 300
 
 
@@ -20,10 +25,10 @@ def program(package: str, version: str, name: str) -> Path:
         uv = shutil.which("uv") or str(TOOLS / "uv" / "bin" / "uv")
         shutil.rmtree(folder, ignore_errors=True)
         _run(uv, "venv", "-q", "--python", sys.executable, str(folder))
+        lock = HERE / f"{package}.lock"
         # The older ones still import pkg_resources.
-        _run(
-            uv, "pip", "install", "-q", "--python", str(folder / "bin/python"), f"{package}=={version}", "setuptools<80"
-        )
+        pins = ["--constraint", str(lock)] if lock.exists() else ["setuptools<80"]
+        _run(uv, "pip", "install", "-q", "--python", str(folder / "bin/python"), f"{package}=={version}", *pins)
         (folder / ".ready").touch()
     return command
 

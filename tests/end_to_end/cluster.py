@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +43,12 @@ TABLES = {
 }
 # The little time that these JVMs live is not worth what a second compiler makes of their code.
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SMALL = {"spark.executor.extraJavaOptions": SHORT, "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+SMALL = {
+    "spark.executor.extraJavaOptions": SHORT,
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.pyspark.python": sys.executable,
+}
 
 
 @contextmanager

@@ -27,11 +27,12 @@ class Project:
 
     root: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    programs: Path = BIN
 
     def meltano(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))}
         return subprocess.run(
-            [BIN / "meltano", *arguments],
+            [self.programs / "meltano", *arguments],
             cwd=self.root,
             env={**clean, "NO_COLOR": "1", **self.variables, **variables},
             stdin=subprocess.DEVNULL,
@@ -66,8 +67,8 @@ class Project:
             return connection.sql(sql).fetchall()
 
 
-def new_project(root: Path, **variables: str) -> Project:
+def new_project(root: Path, programs: Path = BIN, **variables: str) -> Project:
     root.mkdir(parents=True, exist_ok=True)
     (root / "meltano.yml").write_text((ROOT / "meltano.yml").read_text())
-    (root / ".venv").symlink_to(BIN.parent)
-    return Project(root, variables)
+    (root / ".venv").symlink_to(programs.parent)
+    return Project(root, variables, programs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -13,6 +14,12 @@ import duckdb
 
 BIN = Path(sys.executable).parent
 TIMEOUT_SECONDS = 300
+# The line that comes every five seconds: how long a phase has taken so far, or what has moved; not of a summary. And
+# Java's own, where a session of the tests has left variables by which `spark-submit` starts it.
+PHASE = re.compile(
+    r"incubator modules|"
+    r"(?:connecting|reading|writing|merging|committing), [\d. a-z]+$|(?:^|\] \S+ +)\S+: \d+ records [^|]*$"
+)
 
 
 @dataclass(frozen=True)

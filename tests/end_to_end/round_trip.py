@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singer_spark.state.run_log import folder_name
+from singer_spark.state.source import open_state_source
 from singer_spark.state.store import state_path
 from tap_spark_jdbc.extraction.run_state import OpeningState
 from tap_spark_jdbc.tap import TapSparkJdbc
@@ -34,7 +35,7 @@ class RoundTrip:
 
     def tap_lines(self, *, with_state: bool = False, full: bool = False) -> bytes:
         """What the tap sends."""
-        opening = OpeningState.read(str(self.state_path) if with_state or full else None, {}, full=full)
+        opening = OpeningState.of(open_state_source(str(self.state_path)) if with_state or full else None, full=full)
         tap = TapSparkJdbc(config=dict(self.config), opening=opening, parse_env_config=False, setup_mapper=False)
         output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         with warnings.catch_warnings(), redirect_stdout(output):

@@ -65,8 +65,9 @@ def assert_one_clear_line(errors: str, program: str, *says: str) -> None:
 
 
 BAD_SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"incremental_tables": ["ordrs:id:integer"]}, ("ordrs", "orders")),
-    ({"incremental_tables": ["orders:idd:integer"]}, ("idd",)),
+    ({"incremental_tables": ["ordrs:id:integer"]}, ("ordrs", "did you mean 'orders'?")),
+    ({"incremental_tables": ["orders:idd:integer"]}, ("idd", "did you mean 'id'?")),
+    ({"incremental_table": ["orders:id:integer"]}, ("incremental_table", "did you mean 'incremental_tables'?")),
     ({"incremental_tables": ["orders:id:integr"]}, ("integr",)),
     ({"jdbc_url": "jdbc:sqlite:/no/such/folder/shop.db"}, ("/no/such/folder/shop.db",)),
     ({"jdbc_url": "jdbc:postgresql://127.0.0.1:1/shop", "user": "u", "password": "hunter22"}, ("127.0.0.1:1",)),

@@ -89,9 +89,10 @@ def test_every_command_of_the_page_about_clusters_runs(
     replacements = {
         "jdbc:postgresql://localhost:5432/shop": database.jdbc_url,
         '"reader"': json.dumps(database.user),
-        '"secret"': json.dumps(database.password),
+        '"password": "secret"': f'"password": {json.dumps(database.password)}',
         "http://localhost:9000": s3.endpoint,
         "s3://lake": s3.new_bucket(),
+        ', "conf": {"spark.pyspark.python": "/opt/python/bin/python3"}': "",
         '"spark://master:7077"': f'{json.dumps(cluster.master)}, "conf": {json.dumps(conf)}',
     }
     keys = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
@@ -141,7 +142,7 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     }
     pipe.tap |= {"tables": list(tables), "incremental_tables": ["public.ledger:id:integer!append"]}
     # Of the slice that waits the executor has read and written rows by then.
-    pipe.tap["fetch_size"] = 50
+    pipe.tap |= {"fetch_size": 50, "reader": "jdbc"}
 
     first = pipe.run().succeeded()
     assert "Done! 3500 records in 2 stream(s)" in first.target_errors
@@ -166,6 +167,11 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     assert pipe.staged() == []
     files = [file for table in tables for file in pipe.files(f"public-{table}")]
     assert all(file.metadata.created_by.startswith("parquet-mr") for file in files), "not written by the executors"
+
+    pipe.tap["reader"] = "arrow"
+    pipe.run().succeeded()
+    assert_equal_to_source(pipe, connection, tables=tables)
+    assert all("parquet-cpp-arrow" in file.metadata.created_by for file in pipe.files("public-places"))
     if cluster.apart:
         assert len(workers) == 2
         assert [path for place in (tmp_path, *workers) for path in holding(place, ROW)] == []

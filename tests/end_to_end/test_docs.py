@@ -16,6 +16,13 @@ def test_the_page_of_settings_is_made_from_the_code() -> None:
     assert "| `bucket` | string | required |" in made
 
 
+def test_the_settings_of_meltano_yml_are_made_from_the_code() -> None:
+    made = runpy.run_path(str(DOCS / "generate_settings.py"))["project"]
+    written = (DOCS.parent / "meltano.yml").read_text(encoding="utf-8")
+    assert made(written) == written
+    assert made(written.replace("    - name: jdbc_url\n", "")) == written
+
+
 def anchors(page: Path) -> set[str]:
     """The names of a page's headings, as links write them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)

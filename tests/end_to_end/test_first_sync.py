@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from end_to_end.pipe import Pipe
+from end_to_end.pipe import PHASE, Pipe
 from end_to_end.round_trip import RoundTrip
 from tap.opened import login
 
@@ -63,6 +63,9 @@ def test_first_then_incremental_then_idle_then_full_gives_exactly_the_rows(shop:
 
     first = pipe.run().succeeded()
     assert "Done! 358 records in 2 stream(s)" in first.target_errors
+    said = [line for line in (first.tap_errors + first.target_errors).splitlines() if not PHASE.search(line)]
+    # Beside them a line every five seconds, so in under 25 s ten at most.
+    assert len(said) <= 6, "\n".join(said)
     assert first.states == [pipe.state]
     assert len(pipe.rows("public-orders")) == 338
     assert len(pipe.rows("public-customers")) == 20

@@ -47,7 +47,7 @@ def test_pipes_and_runs_of_two_machines_take_turns_on_a_state_in_a_database(
     pipe.run(*from_target, with_state=False).succeeded()
     assert lake.query(rows, "shared") == [(340, 340, 340)]
     lake.shop("--change")
-    assert "orders: 4 records sent" in here.run("run", *PLUGINS)
+    assert "orders: 4 records loaded" in here.run("run", *PLUGINS)
     assert lake.query(rows, "shared") == [(344, 343, 343)]
     with closing(sqlite3.connect(shop)) as connection, connection:
         connection.execute("insert into orders values (999, 1, 1, 'new', null, '2026-01-01 00:00:00')")

@@ -54,10 +54,10 @@ def test_an_incremental_pipe_keeps_lake_and_state_on_s3(s3: Any, tmp_path: Path)
     assert files.glob(f"{bucket}/lake/.dataspoc/staging/**/*.parquet") == []
 
 
-def test_what_arrow_can_t_take_goes_by_spark_straight_to_the_bucket(s3: Any, tmp_path: Path) -> None:
+def test_what_spark_stages_goes_straight_to_the_bucket(s3: Any, tmp_path: Path) -> None:
     """By the jars of the cache, from the archive of classes, with no secret on a command line or in a log."""
     bucket = f"{s3.new_bucket()}/some lake"
-    pipe = Pipe(tmp_path, {}, {"bucket": bucket, "storage_options": s3.storage_options})
+    pipe = Pipe(tmp_path, {}, {"bucket": bucket, "storage_options": s3.storage_options, "staging": "spark"})
     messages: list[dict[str, Any]] = [
         {
             "type": "SCHEMA",
@@ -121,7 +121,8 @@ def test_a_connector_that_can_t_be_had_is_one_clear_line_with_a_way_out(s3: Any,
     )
     bucket = s3.new_bucket()
     conf = {"spark.jars.ivySettings": str(settings)}
-    pipe = Pipe(tmp_path, {}, {"bucket": bucket, "storage_options": s3.storage_options, "spark": {"conf": conf}})
+    target = {"bucket": bucket, "storage_options": s3.storage_options, "spark": {"conf": conf}, "staging": "spark"}
+    pipe = Pipe(tmp_path, {}, target)
     schema = {"type": "object", "properties": {"at": POINT}}
     messages = [
         {"type": "SCHEMA", "stream": "points", "schema": schema, "key_properties": []},

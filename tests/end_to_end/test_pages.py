@@ -13,9 +13,10 @@ import pytest
 from end_to_end.page import BIN, ROOT, Reader, blocks
 
 PAGES = ROOT / "docs/use/how-to"
-# A page that begins where the first sync ended gets a copy of that; cluster.md is run by test_cluster.py.
+# A page that begins where the first sync ended gets a copy of that; cluster.md is run by test_cluster.py,
+# airflow.md and dagster.md by test_schedulers.py.
 FIRST = "first-sync.md"
-ELSEWHERE = ("README.md", "cluster.md", "s3.md", FIRST)
+ELSEWHERE = ("README.md", "airflow.md", "cluster.md", "dagster.md", "s3.md", FIRST)
 GOES_ON = [*sorted(page.name for page in PAGES.glob("*.md") if page.name not in ELSEWHERE), "../coming-from.md"]
 
 
@@ -37,8 +38,29 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_command_of_a_page_runs_and_shows_what_the_page_says(name: str, first: Path, tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     shutil.copytree(first, folder)
+    for config in (folder / "tap.json", folder / "target.json"):
+        # `init` names a local lake by its full path.
+        config.write_text(config.read_text().replace(str(first), str(folder)))
     replacements = {"/srv/shop/.venv/bin": str(BIN), "/srv/shop": str(folder)}
     Reader(folder, replacements).do(PAGES / name)
+
+
+def test_every_command_of_the_first_page_works_as_it_is_typed(tmp_path: Path) -> None:
+    """One after the other in one shell, from a folder with the demo's database; what `make` does is there already."""
+    shop(tmp_path / ".demo")
+    typed = [block.text for block in blocks(ROOT / "README.md") if block.kind == "sh"]
+    typed = typed[: next(n for n, text in enumerate(typed) if "meltano" in text)]
+    script = "\n".join(typed)
+    for written, real in {"make demo": ":", "make setup": ":", "source .venv/bin": f"source {BIN}"}.items():
+        assert written in script
+        script = script.replace(written, real)
+    done = subprocess.run(
+        ["bash", "-e", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("Done! ") == 2
+    assert "orders: 340 records loaded" in done.stderr
+    assert "pyarrow.Table" in done.stdout
 
 
 def test_every_command_of_the_page_about_s3_runs(s3: Any, tmp_path: Path) -> None:

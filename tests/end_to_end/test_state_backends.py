@@ -41,7 +41,7 @@ def test_the_pipe_with_its_state_in_postgresql_and_secrets_in_the_environment(
         connection.execute("insert into orders select n from generate_series(101, 107) n")
         by_url = ("--state", f"{uri}?table=ops.states&pipeline=test")
         outcome = pipe.run(*by_url, with_state=False).succeeded()
-        assert "Done! 7 records" in outcome.tap_errors
+        assert "sent 7 records" in outcome.tap_errors
         said += outcome.tap_errors + outcome.target_errors
         row = connection.execute("select pipeline, state, lake from ops.states").fetchone()
         assert row is not None

@@ -13,6 +13,7 @@ import pytest
 
 from end_to_end.pipe import Pipe
 from singer_spark.errors import ProtocolError, SkippedStreamsError
+from singer_spark.state.source import open_state_source
 from tap.in_process import Sent, send, tap_of
 from tap_spark_jdbc.extraction.run_state import OpeningState
 from target.loading import Lake
@@ -69,7 +70,7 @@ class Shop:
             self.database.execute(f"update {name} set v = 7 where id = {2 * ROWS - 1}")
 
     def tap(self) -> Sent:
-        return send(tap_of(self.config, OpeningState.read(str(self.state), {})))
+        return send(tap_of(self.config, OpeningState.of(open_state_source(str(self.state)))))
 
     def load(self, output: bytes) -> None:
         self.lake.load(output, hard_delete=True)

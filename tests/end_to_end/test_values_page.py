@@ -14,6 +14,7 @@ from singer_spark.singer.schema_mapping import property_schema, spark_type
 from singer_spark.singer.sql_type import SqlType
 from tap.opened import discovered, login
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES
+from target_spark_lake.columns.declared_columns import declared_types
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,11 @@ def test_the_page_of_types_says_what_sqlite_s_columns_become(spark: SparkSession
     assert dict(zip(types, made(spark, {"jdbc_url": f"jdbc:sqlite:{path}"}, "t"), strict=True)) == types
 
 
-def test_the_page_of_types_names_every_override() -> None:
-    named = re.findall(r"`([A-Z][A-Z ]*)", " ".join(row[0] for row in section("The way out: `type_overrides`")))
-    assert {SqlType.parse(name).name for name in named} == {*KNOWN_TYPES, "VARBINARY"} - {"TIME WITH TIME ZONE"}
+def test_the_page_of_types_names_every_override_and_what_the_lake_makes_of_each_name() -> None:
+    rows = section("Names of types")
+    named = re.findall(r"`([A-Z][A-Z ]*)", " ".join(row[0] for row in rows))
+    assert {SqlType.parse(name).name for name in named} == {*KNOWN_TYPES, "VARBINARY"}
+    for names, others, lake, _ in rows:
+        known = re.findall("`([^`]+)`", f"{names} {others}".replace("p,s", "12,2"))
+        became = declared_types({name: name for name in known}).values()
+        assert {str(kind) for kind in became} == set(re.findall("`([^`]+)`", lake.replace("p,s", "12,2")))

@@ -227,9 +227,9 @@ def test_wide_rows_come_to_verify_few_at_a_time(
     fetched = []
     read = SliceReader.rows
 
-    def noted(self: SliceReader, each: Any, fetch_size: int) -> Any:
+    def noted(self: SliceReader, each: Any, fetch_size: int, **named: Any) -> Any:
         fetched.append(fetch_size)
-        return read(self, each, fetch_size)
+        return read(self, each, fetch_size, **named)
 
     monkeypatch.setattr(SliceReader, "rows", noted)
     found = verified(trip, "public-t")

@@ -27,9 +27,9 @@ LOCAL = re.compile(
 )
 
 
-def locked() -> dict[str, str]:
-    """Name and version of everything that `make setup` installs."""
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
+def locked(name: str = "requirements-dev.lock") -> dict[str, str]:
+    """Name and version of everything that `make test` installs, or by requirements.lock `make setup`."""
+    lines = (ROOT / name).read_text().splitlines()
     pins = [line.split(";")[0].strip(" \\").split("==") for line in lines if line and not line.startswith(" ")]
     return {canonicalize_name(name): pinned for name, pinned in pins}
 
@@ -82,8 +82,16 @@ def test_the_lock_pins_every_requirement_within_its_range_and_with_hashes() -> N
         if not need.specifier.contains(pins.get(canonicalize_name(need.name), "0"), prereleases=True)
     ]
     assert outside == []
-    blocks = re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text().strip())
+    blocks = re.split(r"\n(?=\S)", (ROOT / "requirements-dev.lock").read_text().strip())
     assert [block for block in blocks if "--hash=sha256:" not in block] == []
+    assert set(re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text().strip())) < set(blocks)
+
+
+def test_users_get_no_tools_of_the_tests() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    tools = {canonicalize_name(Requirement(line).name) for line in groups["dev"]}
+    # Two are extras of the programs as well.
+    assert tools & locked("requirements.lock").keys() == {"pandas", "psycopg", "s3fs", "singer-sdk"}
 
 
 def test_this_environment_is_the_locked_one() -> None:

@@ -105,8 +105,10 @@ class LakeReader:
         """Journals of the committed runs by their ids, oldest first."""
         for path in self.paths(f"{LAKE_FOLDER}/runs/{self.pipeline}"):
             run = path.rpartition("/")[2].removesuffix(".json")
-            if self._journals.get(run, {}).get("phase") not in ("published", "aborted"):
-                self._journals[run] = json.loads(self.read(path) or b"{}")
+            done = self._journals.get(run, {}).get("phase") in ("published", "aborted")
+            # One of a failed run may be pruned while we look.
+            if not done and (data := self.read(path)) is not None:
+                self._journals[run] = json.loads(data)
         committed = {run: body for run, body in self._journals.items() if body["phase"] != "aborted"}
         return dict(sorted(committed.items()))
 

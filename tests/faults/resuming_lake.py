@@ -15,7 +15,7 @@ from singer_spark.state.store import BucketState, committed_state
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.staged_stream import StagedStream
-from target_spark_lake.load.resumption import adopt
+from target_spark_lake.load.checkpointing import adopt
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 
 PARTS = 2

@@ -25,7 +25,7 @@ from singer_spark.storage.local_files import LocalFiles
 from target_spark_lake import __main__ as target
 from target_spark_lake import target as command  # noqa: F401
 from target_spark_lake.intake import line_reader  # noqa: F401
-from target_spark_lake.staging import arrow_staging, stager  # noqa: F401
+from target_spark_lake.staging import arrow_staging, line_rows, stager  # noqa: F401
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})
 

@@ -16,6 +16,7 @@ from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
+from singer_spark.program.progress import Progress
 from singer_spark.state.run_log import last_committed
 from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema, to_bytes
@@ -145,13 +146,17 @@ class DyingBefore(Proxy):
 def load(lake: Lake, run: PipelineRun, session: object, *messages: dict[str, Any]) -> None:
     """The target without its command: a death raises through it as a kill would end it."""
     settings = TargetSettings.from_config({"bucket": str(lake.folder), "pipeline": "test"})
-    loading = LoadRun(settings, run, lambda: session)  # type: ignore[arg-type, return-value]
-    for item in LineRouter().feed(to_bytes(*messages)):
-        if isinstance(item, RecordLines):
-            loading.records(item)
-        else:
-            loading.schema(item.value)
-    loading.finish()
+    progress = Progress("loaded")
+    loading = LoadRun(settings, run, lambda: session, progress=progress)  # type: ignore[arg-type, return-value]
+    try:
+        for item in LineRouter().feed(to_bytes(*messages)):
+            if isinstance(item, RecordLines):
+                loading.records(item)
+            else:
+                loading.schema(item.value)
+        loading.finish()
+    finally:
+        progress.stop()
 
 
 FIRST = [(n, 1, "first") for n in range(6)]

@@ -10,14 +10,16 @@ import pytest
 
 from faults.small_lake import LAYOUT, SmallLake
 from singer_spark.errors import ProtocolError
+from singer_spark.state.run_log import last_committed
 from target.increment import increment, lake_with_two_rows
+from target_spark_lake.commit.journal import Plan
 from target_spark_lake.commit.staged_stream import staged_files
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Each call from now on, with its path."""
     events: list[tuple[str, str]] = []
-    fsync, unlink, replace = os.fsync, os.unlink, os.replace
+    fsync, unlink, replace, link = os.fsync, os.unlink, os.replace, os.link
 
     def record_fsync(descriptor: int) -> None:
         events.append(("fsync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
@@ -31,6 +33,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         events.append(("replace", str(target)))
         replace(source, target)
 
+    def record_link(source: Any, target: Any) -> None:
+        events.append(("link", str(target)))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", record_link)
     monkeypatch.setattr(os, "fsync", record_fsync)
     monkeypatch.setattr(os, "unlink", record_unlink)
     monkeypatch.setattr(os, "replace", record_replace)
@@ -48,6 +55,28 @@ def test_retired_files_are_gone_for_good_before_the_run_is_marked_as_published(
     gone = max(at for at, (call, path) in enumerate(events) if call == "unlink" and path.startswith(table))
     marked = max(at for at, (call, path) in enumerate(events) if call == "replace" and path.startswith(runs))
     assert ("fsync", table) in events[gone:marked]
+
+
+def test_a_commits_files_are_on_the_disk_before_its_journal_and_in_their_places_before_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut leaves a journal that names files which are gone, or a state without its rows."""
+    lake = SmallLake(str(tmp_path), {})
+    lake.sync()
+    events = recorded(monkeypatch)
+    lake.sync()
+    entry = last_committed(lake.storage(), LAYOUT.runs)
+    assert entry is not None
+    files = Plan.of(entry).publish
+    assert len(files) == 3
+    table, state = str(tmp_path / LAYOUT.table("whole")), str(tmp_path / LAYOUT.state)
+    committed = events.index(("link", str(tmp_path / LAYOUT.journal(entry.run_id))))
+    retired = next(at for at, (call, path) in enumerate(events) if call == "unlink" and path.startswith(table))
+    assert committed < retired < events.index(("replace", state))
+    for path in (tmp_path / file.staged for file in files):
+        assert {("fsync", str(path)), ("fsync", str(path.parent))} <= set(events[:committed])
+    for path in (tmp_path / file.final for file in files):
+        assert {("fsync", str(path)), ("fsync", str(path.parent))} <= set(events[committed:retired])
 
 
 @pytest.mark.usefixtures("without_jvm", "checkpoints_at_once")

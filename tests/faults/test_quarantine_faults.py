@@ -13,6 +13,7 @@ from faults.faulty import FAULTS, Counting, Died, Faulty
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
+from singer_spark.program.progress import Progress
 from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema, to_bytes
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
@@ -112,7 +113,8 @@ def load(lake: Lake, storage: Storage, session: object, process: Process | None 
     """The target without its command: a death raises through it as a kill would end it."""
     settings = TargetSettings.from_config({"bucket": str(lake.folder), **SETTINGS})
     run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
-    loading = LoadRun(settings, run, lambda: session)  # type: ignore[arg-type, return-value]
+    progress = Progress("loaded")
+    loading = LoadRun(settings, run, lambda: session, progress=progress)  # type: ignore[arg-type, return-value]
     try:
         for item in LineRouter().feed(to_bytes(*BATCHES)):
             if isinstance(item, RecordLines):
@@ -123,6 +125,8 @@ def load(lake: Lake, storage: Storage, session: object, process: Process | None 
     except SingerSparkError as error:
         loading.fail(error)
         raise
+    finally:
+        progress.stop()
 
 
 def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(

@@ -10,6 +10,7 @@ import argparse
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -41,7 +42,12 @@ def running(zone: str, jars: tuple[str, ...]) -> Iterator[dict[str, str]]:
     command += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    environment = {**kept, "SPARK_HOME": str(SPARK), "JAVA_HOME": str(find_java_home())}
+    environment = {
+        **kept,
+        "SPARK_HOME": str(SPARK),
+        "JAVA_HOME": str(find_java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+    }
     with tempfile.TemporaryDirectory(prefix="connect-") as folder, Path(folder, "log").open("wb") as log:
         process = subprocess.Popen(
             command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log

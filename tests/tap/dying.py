@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.state.checkpoint import Checkpoint, checkpoint_path
+from singer_spark.state.source import open_state_source
 from singer_spark.state.store import state_path
 from tap_spark_jdbc.extraction.run_state import OpeningState
 from tap_spark_jdbc.tap import TapSparkJdbc
@@ -80,6 +81,7 @@ class Pipe:
     folder: Path
     config: JSON
     saved: JSON | None = None
+    catalog: JSON | None = None
     output: Callable[[], io.BytesIO] = io.BytesIO
     killed_run: str = field(default="20261121T040000.000000Z-0badcafe", init=False)
 
@@ -92,8 +94,10 @@ class Pipe:
         return self.folder / checkpoint_path(PIPELINE)
 
     def tap(self, **flags: bool) -> TapSparkJdbc:
-        opening = OpeningState.read(self.state_url, {}, **flags)
-        return TapSparkJdbc(config=dict(self.config), opening=opening, parse_env_config=False, setup_mapper=False)
+        opening = OpeningState.of(open_state_source(self.state_url), **flags)
+        return TapSparkJdbc(
+            config=dict(self.config), catalog=self.catalog, opening=opening, parse_env_config=False, setup_mapper=False
+        )
 
     def run(self, **flags: bool) -> Sent:
         """A whole run."""

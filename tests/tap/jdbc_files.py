@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,5 +19,5 @@ def making(spark: SparkSession, url: str, **settings: str) -> Iterator[JdbcConne
     """A connection that may make the database: without the properties that keep the tap from doing so."""
     source = source_of({"jdbc_url": url, **settings})
     free = replace(source.dialect, properties={}, session_statements=())
-    with JdbcConnection.open(spark.sparkContext._gateway, replace(source, dialect=free)) as connection:
+    with closing(JdbcConnection.open(spark.sparkContext._gateway, replace(source, dialect=free))) as connection:
         yield connection

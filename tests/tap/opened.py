@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
+
+import psycopg
 
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.source.discovery import discover_tables
@@ -16,7 +18,7 @@ from tap_spark_jdbc.source.jdbc_source import JdbcSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from servers.postgresql import Database
+    from servers.postgresql import Database, PostgreSQL
     from tap_spark_jdbc.dialects.tables import Column, Table
 
 
@@ -25,13 +27,22 @@ def login(database: Database, **settings: Any) -> dict[str, Any]:
     return {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password, **settings}
 
 
+@contextmanager
+def filled(server: PostgreSQL, script: str) -> Iterator[tuple[Database, psycopg.Connection[Any]]]:
+    """A new database of the server, made by a script, and a connection that commits each statement."""
+    database = server.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(script)
+        yield database, connection
+
+
 def source_of(config: dict[str, Any]) -> JdbcSource:
     return JdbcSource.of(TapSettings.from_config(config))
 
 
 @contextmanager
 def connected(spark: SparkSession, config: dict[str, Any]) -> Iterator[JdbcConnection]:
-    with JdbcConnection.open(spark.sparkContext._gateway, source_of(config)) as connection:
+    with closing(JdbcConnection.open(spark.sparkContext._gateway, source_of(config))) as connection:
         yield connection
 
 

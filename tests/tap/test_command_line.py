@@ -1,6 +1,7 @@
 """The command: what it prints, how it fails, what it does when nobody reads it."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from servers.processes import command_lines
 
 pytestmark = pytest.mark.slow
 
+BIN = Path(sys.executable).parent
 TABLE = "create table t (id integer primary key, v text); insert into t values (1, 'one'), (2, 'two');"
 MANY = """
     create table t (id integer primary key, v text);
@@ -39,6 +41,21 @@ def test_what_needs_no_database_starts_no_spark(flags):
 
     assert (done.returncode, loaded) == (0, "False")
     assert "tap-spark-jdbc" in done.stdout
+
+
+def test_help_has_an_example_and_about_says_what_each_setting_is_for() -> None:
+    for program in ("tap-spark-jdbc", "target-spark-lake"):
+        shown = {flag: _output(program, flag) for flag in ("--help", "--about", "--version")}
+        assert "Example: tap-spark-jdbc --config tap.json" in " ".join(shown["--help"].split())
+        # Below each setting, in two columns' depth, stands its description.
+        settings = re.findall(r"^  (\w+) \(.+\)\n      (\S.*)$", shown["--about"], re.MULTILINE)
+        assert len(settings) > 20
+        assert len(settings) == len(re.findall(r"^  \w+ \(", shown["--about"], re.MULTILINE))
+        assert shown["--version"].startswith(f"{program} v")
+
+
+def _output(program: str, flag: str) -> str:
+    return subprocess.run([BIN / program, flag], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 @pytest.mark.parametrize(
@@ -144,7 +161,10 @@ def test_discover_select_dry_run_and_test(spark, sqlite):
     text = planned.output.decode()
     assert planned.code == 0
     assert "stream t: INCREMENTAL by id, from the beginning to 2" in text
-    assert "FROM `t`" in text
+    assert "  sql: SELECT `id`, `v` FROM `t` WHERE `id` <= (2)\n  slices:\n      1  `id` <= (2)\n" in text
+    whole = tap.run_here("--dry-run", "--verbose").output.decode()
+    assert "SELECT CASE WHEN `id` IS NULL" in whole
+    assert "FROM `t` WHERE 1=1 AND `id` <= (2)" in whole
 
     sample = tap.run_here("--test")
     assert sample.code == 0

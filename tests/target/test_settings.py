@@ -9,14 +9,14 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import PluginCapabilities, TargetCapabilities
 
 from singer_spark.errors import ConfigurationError, redact
-from target_spark_lake.config_schema import OF_THE_SDK, PROPERTIES
-from target_spark_lake.settings import TargetSettings
+from target_spark_lake.settings import OF_THE_SDK, PROPERTIES, TargetSettings
 from target_spark_lake.state.meltano_pipeline import pipeline_under_meltano
 
 LEAST = {"bucket": "lake", "pipeline": "p"}
 CONTRACT = {
     *("bucket", "path", "pipeline", "format", "load_method", "hard_delete", "max_deletes_percent", "stream_options"),
     *("compression", "target_file_mb", "auto_compact", "add_record_metadata", "validate_records", "on_invalid_record"),
+    "staging",
     *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
     *("accept_unconditional_storage", "batch_roots", "metrics_file", "storage_options", "spark"),
 }

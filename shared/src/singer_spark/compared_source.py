@@ -79,11 +79,6 @@ class ComparedSource(Protocol):
     ) -> AbstractContextManager[SourceRows]:
         """The rows of a stream, in one snapshot where the database shares one, for as long as the context lasts.
 
-        Args:
-            stream: Its name.
-            state: The pipeline's Singer STATE value.
-            session: That reads them.
-
         Raises:
             SourceError: the database refused.
             StateError: the stream's bookmark can't be used.

@@ -12,22 +12,23 @@ import click
 import orjson
 
 from singer_spark.config.environment import expand, expand_text
-from singer_spark.errors import ConfigurationError, SourceError, redact_logs
+from singer_spark.errors import ConfigurationError, SourceError
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
-from singer_spark.process.stdout import abandon_stdout
-from singer_spark.program.structured_logs import LOG_CONFIG, logs_as_told
+from singer_spark.program.logs import LEVELS, set_up_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from singer_spark.state.source import StateSource
-    from tap_spark_jdbc.extraction.run_state import OpeningState
 
 PROGRAM = "tap-spark-jdbc"
-LEVELS = ["debug", "info", "warning", "error"]
 
 
-@click.command(PROGRAM, help="Sends the tables of a JDBC database as Singer messages to standard output.")
+@click.command(
+    PROGRAM,
+    help="Sends the tables of a JDBC database as Singer messages to standard output.",
+    epilog=f"Example: {PROGRAM} --config tap.json --state-from target.json | target-spark-lake --config target.json",
+)
 @click.option("--config", multiple=True, help="Config file, or ENV for environment variables; may be repeated.")
 @click.option("--catalog", type=click.Path(path_type=Path), help="Singer catalog: which streams and columns to send.")
 @click.option(
@@ -39,6 +40,7 @@ LEVELS = ["debug", "info", "warning", "error"]
 @click.option("--no-resume", is_flag=True, help="Do not continue a dead run's checkpoint.")
 @click.option("--incremental-table", multiple=True, metavar="SPEC", help="Like `incremental_tables` in the config.")
 @click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing.")
+@click.option("--verbose", is_flag=True, help="With --dry-run: the whole SQL.")
 @click.option("--discover", is_flag=True, help="Print the catalog.")
 @click.option(
     "--test", is_flag=False, flag_value="all", default="", help="Send one record of each stream, or with =schema none."
@@ -46,7 +48,7 @@ LEVELS = ["debug", "info", "warning", "error"]
 @click.option("--about", is_flag=True, help="Print the settings and what the tap can do.")
 @click.option("--format", "about_format", type=click.Choice(["json", "markdown"]), help="Of --about.")
 @click.option("--version", is_flag=True, help="Print the version.")
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", help="Of standard error.")
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Of standard error.")
 def command(**options: Any) -> None:
     """Chooses what to do."""
     try:
@@ -56,16 +58,11 @@ def command(**options: Any) -> None:
             _run(options)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        abandon_stdout()
         raise SourceError("nobody reads standard output any more; look at why the target ended") from error
 
 
 def run() -> int:
-    """Runs the command.
-
-    Raises:
-        SingerSparkError: what went wrong.
-    """
+    """Runs the command; raises `SingerSparkError`."""
     try:
         command.main(standalone_mode=False)
     except click.ClickException as error:
@@ -86,7 +83,7 @@ def _tell_of_itself(options: dict[str, Any]) -> None:
 
 
 def _run(options: dict[str, Any]) -> None:
-    _log_to_stderr(options["log_level"])
+    set_up_logs(PROGRAM, options["log_level"])
     config, from_environment = _config(options["config"])
     if options["incremental_table"]:
         config["incremental_tables"] = [*config.get("incremental_tables", []), *options["incremental_table"]]
@@ -97,14 +94,18 @@ def _run(options: dict[str, Any]) -> None:
         _begin_jvm(config)
     # Imported while the JVM starts: both take long.
     import_singer_sdk()
+    from tap_spark_jdbc.extraction.run_state import OpeningState
     from tap_spark_jdbc.tap import TapSparkJdbc
 
-    opening = None if stateless else _opening(options, source() if source else None)
+    opening = None
+    if not stateless:
+        opening = OpeningState.of(source() if source else None, full=options["full"], resume=not options["no_resume"])
     tap = TapSparkJdbc(
         config=config, catalog=catalog, opening=opening, parse_env_config=from_environment, setup_mapper=False
     )
     if not (options["discover"] or options["dry_run"] or test == "schema"):
         tap.begin_session()
+    tap.progress.phase("connecting")
     try:
         if options["discover"]:
             sys.stdout.write(tap.catalog_json_text + "\n")
@@ -112,7 +113,7 @@ def _run(options: dict[str, Any]) -> None:
         if options["dry_run"]:
             from tap_spark_jdbc.dry_run import describe
 
-            sys.stdout.write(describe(tap))
+            sys.stdout.write(describe(tap, verbose=options["verbose"]))
             tap.finish_streams()
             return
         tap.streams  # noqa: B018  discovery, before anything is sent
@@ -168,12 +169,6 @@ def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[
     return lambda: open_state_source(url, storage_options)
 
 
-def _opening(options: dict[str, Any], source: StateSource | None) -> OpeningState:
-    from tap_spark_jdbc.extraction.run_state import OpeningState
-
-    return OpeningState.of(source, full=options["full"], resume=not options["no_resume"])
-
-
 def _config(paths: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
     config: dict[str, Any] = {}
     for path in paths:
@@ -192,16 +187,3 @@ def _json_of(path: Path, option: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigurationError(f"{option} {path}: it must hold a JSON object")
     return value
-
-
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    if LOG_CONFIG in os.environ:
-        # Meltano's config names the SDK's formatter.
-        import_singer_sdk()
-        logs_as_told()
-    for chatty in ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    redact_logs()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tap_spark_jdbc.extraction.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
+from tap_spark_jdbc.plan.stream_sql import EVERYTHING
 from tap_spark_jdbc.streams.jdbc_stream import JdbcStream
 
 if TYPE_CHECKING:
@@ -19,19 +20,15 @@ if TYPE_CHECKING:
 SHOWN_SLICES = 20
 
 
-def describe(tap: TapSparkJdbc) -> str:
-    """The plan of the run; asks the database for bounds, reads no row.
-
-    Raises:
-        SingerSparkError: what the run would end with, too.
-    """
+def describe(tap: TapSparkJdbc, *, verbose: bool = False) -> str:
+    """The plan of the run, with the whole SQL if `verbose`; asks the database for bounds, reads no row."""
     streams = [stream for stream in tap.streams.values() if isinstance(stream, JdbcStream)]
     tap.begin()
     lines, errors = [_start(tap)], tap.stream_errors
     for stream in streams:
         if stream.name not in errors.told:
             with errors.of(stream.name):
-                lines += [*_lines(stream, tap), *_keys(stream)]
+                lines += [*_lines(stream, tap, verbose), *_keys(stream)]
     lines += [f"skipped: {reason}" for reason in errors.told.values()]
     return "\n".join(lines) + "\n"
 
@@ -45,7 +42,7 @@ def _start(tap: TapSparkJdbc) -> str:
     return f"starts from nothing: {'there is no state yet' if state.start == 'first' else 'no state counts'}"
 
 
-def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
+def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str]:
     extraction, size = stream.extraction, SliceSize(tap.settings.slice_rows, tap.settings.fetch_size)
     plan, upper = stream.plan, extraction.sql.upper
     done = extraction.progress
@@ -59,19 +56,23 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc) -> Iterator[str]:
     if plan.replication_key is not None and upper is None and not extraction.sends_nulls and not extraction.sql.late:
         yield "  slices: none, there is nothing to read"
         return
-    yield f"  sql: {extraction.sql.statement(_everything(extraction))}"
+    sql = extraction.sql
+    yield f"  sql: {(sql.statement if verbose else sql.outline)(_everything(extraction))}"
+    yield "  slices:"
     slices = extraction.slices(size.rows)
     for number, each in enumerate(islice(slices, SHOWN_SLICES), start=1):
-        yield f"  slice {number}: {extraction.sql.condition(each)}"
+        condition = (
+            "rows below the bookmark that were committed late" if each.late and not verbose else sql.condition(each)
+        )
+        yield f"  {number:5}  {'all rows' if condition == EVERYTHING else condition}"
     more = sum(1 for _ in slices)
     if more:
-        yield f"  … and {more} more slices"
+        yield f"         … and {more} more"
 
 
 def _keys(stream: JdbcStream) -> Iterator[str]:
-    keys = stream.reading.keys
-    if keys is not None:
-        yield f"  keys of all rows, to detect deletes: {keys.statement()}"
+    if stream.keys is not None:
+        yield f"  keys of all rows, to detect deletes: {stream.keys.statement()}"
 
 
 def _range(extraction: Extraction) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,26 +11,27 @@ from singer_sdk import Tap
 from singer_sdk.helpers._state import StateWriter
 from singer_sdk.helpers.capabilities import PluginCapabilities, TapCapabilities
 
+import singer_spark.program.about  # noqa: F401  the text of --about
 from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
 from tap_spark_jdbc.extraction.run_state import OpeningState, RunState
 from tap_spark_jdbc.reading.batch_place import BatchPlace
+from tap_spark_jdbc.reading.slices_ahead import Lane
 from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
-from tap_spark_jdbc.streams.stream_batches import BatchReading
 from tap_spark_jdbc.streams.stream_errors import StreamErrors
-from tap_spark_jdbc.streams.stream_lines import LineReading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.reading.lane import Lane
-    from tap_spark_jdbc.streams.stream_reading import StreamReading
+
+logger = logging.getLogger("tap-spark-jdbc")
+STREAMS_NAMED = 10
 
 
 class TapSparkJdbc(Tap):
@@ -60,15 +62,7 @@ class TapSparkJdbc(Tap):
         opening: OpeningState | None = None,
         **options: Any,
     ) -> None:
-        """Prepares a run.
-
-        Args:
-            config: The config; a dictionary.
-            catalog: A Singer catalog; None: all that discovery finds.
-            state: A Singer STATE value, for callers that have no `opening`.
-            opening: The state that the run starts from.
-            options: Of `singer_sdk.Tap`.
-        """
+        """Prepares a run from the state `opening`; `state`, a Singer STATE value, is for callers that have none."""
         self._raw_catalog = catalog
         self._tables: Sequence[Table] | None = None
         self._unknown: Sequence[str] = ()
@@ -84,7 +78,13 @@ class TapSparkJdbc(Tap):
         self.database = Database(self.settings)
         self.snapshots = StreamSnapshots(self.database)
         self.stream_errors = StreamErrors(self.settings.on_stream_error)
-        self.batches = self._batch_place()
+        batches, storage = self.settings.batch_config, self.database.batch_storage
+        self.batches = (
+            None
+            if batches is None or storage is None
+            else BatchPlace(batches, storage, metadata=self.settings.add_record_metadata)
+        )
+        self._run = TapRun(self.settings, self.database, self.snapshots, self.run_state, self.progress, self.batches)
         return []
 
     def _setup_signal_handlers(self) -> None:
@@ -92,8 +92,7 @@ class TapSparkJdbc(Tap):
 
     def discover_streams(self) -> Sequence[JdbcStream]:
         """One stream for each table that is selected."""
-        run = TapRun(self.settings, self.database, self.snapshots, self.run_state, self.progress)
-        return [JdbcStream(self, run, plan) for plan in self.plans()]
+        return [JdbcStream(self, self._run, plan) for plan in self.plans()]
 
     def plans(self) -> list[StreamPlan]:
         """What this run does, stream by stream."""
@@ -112,7 +111,7 @@ class TapSparkJdbc(Tap):
 
     def tables(self) -> Sequence[Table]:
         """The tables within the settings' bounds and the queries, or those of them that the catalog selects."""
-        from tap_spark_jdbc.plan.catalog import selected_tables
+        from tap_spark_jdbc.plan.catalog import named_tables
         from tap_spark_jdbc.plan.computed_key import with_computed_key
         from tap_spark_jdbc.source.discovery import discover_tables
         from tap_spark_jdbc.source.discovery_bounds import Bounds
@@ -120,7 +119,7 @@ class TapSparkJdbc(Tap):
         from tap_spark_jdbc.source.unknown_names import unknown_names
 
         if self._tables is None:
-            only = None if self._raw_catalog is None else selected_tables(self._raw_catalog)
+            only = None if self._raw_catalog is None else named_tables(self._raw_catalog)
             queries = [each for each in self.settings.queries if only is None or (None, each.name) in only]
             if only is not None:
                 only = [name for name in only if name not in {(None, query.name) for query in queries}]
@@ -145,17 +144,16 @@ class TapSparkJdbc(Tap):
     def begin_session(self) -> None:
         """Starts Spark in the background, if rows are sure to be read: without it discovery is all that there is to do.
 
-        After a run that succeeded there may be nothing new, which such a database can tell without Spark.
+        After a run that succeeded there may be nothing new, which such a database can tell without Spark. A columnar
+        driver may need none at all.
         """
+        if self.database.may_be_columnar:
+            return
         if self._opening.start != "saved" or not self.database.source.dialect.shares_snapshots:
             self.database.begin_session()
 
     def begin(self) -> None:
-        """Settles what the run starts from: where a dead one stopped, if it can be continued, else the given state.
-
-        Raises:
-            StateError: a bookmark can't be used, or a newer version of the tap wrote the checkpoint.
-        """
+        """Settles what the run starts from: where a dead one stopped, if it can be continued, else the given state."""
         from tap_spark_jdbc.extraction.resumption import continued, fingerprint
 
         plans = [stream.plan for stream in self._jdbc_streams()]
@@ -170,59 +168,51 @@ class TapSparkJdbc(Tap):
                 state.bookmark(plan)
 
     def run(self) -> None:
-        """Sends everything: first STATE, all streams, last STATE.
-
-        Raises:
-            SingerSparkError: what went wrong; no last STATE was sent then.
-            SkippedStreamsError: all is sent but for some streams, whose failure the user wants not to end the run.
-        """
+        """Sends everything: first STATE, all streams, last STATE; raises in the end where streams were skipped."""
         self._refuse_mapping()
         self.begin()
         self.run_state.write_opening()
         told = self.stream_errors.told
-        self._send([stream for stream in self._jdbc_streams() if stream.selected and stream.name not in told])
+        streams = [stream for stream in self._jdbc_streams() if stream.selected and stream.name not in told]
+        self._say_where_it_starts([stream.plan for stream in streams])
+        self.progress.phase("reading")
+        self._send(streams)
         if self.batches is not None:
             self.batches.finish()
         self.run_state.write_final()
         self.progress.finish()
         self.finish_streams()
 
+    def _say_where_it_starts(self, plans: Sequence[StreamPlan]) -> None:
+        """One line, for the log of a run that someone looks at later."""
+        starts = []
+        for plan in plans:
+            key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
+            if key is None:
+                starts.append(f"{plan.stream} (whole)")
+            elif bookmark is None:
+                starts.append(f"{plan.stream} from its first {key.column.name}")
+            else:
+                starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}")
+        more = f" and {len(starts) - STREAMS_NAMED} more" if len(starts) > STREAMS_NAMED else ""
+        logger.info("reading %s%s", ", ".join(starts[:STREAMS_NAMED]), more)
+
     def _send(self, streams: Sequence[JdbcStream]) -> None:
         """Sends the streams in their order; the next ones are being read meanwhile."""
         from tap_spark_jdbc.streams.streams_ahead import ReadAhead
 
-        database, snapshots = self.database, self.snapshots
-        with ReadAhead([each.plan for each in streams], self._reading, database, snapshots) as ahead:
+        plans = [each.plan for each in streams]
+        with ReadAhead(plans, self._run.reading, Lane.of(self.database, self.snapshots)) as ahead:
             for stream in streams:
-                skipped = stream.take_back
-                with self.stream_errors.of(stream.name, skipped), ahead.turn(stream.plan) as reading:
-                    with stream.read_by(reading):
-                        stream.sync()
-
-    def _reading(
-        self, plan: StreamPlan, lane: Lane, all_cut: Callable[[], None], troubled: Callable[[], None]
-    ) -> StreamReading[Any]:
-        state, settings, place = self.run_state, self.settings, self.batches
-        if place is None:
-            return LineReading(plan, state, settings, lane, all_cut=all_cut, troubled=troubled)
-        return BatchReading(plan, state, settings, lane, place, all_cut=all_cut, troubled=troubled)
+                with self.stream_errors.of(stream.name, stream.take_back), ahead.turn() as reading:
+                    stream.send(reading)
 
     def finish_streams(self) -> None:
-        """Tells of the streams that were left out.
-
-        Raises:
-            SkippedStreamsError: there are some.
-        """
+        """Raises `SkippedStreamsError` where streams were left out."""
         self.stream_errors.finish(sum(name not in self.stream_errors.told for name in self.streams))
 
     def _jdbc_streams(self) -> list[JdbcStream]:
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
-
-    def _batch_place(self) -> BatchPlace | None:
-        settings, storage = self.settings.batch_config, self.database.batch_storage
-        if settings is None or storage is None:
-            return None
-        return BatchPlace(settings, storage, metadata=self.settings.add_record_metadata)
 
     def _refuse_mapping(self) -> None:
         """What Spark writes or compares as the source has it can't be changed record by record."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Surrogates, too: no name of a file in UTF-8 has one.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _ALIASES = {"s3a": "s3", "gcs": "gs"}
 DISK = ("file", "local")
 HTTP = ("http", "https")
@@ -28,13 +29,7 @@ class DiskAddress:
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """An object.
-
-    Attributes:
-        protocol: In small letters; two names of one store are one.
-        place: Bucket, container or host, as it is spelled.
-        path: The key in it, as it is spelled.
-    """
+    """An object; two names of one store are one, and the rest is as it is spelled."""
 
     protocol: str
     place: str
@@ -50,7 +45,7 @@ def address_of(text: str) -> Address:
     Raises:
         ValueError: it names no file that could ever be taken; the text says why.
     """
-    if not text or _CONTROL.search(text) or not _is_text(text):
+    if not text or _CONTROL.search(text):
         raise ValueError("it is empty, or has characters that no name of a file has")
     found = _SCHEME.fullmatch(text)
     if found is None:
@@ -76,7 +71,7 @@ def shown(text: str) -> str:
     found = _SCHEME.fullmatch(text)
     if found is not None and found[1].lower() not in DISK:
         text = text.partition("?")[0]
-    text = _CONTROL.sub("?", text).encode("utf-8", "replace").decode()
+    text = _CONTROL.sub("?", text)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
@@ -113,11 +108,3 @@ def _at_home(path: str) -> str:
 def _plain_path(path: str) -> str:
     """With one slash at its beginning: POSIX leaves open what two mean."""
     return f"/{path.lstrip('/')}" if path.startswith("/") else path
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

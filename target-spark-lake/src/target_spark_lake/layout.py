@@ -15,18 +15,14 @@ __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 # Ends the place in the name of a file that has a `row_order`.
 IN_PARTS = "-parts"
 ORDERS = f"{LAKE_FOLDER}/orders"
+TABLES = f"{LAKE_FOLDER}/tables"
 # In the staging of a stream: files that are joined from others.
 JOINED = "compacted"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths of one pipeline.
-
-    Attributes:
-        pipeline: Name of the isolated state.
-        path: Data root inside the bucket.
-    """
+    """The paths of one pipeline."""
 
     pipeline: str
     path: str = "raw"
@@ -43,7 +39,7 @@ class Layout:
 
     def table_record(self, table: str) -> str:
         """The object that holds a table's owner and columns."""
-        return f"{LAKE_FOLDER}/tables/{table}.json"
+        return f"{TABLES}/{table}.json"
 
     def table_index(self, table: str) -> str:
         """The object that spares a merge to look into the files of a table."""
@@ -102,19 +98,14 @@ class Layout:
         *,
         in_parts: bool = False,
     ) -> str:
-        """Name of a published file: the run's id makes it one that is never used twice.
-
-        Args:
-            table: Folder of the table.
-            partition: Hive folders below it, or empty.
-            run_id: The run that publishes it.
-            number: Its number in the run.
-            extension: `zstd.parquet`.
-            place: `file_place` of an older file, in whose place it sorts; empty for the run's own.
-            in_parts: Whether a `row_order` tells when its rows were received.
-        """
+        """Name of a published file, never used twice; with the `file_place` of an older one it sorts where that did."""
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
         return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{IN_PARTS if in_parts else ''}.{extension}"
+
+
+def table_of_record(path: str) -> str:
+    """The table that an object of `Layout.table_record` is of."""
+    return path.removeprefix(f"{TABLES}/").removesuffix(".json")
 
 
 def is_data_file(table: str, path: str) -> bool:

@@ -1,78 +1,206 @@
-"""The target's settings, read into one frozen value, with every problem named at once."""
+"""The target's settings: each declared once, as an attribute with its JSON Schema, and all problems named at once."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from singer_spark.config.config_secrets import register_secrets
 from singer_spark.config.environment import expand
-from singer_spark.config.setting_problems import config_problems
+from singer_spark.config.setting_problems import SDK_SETTINGS, config_problems
 from singer_spark.config.spark_settings import SparkSettings
 from singer_spark.errors import ConfigurationError
+from singer_spark.spark.cluster import is_local
 from singer_spark.state.backend import StateBackend
 from target_spark_lake.batch_address import root_problems
-from target_spark_lake.columns.declared_columns import declared_types, type_problems
-from target_spark_lake.columns.evolution import EVOLVE
-from target_spark_lake.columns.lake_type import LakeType
+from target_spark_lake.columns.declared_columns import type_problems
+from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE
 from target_spark_lake.columns.partitioning import setting_problems
-from target_spark_lake.config_schema import AUTO_COMPACTED, FAIL, KNOWN, OF_THE_SDK, PARQUET, PROPERTIES
+from target_spark_lake.config_schema import (
+    AUTO,
+    AUTO_COMPACTED,
+    CODECS,
+    DELTA,
+    FAIL,
+    LOAD_METHODS,
+    LOCAL,
+    PARQUET,
+    QUARANTINE,
+    SPARK,
+)
 
 JSON = dict[str, Any]
+TEXT: JSON = {"type": "string"}
+TEXTS: JSON = {"type": "array", "items": TEXT}
+MAYBE_TEXT: JSON = {"type": ["string", "null"]}
+
+
+def _setting(kind: str, description: str, default: Any = None, of: Callable[[], Any] = dict, **schema: Any) -> Any:
+    """An attribute, and what its setting may hold; one that is an object is made by `of` where it is not given."""
+    schema = {"type": [kind, "null"], "description": description, **schema}
+    shown = not schema.get("secret")
+    if kind == "object":
+        return field(default_factory=of, repr=shown, metadata=schema)
+    if default is not None:
+        schema["default"] = default
+    return field(default=default, repr=shown, metadata=schema)
+
+
+def _schema(properties: Mapping[str, Any]) -> JSON:
+    """JSON Schema of an object that holds nothing else."""
+    return {"type": "object", "properties": dict(properties), "additionalProperties": False}
+
+
+def _declared(settings: type[Any]) -> dict[str, JSON]:
+    """The JSON Schema of each setting."""
+    return {each.name: dict(each.metadata) for each in fields(settings)}
 
 
 @dataclass(frozen=True)
 class StreamOptions:
     """What the user says about one stream; None where nothing."""
 
-    load_method: str | None = None
-    key_properties: tuple[str, ...] | None = None
-    cursor: str | None = None
-    hard_delete: bool | None = None
-    path: str | None = None
-    columns: Mapping[str, LakeType] = field(default_factory=dict)
-    partition_by: tuple[str, ...] = ()
+    load_method: str | None = field(default=None, metadata={**TEXT, "enum": list(LOAD_METHODS)})
+    key_properties: tuple[str, ...] | None = field(default=None, metadata=TEXTS)
+    cursor: str | None = field(default=None, metadata=TEXT)
+    partition_by: tuple[str, ...] = field(default=(), metadata=TEXTS)
+    hard_delete: bool | None = field(default=None, metadata={"type": "boolean"})
+    path: str | None = field(default=None, metadata=TEXT)
+    columns: Mapping[str, str] = field(default_factory=dict, metadata={"type": "object", "additionalProperties": TEXT})
 
 
 @dataclass(frozen=True)
 class TargetSettings:
     """Every setting of the target; each attribute is the setting of its name."""
 
-    bucket: str
-    pipeline: str
-    path: str = "raw"
-    format: str = PARQUET
-    load_method: str | None = None
-    hard_delete: bool = False
-    max_deletes_percent: float = 20
-    stream_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    compression: str = "zstd"
-    target_file_mb: int = 128
-    auto_compact: bool | None = None
-    add_record_metadata: bool = True
-    validate_records: bool = True
-    on_invalid_record: str = FAIL
-    max_invalid_records: int | None = None
-    schema_evolution: str = EVOLVE
-    resume: bool = True
-    lock_ttl_seconds: float = 60
-    accept_any_start: bool = False
-    accept_unconditional_storage: bool = False
-    state_backend: StateBackend = field(default_factory=StateBackend)
-    batch_roots: tuple[str, ...] | None = None
-    metrics_file: str | None = None
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    spark: SparkSettings = field(default_factory=SparkSettings)
+    bucket: str = _setting(
+        "string",
+        "Directory or URL of the lake: ./lake, file:///..., s3://..., any other that both fsspec and Hadoop know.",
+        type="string",
+    )
+    path: str = _setting("string", "Data root inside the bucket.", "raw")
+    pipeline: str = _setting(
+        "string", "Name of the isolated state. Under Meltano its state id (`:` written as `.`), else required."
+    )
+    format: str = _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA])
+    load_method: str | None = _setting(
+        "string",
+        "How records change the table of a stream that is read by increments, where neither the stream's option nor "
+        "its SCHEMA says; append-only where not given. A FULL_TABLE stream of tap-spark-jdbc is overwrite.",
+        enum=[*LOAD_METHODS, None],
+    )
+    hard_delete: bool = _setting("boolean", "Deleted rows are removed; else marked in `_sdc_deleted_at`.", False)
+    max_deletes_percent: float = _setting(
+        "number",
+        "A run whose detect_deletes would delete more of a table fails before its commit.",
+        20,
+        minimum=0,
+        maximum=100,
+    )
+    stream_options: Mapping[str, Mapping[str, Any]] = _setting(
+        "object",
+        "Per stream (glob): load_method, key_properties, cursor, partition_by (columns, or year(), month(), day(), "
+        "hour() of a time), hard_delete, path, columns (column to type, which also permits a widening that is not "
+        "automatic).",
+        additionalProperties=_schema(_declared(StreamOptions)),
+    )
+    staging: str = _setting(
+        "string",
+        "Where batches of records become Parquet: spark in Spark's tasks (a cluster's executors take the load), local "
+        "in this process by Arrow, auto: spark on a cluster, else local. Rows, types and verdicts are the same.",
+        AUTO,
+        enum=[AUTO, SPARK, LOCAL],
+    )
+    compression: str = _setting("string", "Parquet codec.", "zstd", enum=list(CODECS))
+    target_file_mb: int = _setting(
+        "integer",
+        "File size aimed at, in megabytes, by batches of records, merges and `spark-lake compact`.",
+        128,
+        minimum=1,
+    )
+    auto_compact: bool | None = _setting(
+        "boolean",
+        "A run that finds over 64 small files in a table (below a quarter of target_file_mb) joins the oldest of them, "
+        "at most 256 MB, in its own commit. Where not given: true for delta; false for parquet, where a reader may "
+        "meet a row twice in the moment of the change.",
+    )
+    add_record_metadata: bool = _setting("boolean", "Adds the SDK's `_sdc_*` columns.", True)
+    validate_records: bool = _setting(
+        "boolean",
+        "Checks each record against its stream's JSON Schema (Draft 7 with formats; date-time takes a value without "
+        "zone too).",
+        True,
+    )
+    on_invalid_record: str = _setting(
+        "string",
+        "What an invalid record does: it fails the run, or is left out and kept, with the reason, below "
+        "`.dataspoc/rejected` (quarantine).",
+        FAIL,
+        enum=[FAIL, QUARANTINE],
+    )
+    max_invalid_records: int | None = _setting(
+        "integer", "A run that quarantines more records than this fails; any number where not given.", minimum=0
+    )
+    schema_evolution: str = _setting(
+        "string",
+        "What a changed schema does to a table: its columns follow (evolve), the run fails before anything is written "
+        "(freeze), or the table follows but for new columns, which are left out (discard).",
+        EVOLVE,
+        enum=[EVOLVE, FREEZE, DISCARD],
+    )
+    resume: bool = _setting("boolean", "Keeps what a dead run finished, for the next run to continue.", True)
+    lock_ttl_seconds: float = _setting(
+        "number",
+        "After this long without a sign of life a holder on another host counts as dead; on the same host at once.",
+        60,
+        exclusiveMinimum=0,
+    )
+    accept_any_start: bool = _setting("boolean", "Takes a run that did not start from the saved state.", False)
+    accept_unconditional_storage: bool = _setting(
+        "boolean",
+        "Takes a bucket on a store that has no conditional puts, or ignores them; two runs of a pipeline at once "
+        "may then both write.",
+        False,
+    )
+    state_backend: StateBackend = _setting(  # noqa: RUF009
+        "object",
+        "Where the state is kept, if not in the bucket: uri (s3://, file://, sqlite:///, postgresql://), table_name "
+        "(of a database), storage_options (of another bucket, if not the target's).",
+        properties={"uri": TEXT, "table_name": MAYBE_TEXT, "storage_options": {"type": ["object", "null"]}},
+        required=["uri"],
+        additionalProperties=False,
+        of=StateBackend,
+        secret=True,
+    )
+    batch_roots: tuple[str, ...] | None = _setting(
+        "array",
+        "Folders or URLs from which BATCH messages may name files; the bucket where not given. Any other place is "
+        "refused by name, http(s) always.",
+        items=TEXT,
+    )
+    metrics_file: str | None = _setting(
+        "string",
+        "File for monitoring, in the OpenMetrics text format, written anew at the end of each run: rows, bytes, lag, "
+        "duration. One for each pipeline.",
+    )
+    storage_options: Mapping[str, Any] = _setting(
+        "object",
+        "fsspec's options (endpoint_url, key, secret, ...); the same values configure Spark's S3A.",
+        secret=True,
+    )
+    spark: SparkSettings = _setting(  # noqa: RUF009
+        "object",
+        "Spark session: master, remote (Spark Connect), conf.",
+        properties={"master": MAYBE_TEXT, "remote": MAYBE_TEXT, "conf": {"type": ["object", "null"]}},
+        additionalProperties=False,
+        of=SparkSettings,
+    )
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, default_pipeline: str | None = None) -> TargetSettings:
         """Reads a config as Singer tools give it; the SDK's own settings are left to it (`stream_maps`, ...).
-
-        Args:
-            config: Plain JSON values; `${NAME}` in them is the environment's variable.
-            default_pipeline: Name of the pipeline where the config has none (Meltano's state id).
 
         Raises:
             ConfigurationError: names every bad or unknown setting.
@@ -82,7 +210,7 @@ class TargetSettings:
         given = {name: value for name, value in config.items() if value is not None and name not in OF_THE_SDK}
         if default_pipeline:
             given.setdefault("pipeline", default_pipeline)
-        problems = [*config_problems(given, KNOWN), *_missing(given), *_unavailable(given)]
+        problems = [*config_problems(given, _schema(PROPERTIES)), *_missing(given), *_unavailable(given)]
         if problems:
             raise ConfigurationError("config: " + "; ".join(problems))
         if "batch_roots" in given:
@@ -97,6 +225,12 @@ class TargetSettings:
         return self.format in AUTO_COMPACTED if self.auto_compact is None else self.auto_compact
 
     @property
+    def stages_by_spark(self) -> bool:
+        """Whether batches of records are staged in Spark's tasks."""
+        on_cluster = bool(self.spark.remote) or not is_local(self.spark.master)
+        return self.staging == SPARK or (self.staging == AUTO and on_cluster)
+
+    @property
     def file_bytes(self) -> int:
         """The size that files are aimed at."""
         return self.target_file_mb << 20
@@ -108,7 +242,7 @@ class TargetSettings:
             if stream == pattern or fnmatch.fnmatchcase(stream, pattern):
                 merged |= {name: value for name, value in options.items() if value is not None}
         keys = merged.pop("key_properties", None)
-        columns = declared_types(merged.pop("columns", {}))
+        columns = merged.pop("columns", {})
         partition_by = tuple(merged.pop("partition_by", ()))
         return StreamOptions(
             key_properties=None if keys is None else tuple(keys), columns=columns, partition_by=partition_by, **merged
@@ -125,9 +259,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
-    problems: list[str] = []
-    problems += StateBackend.problems(given.get("state_backend"))
-    problems += root_problems(given.get("batch_roots"))
+    problems = [*StateBackend.problems(given.get("state_backend")), *root_problems(given.get("batch_roots"))]
     if isinstance(given.get("spark"), Mapping):
         problems += SparkSettings.problems(given["spark"])
     options = given.get("stream_options")
@@ -137,3 +269,15 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
         problems += [f"stream_options.{stream}.columns.{problem}" for problem in type_problems(each.get("columns"))]
         problems += [f"stream_options.{stream}.{problem}" for problem in setting_problems(each)]
     return problems
+
+
+PROPERTIES = _declared(TargetSettings)
+CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required": ["bucket"]}
+# The SDK's own for targets: some are taken (stream maps, flattening), the others mean nothing here.
+OF_THE_SDK = (
+    *SDK_SETTINGS,
+    "batch_config",
+    "batch_size_rows",
+    "default_target_schema",
+    "process_activate_version_messages",
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,18 +11,20 @@ from singer_sdk import Target
 from singer_sdk.helpers.capabilities import CapabilitiesEnum, PluginCapabilities, TargetCapabilities
 from singer_sdk.plugin_base import _ConfigInput
 
+import singer_spark.program.about  # noqa: F401  the text of --about
 from singer_spark.config.environment import expand
-from singer_spark.errors import ConfigurationError, redact_logs
+from singer_spark.errors import ConfigurationError
+from singer_spark.program.logs import LEVELS, set_up_logs
+from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import SKIPPED
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.config_schema import CONFIG_JSONSCHEMA, PROPERTIES
 from target_spark_lake.intake.line_reader import LineReader
 from target_spark_lake.intake.stream_mapping import StreamMapping, wants_mapping
 from target_spark_lake.layout import Layout
 from target_spark_lake.load.load_run import LoadRun
-from target_spark_lake.settings import TargetSettings
+from target_spark_lake.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
 from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.state.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
 from target_spark_lake.state.saving import saving_under_meltano
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 PROGRAM = "target-spark-lake"
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class TargetSparkLake(Target):
@@ -59,9 +59,11 @@ class TargetSparkLake(Target):
     def __init__(self, **kwargs: Any) -> None:
         """Checks the config; nothing is locked or started before the first message is asked for."""
         self._load: LoadRun | None = None
+        self._progress = Progress("loaded")
         kwargs.setdefault("message_reader", LineReader(self._check, self._fail))
         super().__init__(**kwargs)
         self._mapping = StreamMapping(self.mapper) if wants_mapping(self.config) else None
+        self._progress.phase("waiting for the tap", logged=False)
 
     @classmethod
     def append_builtin_config(cls, config_jsonschema: JSON) -> None:
@@ -105,7 +107,9 @@ class TargetSparkLake(Target):
             own = set(self.config_jsonschema["properties"]) - set(PROPERTIES)
             mapping = {name: value for name, value in self.config.items() if name in own}
             saving = saving_under_meltano(os.environ, parent_arguments())
-            self._load = LoadRun(settings, run, lambda: start_session(settings, storage), mapping, saving)
+            self._load = LoadRun(
+                settings, run, lambda: start_session(settings, storage), mapping, saving, self._progress
+            )
         return self._load
 
     def _process_schema_message(self, message_dict: JSON) -> None:
@@ -144,6 +148,7 @@ class TargetSparkLake(Target):
         self.load.check()
 
     def _fail(self, error: BaseException) -> None:
+        self._progress.stop()
         if self._load is not None:
             self._load.fail(error)
 
@@ -170,18 +175,22 @@ class TargetSparkLake(Target):
                 param.type = click.File("rb")
         level = click.Option(
             ["--log-level"],
-            type=click.Choice(LOG_LEVELS, case_sensitive=False),
+            type=click.Choice(LEVELS, case_sensitive=False),
+            is_eager=True,
             expose_value=False,
-            callback=_set_log_level,
+            callback=_set_up_logs,
             help="How much is logged; debug shows the trace of an error.",
         )
         command.params.append(level)
+        command.help = "Loads Singer messages from standard input into a lake, exactly once."
+        command.epilog = (
+            f"Example: tap-spark-jdbc --config tap.json --state-from target.json | {PROGRAM} --config target.json"
+        )
         return command
 
 
-def _set_log_level(_: click.Context, __: click.Parameter, value: str | None) -> None:
-    if value:
-        logging.getLogger().setLevel(value.upper())
+def _set_up_logs(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    set_up_logs(PROGRAM, value)
 
 
 def run() -> int:
@@ -191,9 +200,7 @@ def run() -> int:
         SingerSparkError: what went wrong.
     """
     try:
-        command = TargetSparkLake.cli
-        redact_logs()
-        return int(command.main(standalone_mode=False) or 0)
+        return int(TargetSparkLake.get_singer_command().main(standalone_mode=False) or 0)
     except click.ClickException as error:
         raise ConfigurationError(error.format_message()) from error
     except click.Abort as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import pytest
 
 from singer_spark.jvm import class_archive
 from singer_spark.jvm.class_archive import archive_path, build_in_background, java_options
-from singer_spark.jvm.command import MAIN_CLASS, JvmStart, at_once, by_spark_submit, spark_home
+from singer_spark.jvm.command import MAIN_CLASS, _spark_submit, jvm_command, spark_home
 from singer_spark.jvm.java import find_java_home
 from singer_spark.spark.session_conf import SparkOptions
-from singer_spark.spark.session_jvm import jvm_start
+from singer_spark.spark.session_jvm import command_for
 
 CONF = {
     "spark.master": "local[2]",
@@ -26,6 +25,7 @@ CONF = {
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     "spark.sql.shuffle.partitions": "3",
 }
+OPTIONS = """-Duser.timezone=UTC -Da="b c" -Dd='e "f"' -XX:+UseSerialGC"""
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +35,16 @@ def _as_in_a_new_shell(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def start(**changes: Any) -> JvmStart:
-    options = """-Duser.timezone=UTC -Da="b c" -Dd='e "f"' -XX:+UseSerialGC"""
-    return replace(JvmStart(find_java_home(), spark_home(), CONF, options), **changes)
+def at_once(conf: dict[str, str] = CONF, options: str = OPTIONS, jars: tuple[str, ...] = ()) -> list[str]:
+    command = jvm_command(find_java_home(), conf, options, jars)
+    assert command.words[0] == str(find_java_home() / "bin" / "java")
+    assert command.jars == jars
+    return command.words
+
+
+def is_left_to_spark_submit(conf: dict[str, str] = CONF, options: str = OPTIONS) -> bool:
+    command = jvm_command(find_java_home(), conf, options, ("/a/driver.jar",))
+    return command.jars == () and command.words == _spark_submit(conf, options, ("/a/driver.jar",))
 
 
 def of_the_launcher(command: list[str]) -> list[str]:
@@ -54,10 +61,10 @@ def settings(words: list[str]) -> set[str]:
     return {pair for pair in pairs if not pair.startswith(("spark.driver.memory=", "spark.driver.extraJavaOptions="))}
 
 
-def test_the_jvm_gets_the_very_command_that_spark_submit_ends_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jvm_gets_the_command_that_spark_submit_ends_in_but_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -Dg='h i'")
-    ours, theirs = at_once(start()), of_the_launcher(by_spark_submit(start()))
-    assert ours is not None
+    ours, theirs = at_once(), of_the_launcher(_spark_submit(CONF, OPTIONS, ()))
+    theirs.remove("--add-modules=jdk.incubator.vector")
     place = theirs.index(MAIN_CLASS)
     assert ours[: place + 1] == theirs[: place + 1]
     # The launcher knows the master and the application's name by flags of their own.
@@ -70,21 +77,15 @@ def test_the_jvm_gets_the_very_command_that_spark_submit_ends_in(monkeypatch: py
 def test_no_secret_is_on_the_jvm_s_command_line() -> None:
     """They go by files that only their owner may read, and arrive as they are."""
     odd = "p\\w: 'é' \"=#😀"
-    changed = start(
-        conf={**CONF, "spark.authenticate.secret": "hidden-1", "spark.ssl.keyPassword": odd},
-        java_options=start().java_options
-        + " -Djavax.net.ssl.trustStorePassword=hidden-2 '-Dapi.token="
-        + 'a "b\\ c'
-        + "'",
-    )
-    ours, by_launcher = at_once(changed), by_spark_submit(changed)
-    assert ours is not None
+    conf = {**CONF, "spark.authenticate.secret": "hidden-1", "spark.ssl.keyPassword": odd}
+    options = OPTIONS + " -Djavax.net.ssl.trustStorePassword=hidden-2 '-Dapi.token=" + 'a "b\\ c' + "'"
+    ours, by_launcher = at_once(conf, options), _spark_submit(conf, options, ())
     for command in (ours, by_launcher):
         assert not [word for word in command if "hidden" in word or odd in word or 'a "b' in word]
         path = Path(command[command.index("--properties-file") + 1])
         assert path.stat().st_mode & 0o077 == 0
     assert "--load-spark-defaults" in by_launcher
-    assert "--load-spark-defaults" not in by_spark_submit(start())
+    assert "--load-spark-defaults" not in _spark_submit(CONF, OPTIONS, ())
     read = 'var p = new java.util.Properties(); p.load(new java.io.FileReader(System.getProperty("f")));'
     read += 'for (var n : new String[]{"spark.authenticate.secret", "spark.ssl.keyPassword"}) show(p.getProperty(n));'
     read += 'for (var n : new String[]{"javax.net.ssl.trustStorePassword", "api.token"}) show(System.getProperty(n));'
@@ -104,18 +105,10 @@ def test_no_secret_is_on_the_jvm_s_command_line() -> None:
 
 
 def test_drivers_lie_behind_spark_on_the_class_path() -> None:
-    ours, bare = at_once(start(jars=("/a/driver.jar", "/b/other.jar"))), at_once(start())
-    assert ours is not None and bare is not None
+    ours, bare = at_once(jars=("/a/driver.jar", "/b/other.jar")), at_once()
     assert ours[2] == f"{bare[2]}:/a/driver.jar:/b/other.jar"
     assert not [word for word in ours if word.startswith("spark.jars")]
-    assert "spark.jars=/a/driver.jar" in by_spark_submit(start(jars=("/a/driver.jar",)))
-
-
-def test_what_spark_says_of_every_start_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = at_once(start())
-    monkeypatch.setattr(subprocess, "run", None)
-    assert at_once(start()) == first is not None
+    assert "spark.jars=/a/driver.jar" in _spark_submit(CONF, OPTIONS, ("/a/driver.jar",))
 
 
 @pytest.mark.parametrize(
@@ -135,12 +128,12 @@ def test_what_only_spark_submit_knows_of_is_left_to_it(
 ) -> None:
     if variable:
         monkeypatch.setenv(variable, "/somewhere")
-    assert at_once(start(conf={**CONF, **conf})) is None
+    assert is_left_to_spark_submit({**CONF, **conf})
 
 
 def test_a_memory_limit_among_the_java_options_is_refused_by_spark_itself() -> None:
-    assert at_once(start(java_options="-Xmx2g")) is None
-    assert at_once(start(java_options="-Da='open")) is None
+    assert is_left_to_spark_submit(options="-Xmx2g")
+    assert is_left_to_spark_submit(options="-Da='open")
 
 
 @pytest.fixture
@@ -216,8 +209,7 @@ def test_a_run_has_a_missing_archive_built_once(java: Path, monkeypatch: pytest.
 
 def test_a_jvm_with_one_compiler_has_room_for_what_it_compiles_in_a_run_of_many_tables() -> None:
     options = SparkOptions("a", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-    command = at_once(jvm_start(options))
-    assert command is not None
+    command = command_for(options).words
     java = [*command[: command.index(MAIN_CLASS)], "-XX:+PrintFlagsFinal", "-version"]
     flags = subprocess.run(java, capture_output=True, text=True, check=True).stdout
     (size,) = re.findall(r" ReservedCodeCacheSize += (\d+)", flags)

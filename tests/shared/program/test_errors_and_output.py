@@ -91,7 +91,7 @@ def test_the_summary_counts_records_and_streams(capsys: pytest.CaptureFixture[st
     progress.finish()
     written = capsys.readouterr()
     assert written.out == ""
-    assert "Done! 340 records in 1 stream(s)" in written.err
+    assert "sent 340 records in 1 stream(s), 0.0 s" in written.err
     assert "public-orders: 340 records sent, 1.5 kB" in written.err
 
 

@@ -73,6 +73,7 @@ def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> Non
     """Raised right behind the taking of the process's lock, it would let the end of the JVM wait for ever."""
     body = """
     import os, signal, subprocess
+    from singer_spark.jvm import gateway
     from singer_spark.jvm.spark_jvm import start_jvm
     class Lock:
         def __init__(self, lock):
@@ -94,7 +95,8 @@ def test_a_signal_that_meets_the_wait_for_the_jvm_leaves_no_lock_behind() -> Non
     subprocess.Popen = Jvm
     say("begun")
     # Like a JVM that never answers: it lives until its standard input ends.
-    start_jvm(["cat"], grace_seconds=0)
+    gateway.begin(lambda: start_jvm(["cat"], grace_seconds=0), ())
+    gateway.gateway()
     """
     process = start(body)
     output, errors = process.communicate(timeout=SECONDS)

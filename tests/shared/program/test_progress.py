@@ -7,10 +7,12 @@ import json
 import logging
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +21,8 @@ import pytest
 
 from singer_spark.program import progress as shown
 from singer_spark.program.amounts import size_text, span_text
+from singer_spark.program.logs import LOG_CONFIG, logs_as_configured
 from singer_spark.program.progress import Progress
-from singer_spark.program.structured_logs import LOG_CONFIG, logs_as_told
 
 ROUNDS, STREAMS = 40, 30
 COLUMNS, LINES = 90, 12
@@ -31,6 +33,7 @@ from singer_spark.process.stderr import claim_stderr
 from singer_spark.program.progress import Progress
 claim_stderr()
 progress = Progress("sent")
+progress.phase("reading")
 drawn = open(sys.argv[1])
 for number in range({ROUNDS}):
     progress.advance("orders", 10, 100)
@@ -54,14 +57,17 @@ class Watched(Progress):
         drawn.release()
         return super()._lines(most)
 progress = Watched("loaded")
+progress.phase("loading")
 progress.expect("stream_0", 100)
 told = open(sys.argv[1], "w")
 for number, _ in enumerate(sys.stdin.buffer):
     progress.advance(f"stream_{{number % {STREAMS}}}", 10, 1000)
     sys.stderr.write(f"shower says {{number}}\\n")
+    # Of the frames that begin from here on the first one is drawn once the second one begins.
+    while drawn.acquire(blocking=False): pass
     drawn.acquire(), drawn.acquire()
     print("drawn", file=told, flush=True)
-progress.finish()
+progress.finish_run("lake/raw", {{"stream_1": 7}})
 """
 
 
@@ -92,16 +98,19 @@ def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: P
     feeder, shower = (f'"$PYTHON" {tmp_path}/{name}.py {tmp_path}/drawn' for name in ("feeder", "shower"))
     command = f"set -o pipefail; {feeder} | {shower}"
     for piece in on_terminal(command):
-        stream.feed(piece)
-        live.update(line.strip() for line in screen.display if "rows/s" in line)
+        # One piece may hold several frames.
+        for line_drawn in piece.splitlines(keepends=True):
+            stream.feed(line_drawn)
+            live.update(line.strip() for line in screen.display if " rows " in line)
     above = ["".join(row[column].data for column in range(COLUMNS)) for row in screen.history.top]
     lines = [line.rstrip() for line in (*above, *screen.display) if line.strip()]
     for program, said in (("feeder", 2 * ROUNDS), ("shower", ROUNDS)):
         assert [line for line in lines if line.startswith(program)] == [f"{program} says {n}" for n in range(said)]
     rest = [line for line in lines if not line.startswith(("feeder says ", "shower says "))]
-    assert rest[0] == f"Done! {10 * ROUNDS} records in {STREAMS} stream(s)"
+    assert re.fullmatch(rf"Done! {10 * ROUNDS} records in {STREAMS} stream\(s\), [\d.]+ s: lake/raw", rest[0])
     assert len(rest) == 1 + STREAMS
     assert all(" records loaded, " in line for line in rest[1:])
+    assert rest[2].endswith("; the next run starts at 7")
     # Meanwhile there were live lines: rows, rows a second, bytes, and the percentage where it is known.
     assert any(all(part in line for part in ("stream_0 ", " 10 % ", " 10 rows ", " 1.0 kB ")) for line in live)
     assert any(line.startswith("stream_29 ") for line in live)
@@ -110,27 +119,38 @@ def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: P
 def test_a_terminal_that_cant_move_its_cursor_gets_plain_lines(tmp_path: Path) -> None:
     (tmp_path / "shower.py").write_text(SHOWER.replace("    drawn.acquire(), drawn.acquire()\n", ""))
     said = b"".join(on_terminal(f'echo 1 | TERM=dumb "$PYTHON" {tmp_path}/shower.py /dev/null'))
-    assert said.decode().splitlines()[:2] == ["shower says 0", "Done! 10 records in 1 stream(s)"]
+    assert said.decode().splitlines()[0] == "shower says 0"
+    assert said.decode().splitlines()[1].startswith("Done! 10 records in 1 stream(s), ")
     assert b"\x1b" not in said
 
 
-def test_elsewhere_a_line_comes_every_few_seconds_with_the_percentage_where_it_is_known(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_says_what_moved_last_with_the_percentage_where_it_is_known_else_the_phase() -> None:
     progress = Progress("sent")
+    progress.phase("connecting", logged=False)
+    assert progress.line() == "connecting, 0.0 s"
     progress.expect("orders", 200)
     progress.expect("nothing-came", 100)
-    progress.advance("orders", 50, 2_000)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(shown, "LOG_SECONDS", 0.0)
-    progress.advance("orders", 50, 2_000)
-    told = capsys.readouterr().err
-    assert told.startswith("orders: 100 records sent (50 %), ")
-    assert told.endswith(" rows/s, 4.0 kB\n")
+    progress.advance("orders", 100, 4_000)
+    assert progress.line() == "orders: 100 records sent (50 %), 4.0 kB"
+    assert progress.line() == "connecting, 0.0 s"
     progress.advance("orders", 500, 0)
-    assert "600 records sent (99 %)" in capsys.readouterr().err
-    progress.finish()
-    assert capsys.readouterr().err.splitlines()[0] == "Done! 600 records in 1 stream(s)"
+    assert progress.line().startswith("orders: 600 records sent (99 %), ")
+
+
+def test_elsewhere_than_on_a_terminal_a_line_comes_every_few_seconds_from_who_logs_the_phase(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = threading.Semaphore(0)
+    monkeypatch.setattr(shown, "LOG_SECONDS", 0.001)
+    progress = Progress("sent")
+    monkeypatch.setattr(progress, "line", lambda: ticks.release() or f"in {progress._phase}")
+    progress.phase("waiting", logged=False)
+    progress.phase("reading")
+    assert ticks.acquire(timeout=60)
+    progress.phase("done", logged=False)
+    progress.stop()
+    said = capsys.readouterr().err.splitlines()
+    assert set(said) == {"in reading"}
 
 
 def test_a_program_that_reads_the_log_gets_progress_and_summary_as_json(
@@ -148,15 +168,20 @@ def test_a_program_that_reads_the_log_gets_progress_and_summary_as_json(
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
-        assert logs_as_told()
+        assert logs_as_configured()
         progress = Progress("sent")
         progress.advance("orders", 340, 1_500)
-        progress.finish()
+        progress.advance("customers", 20, 1_000)
+        progress.finish_run("./lake", {"orders": 7})
     finally:
         root.handlers[:], root.level = before, level
     told = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [each["level"] for each in told] == ["info"] * len(told)
-    assert "Done! 340 records in 1 stream(s)" in [each["message"] for each in told]
+    *_, done, streams = (each["message"] for each in told)
+    assert done.startswith("Done! 360 records in 2 stream(s), ")
+    assert re.fullmatch(
+        r"orders: 340 records sent, 1.5 kB.*; the next run starts at 7 \| customers: 20 records sent, 1.0 kB.*", streams
+    )
 
 
 @pytest.mark.parametrize(

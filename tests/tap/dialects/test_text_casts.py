@@ -37,6 +37,7 @@ FITS: dict[str, dict[str, Any]] = {
     "REAL": {"0.5": 0.5, "-Infinity": -math.inf},
     "DOUBLE PRECISION": {"1e308": 1e308, "-.5E-3": -0.0005, "inf": math.inf, "5.": 5.0},
     "DATE": {"0001-01-01": date(1, 1, 1), "2024-02-29": date(2024, 2, 29)},
+    "timestamp_ntz": {"2025-03-30 02:30": datetime(2025, 3, 30, 2, 30)},
     "TIMESTAMP": {"2025-03-30T02:30:00.123456000": datetime(2025, 3, 30, 2, 30, 0, 123456)},
     "TIMESTAMP WITH TIME ZONE": {
         "2025-03-30 02:30:00+05:30": datetime(2025, 3, 29, 21, tzinfo=UTC),

@@ -12,6 +12,7 @@ import pytest
 from singer_spark.singer.bookmark import Bookmark
 from singer_spark.singer.exact_json import Number, state_from_json, to_json
 from singer_spark.singer.key_value import KeyType
+from singer_spark.state.source import open_state_source
 from tap_spark_jdbc.extraction.run_state import OpeningState, RunState
 
 OTHERS = '{"big":18446744073709551616,"exact":0.1000000000000000055,"small":1E-400,"zero":-0,"half":"\\ud800"}'
@@ -25,7 +26,7 @@ def test_a_state_is_sent_on_as_it_came(tmp_path: Path, place: str) -> None:
     file.write_text(STATE)
     output = io.TextIOWrapper(io.BytesIO())
     with redirect_stdout(output):
-        state = RunState(OpeningState.read(str(file), {}))
+        state = RunState(OpeningState.of(open_state_source(str(file))))
         state.write_opening()
         state.fingerprint = "f"
         state.write()

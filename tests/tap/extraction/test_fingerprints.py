@@ -1,6 +1,7 @@
 """The edge of a run: which rows at the bookmark were sent before (files and fingerprints, no database)."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -8,9 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, Boundary
+from tap_spark_jdbc.dialects import dialect_of
+from tap_spark_jdbc.dialects.tables import Key, Table
 from tap_spark_jdbc.extraction import fingerprints as boundary
-from tap_spark_jdbc.extraction.fingerprints import MARKS, BoundaryBuilder, Frame, drop_sent, edge_lines, fingerprint
+from tap_spark_jdbc.extraction.extraction import split_key
+from tap_spark_jdbc.extraction.fingerprints import (
+    MARKS,
+    BoundaryBuilder,
+    Frame,
+    Look,
+    cut_out,
+    edge_lines,
+    fingerprint,
+    found_in,
+)
+from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+from tap_spark_jdbc.plan.stream_plan import StreamPlan
 from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.reading.edges import Edges
 
 FRAME = Frame(b'{"type":"RECORD","stream":"s","record":', b',"time_extracted":"2026-01-01T00:00:00.000000Z"}')
 
@@ -31,6 +47,32 @@ def records(path):
 
 def hashes(rows):
     return [fingerprint(orjson.dumps(row)).hex() for row in rows]
+
+
+def edges_after(sent):
+    """The edges of a run that begins where these rows were sent at the bookmark."""
+    sql = SimpleNamespace(unseen=None, bookmark="b", upper="b", split=None)
+    plan = SimpleNamespace(end_value=None, replication_key=None)
+    whole = SimpleNamespace(lower="b", after=False)
+    return Edges(
+        SimpleNamespace(
+            bookmark=SimpleNamespace(boundary=Boundary.of(sent)),
+            sql=sql,
+            plan=plan,
+            progress=StreamProgress("delta"),
+            whole=whole,
+            lag=0,
+            bookmark_at=lambda _, boundary: boundary,
+        )
+    )
+
+
+def drop_sent(path, edges):
+    """How many rows at the bookmark are left out, and how many stay."""
+    count = sum(1 for _ in edge_lines(path, FRAME, Edge.BOOKMARK))
+    dropped = edges.settle(found_in(path, FRAME, 0, Look(bookmark=True, upper=False, nulls=False)))
+    cut_out(path, FRAME, dropped)
+    return len(dropped), count - len(dropped)
 
 
 def test_marks_are_blanks_that_json_ignores_and_that_tell_edges_apart(spool):
@@ -57,27 +99,25 @@ def test_rows_that_were_sent_and_did_not_change_are_taken_out(spool):
     path = spool(
         [({"id": 1, "v": "old"}, Edge.BOOKMARK), ({"id": 2, "v": "new"}, Edge.BOOKMARK), ({"id": 3}, Edge.NONE)]
     )
-    present = BoundaryBuilder()
+    edges = edges_after(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
 
-    result = drop_sent(path, FRAME, Counter(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "old"}])), present)
-
-    assert result == (1, 1)
+    assert drop_sent(path, edges) == (1, 1)
     assert records(path) == [{"id": 2, "v": "new"}, {"id": 3}]
-    assert present.build() == Boundary.of(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "new"}]))
+    assert edges.final()[0] == Boundary.of(hashes([{"id": 1, "v": "old"}, {"id": 2, "v": "new"}]))
 
 
 def test_identical_twins_are_counted(spool):
     twin = {"v": "same"}
     path = spool([(twin, Edge.BOOKMARK)] * 3)
 
-    assert drop_sent(path, FRAME, Counter(hashes([twin, twin])), BoundaryBuilder()) == (2, 1)
+    assert drop_sent(path, edges_after(hashes([twin, twin]))) == (2, 1)
     assert records(path) == [twin]
 
 
 def test_the_count_goes_on_over_several_files(spool):
-    twin, sent = {"v": "same"}, Counter(hashes([{"v": "same"}] * 2))
+    twin, edges = {"v": "same"}, edges_after(hashes([{"v": "same"}] * 2))
 
-    kept = [drop_sent(spool([(twin, Edge.BOOKMARK)]), FRAME, sent, BoundaryBuilder())[1] for _ in range(3)]
+    kept = [drop_sent(spool([(twin, Edge.BOOKMARK)]), edges)[1] for _ in range(3)]
 
     assert kept == [0, 0, 1]
 
@@ -94,7 +134,7 @@ def test_what_stays_is_the_file_without_what_was_sent(tmp_path_factory, rows, se
     at_bookmark = [record for record, edge in rows if edge is Edge.BOOKMARK]
     before = Counter(hashes(at_bookmark[number] for number in sent if number < len(at_bookmark)))
 
-    drop_sent(path, FRAME, before.copy(), BoundaryBuilder())
+    drop_sent(path, edges_after(before.elements()))
 
     left = Counter(hashes(records(path)))
     assert left == Counter(hashes(record for record, _ in rows)) - (before & Counter(hashes(at_bookmark)))
@@ -125,3 +165,24 @@ def test_whole_buckets_and_single_rows_add_up():
 
 def test_an_empty_file_has_no_edges(spool):
     assert list(edge_lines(spool([]), FRAME, Edge.UPPER)) == []
+
+
+@pytest.mark.parametrize("primary_key", [(), ("id",)])
+def test_rows_that_may_be_one_record_are_never_cut_apart(primary_key):
+    """They are counted slice by slice: what cuts them must be in the record, or the record have the whole key."""
+    dialect = dialect_of("jdbc:sqlite:x")
+    names = ("id", "part", "k")
+    columns = tuple(dialect.column(name, "integer", nullable=False) for name in names)
+    ident, part, key = columns
+    table = Table(None, "t", columns, primary_key=primary_key)
+
+    growing = Key.of(table, key)
+
+    def split(*selected, replication_key=growing):
+        by = Key.of(table, part)
+        return split_key(StreamPlan(table, "t", selected, "INCREMENTAL", replication_key, partition_column=by), dialect)
+
+    assert split(ident, part, key) == Key.of(table, part)
+    assert split(ident, key) == (Key.of(table, part) if primary_key else None)
+    assert split(key) is None
+    assert split(key, replication_key=None) == Key.of(table, part)

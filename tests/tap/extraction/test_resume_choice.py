@@ -10,6 +10,7 @@ import pytest
 
 from singer_spark.errors import StateError, StorageError
 from singer_spark.state.run_log import COMMITTED, encode, runs_folder
+from singer_spark.state.source import open_state_source
 from tap.conftest import Tap
 from tap.dying import PIPELINE, Pipe
 from tap_spark_jdbc.dry_run import describe
@@ -189,7 +190,7 @@ def test_a_checkpoint_is_good_only_from_the_state_and_the_commit_that_it_began_f
 def test_a_state_outside_of_a_lake_has_no_checkpoint(tmp_path):
     (tmp_path / "checkpoint.json").write_text("anything")
 
-    assert OpeningState.read(str(tmp_path / "state.json"), {}).checkpoint is None
+    assert OpeningState.of(open_state_source(str(tmp_path / "state.json"))).checkpoint is None
 
 
 def test_the_dry_run_shows_the_rest_alone(dead):

@@ -32,7 +32,7 @@ def told_to_readers(spark: SparkSession, source: JdbcSource, expression: str) ->
     column = source.dialect.column("a", "varchar(60)", nullable=True)
     table = Table(None, "q", (column,), query=f"SELECT {expression} AS a")
     sql = StreamSql(source.dialect, StreamPlan(table, "q", (column,), "FULL_TABLE"))
-    rows = SliceReader(spark, source, sql, Frame(b"", b"")).rows_of([Slice(), Slice()], 10)
+    rows = SliceReader(lambda: spark, source, sql, Frame(b"", b"")).rows_of([Slice(), Slice()], 10)
     with warnings.catch_warnings():
         # PySpark leaves the socket of a `collect` to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)

@@ -12,7 +12,7 @@ from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.tables import Table
-from tap_spark_jdbc.plan.catalog import catalog_of, selected_tables
+from tap_spark_jdbc.plan.catalog import catalog_of, named_tables
 from tap_spark_jdbc.plan.stream_plan import StreamPlan, plan_streams
 
 POSTGRESQL, SQLITE = known_dialects()["postgresql"], known_dialects()["sqlite"]
@@ -267,7 +267,7 @@ def test_deselected_columns_are_not_read_but_keys_always_are() -> None:
 def test_deselected_streams_are_not_asked_for_and_a_spec_may_still_name_them() -> None:
     made = catalog(table(), table("clients"))
     made["streams"][1]["metadata"][0]["metadata"]["selected"] = False
-    assert selected_tables(made) == [("public", "orders")]
+    assert named_tables(made) == [("public", "orders")]
     found = plans(table(), catalog=made, incremental_tables=["public.clients:id:integer"])
     assert list(found) == ["public-orders"]
 
@@ -284,7 +284,7 @@ def test_key_properties_of_the_catalog_count_unless_it_names_none() -> None:
 
 def test_a_catalog_of_bare_names_is_enough() -> None:
     bare = {"streams": [{"tap_stream_id": "public-orders", "replication_method": "FULL_TABLE"}]}
-    assert ("public", "orders") in selected_tables(bare)
+    assert ("public", "orders") in named_tables(bare)
     assert key(plan(catalog=bare, default_replication_key="updated_at")) == ("FULL_TABLE", None)
 
 
@@ -315,7 +315,7 @@ def test_tables_with_one_stream_name_are_refused_by_name_unless_one_is_deselecte
         plans(*twins)
     made = catalog(*twins)
     made["streams"][0]["metadata"][0]["metadata"]["selected"] = False
-    assert selected_tables(made) == [("a-b", "c")]
+    assert named_tables(made) == [("a-b", "c")]
     assert [each.table.schema for each in plans(twins[1], catalog=made).values()] == ["a-b"]
 
 

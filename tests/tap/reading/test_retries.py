@@ -73,13 +73,14 @@ def blocked(connection: psycopg.Connection[Any], seconds: float = 120) -> int:
     raise AssertionError("no reader came to the row where it waits")
 
 
-def config_of(database: Database) -> dict[str, Any]:
+def config_of(database: Database, reader: str) -> dict[str, Any]:
     bounds = {"tables": ["a_held", "b_next"], "incremental_tables": ["public.b_next:k:integer"]}
-    return login(database, **bounds, fetch_size=50, slice_rows=500)
+    return login(database, **bounds, fetch_size=50, slice_rows=500, reader=reader)
 
 
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
 def test_a_reader_whose_connection_ends_in_mid_slice_reads_the_slice_again_and_no_row_comes_twice(
-    spark: SparkSession, postgresql: Any, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, postgresql: Any, caplog: pytest.LogCaptureFixture, reader: str
 ) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
@@ -91,7 +92,7 @@ def test_a_reader_whose_connection_ends_in_mid_slice_reads_the_slice_again_and_n
             connection.execute("select pg_advisory_unlock(7)")
 
         with meanwhile(end_the_reader):
-            sent = run_tap(config_of(database))
+            sent = run_tap(config_of(database, reader))
 
     sent.succeeded()
     for stream in ("public-a_held", "public-b_next"):
@@ -100,7 +101,10 @@ def test_a_reader_whose_connection_ends_in_mid_slice_reads_the_slice_again_and_n
     assert "trying again in 0.2 s (1 of 6)" in caplog.text
 
 
-def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_no_other(spark: SparkSession) -> None:
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_no_other(
+    spark: SparkSession, reader: str
+) -> None:
     # Not in a folder of pytest's: the server's account can't enter those.
     with tempfile.TemporaryDirectory(prefix="postgresql-") as folder, server.running(Path(folder)) as facts:
         database = Database(name="postgres", **facts)
@@ -114,9 +118,9 @@ def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_
             server.restart(Path(folder))
 
         with meanwhile(crash):
-            sent = run_tap({**config_of(database), "on_stream_error": "skip"})
+            sent = run_tap({**config_of(database, reader), "on_stream_error": "skip"})
         connection.close()
-        goes_on = run_tap(config_of(database), sent.final["value"])
+        goes_on = run_tap(config_of(database, reader), sent.final["value"])
 
     # No reader sees the snapshot of the stream again.
     assert isinstance(sent.error, SkippedStreamsError)
@@ -154,13 +158,14 @@ def test_what_the_database_refuses_is_not_asked_again() -> None:
     assert len(attempts) == 1
 
 
-def test_a_statement_time_out_is_one_line_with_a_way_out(spark: SparkSession, postgresql: Any) -> None:
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_a_statement_time_out_is_one_line_with_a_way_out(spark: SparkSession, postgresql: Any, reader: str) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(
             "create view endless as select n, cast(pg_sleep(3600) as text) as done from generate_series(1, 3) n"
         )
-    config = login(database, tables=["endless"])
+    config = login(database, tables=["endless"], reader=reader)
 
     error = run_tap({**config, "jdbc_url": f"{database.jdbc_url}?options=-c%20statement_timeout=2000"}).failed()
 

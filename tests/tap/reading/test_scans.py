@@ -141,9 +141,9 @@ def test_a_table_of_duckdb_is_read_in_one_scan_whose_result_is_not_held(
     scans: list[Any] = []
     read = SliceReader.rows
 
-    def noted(self: SliceReader, each: Any, fetch_size: int) -> Any:
+    def noted(self: SliceReader, each: Any, fetch_size: int, **named: Any) -> Any:
         scans.append(each)
-        return read(self, each, fetch_size)
+        return read(self, each, fetch_size, **named)
 
     monkeypatch.setattr(SliceReader, "rows", noted)
     config = {"jdbc_url": f"jdbc:duckdb:{path}", "slice_rows": 100}

@@ -32,9 +32,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     read = SliceReader.rows
 
-    def noted(self: SliceReader, each: Any, fetch_size: int) -> Any:
+    def noted(self: SliceReader, each: Any, fetch_size: int, **named: Any) -> Any:
         sizes.append(fetch_size)
-        return read(self, each, fetch_size)
+        return read(self, each, fetch_size, **named)
 
     monkeypatch.setattr(SliceReader, "rows", noted)
     return sizes
@@ -83,7 +83,9 @@ def test_rows_that_become_wide_in_mid_table_are_fetched_by_their_bytes(
         connection.execute("insert into t select n, 'x' from generate_series(1, 500) n")
         connection.execute("insert into t select n, repeat('y', 30000) from generate_series(501, 540) n")
     monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
-    config = login(database, tables=["public.t"], **({"batch_config": batched(tmp_path)} if batches else {}))
+    config = login(
+        database, tables=["public.t"], reader="jdbc", **({"batch_config": batched(tmp_path)} if batches else {})
+    )
 
     sent = run_tap(config).succeeded()
 
@@ -110,7 +112,7 @@ def test_a_fetch_size_of_the_users_own_is_kept(
         connection.execute("create table t (id int primary key, body text)")
         connection.execute("insert into t select n, repeat('y', 30000) from generate_series(1, 20) n")
     monkeypatch.setattr(stream_reading, "FETCH_BOUND", 100_000)
-    run_tap(login(database, tables=["public.t"], fetch_size=10)).succeeded()
+    run_tap(login(database, tables=["public.t"], fetch_size=10, reader="jdbc")).succeeded()
     assert set(fetched) == {10}
 
 
@@ -218,6 +220,7 @@ def test_a_batch_holds_a_wide_value_no_oftener_than_it_must(
 
 def test_memory_that_runs_out_names_the_settings_that_take_less(postgres: Any) -> None:
     tap, _ = postgres("create table t (id int, body text); insert into t values (1, repeat('y', 200000000))")
+    tap.config |= {"reader": "jdbc"}
     tap.config["spark"]["conf"] = {"spark.driver.memory": "512m"}
     told = tap.run().failed()
     assert all(name in told for name in ("public-t", "spark.driver.memory", "fetch_size", "slice_rows")), told

@@ -274,6 +274,7 @@ class Session:
 
 
 def test_every_version_that_a_run_could_see_arrives_once_through_20_runs_beside_long_transactions(source):
+    # By the columnar driver and by Spark in turn.
     it = source()
     writer = Writer(it, random.Random(7))
     writer.sessions = [Session(it.transaction(), haste) for haste in (0.5, 0.3, 0.1, 0.02, 0.02)]
@@ -291,6 +292,7 @@ def test_every_version_that_a_run_could_see_arrives_once_through_20_runs_beside_
                 session.end(writer, commits=True)
         visible = it.rows()
 
+        it.pipe.config["reader"] = ("arrow", "jdbc")[number % 2]
         sent = it.pipe.run()
         it.pipe.save(sent.final)
 
@@ -305,7 +307,11 @@ def test_every_version_that_a_run_could_see_arrives_once_through_20_runs_beside_
     assert late > 10
 
 
-@pytest.mark.parametrize("settings", [{}, {"incremental_tables": []}], ids=["incremental", "full table"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"incremental_tables": []}, {"reader": "jdbc"}],
+    ids=["incremental", "full table", "incremental by jdbc"],
+)
 def test_a_run_of_many_slices_has_the_rows_of_one_moment(source, settings):
     it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 40) n;", **settings)
     moment = it.rows()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -189,7 +190,7 @@ def test_three_queries_find_two_thousand_tables_and_named_ones_alone_are_asked(
         "end loop; end $$",
     )
     source = source_of(login(database))
-    with Recorded.open(spark.sparkContext._gateway, source) as connection:
+    with closing(Recorded.open(spark.sparkContext._gateway, source)) as connection:
         connection.asked = []
         assert len(discover_tables(connection, source.dialect, Bounds())) == 2000
         assert len(connection.asked) == 3
@@ -216,7 +217,7 @@ def test_two_thousand_tables_and_one_of_many_columns_are_three_queries_of_sqlite
         )
     connection.close()
     source = source_of({"jdbc_url": f"jdbc:sqlite:{path}"})
-    with Recorded.open(spark.sparkContext._gateway, source) as connection:
+    with closing(Recorded.open(spark.sparkContext._gateway, source)) as connection:
         connection.asked = []
         found = discover_tables(connection, source.dialect, Bounds())
         assert (len(found), len(connection.asked)) == (2001, 3)

@@ -151,8 +151,9 @@ def test_a_run_by_batches_that_died_at_any_state_is_continued_by_either_way(sqli
     assert pipe.runs >= 4
 
 
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
 def test_a_slice_whose_connection_breaks_is_written_again_elsewhere_and_only_whole_files_are_named(
-    spark: SparkSession, postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, reader: str
 ) -> None:
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
@@ -164,7 +165,7 @@ def test_a_slice_whose_connection_breaks_is_written_again_elsewhere_and_only_who
             connection.execute("select pg_advisory_unlock(7)")
 
         with meanwhile(end_the_reader):
-            sent = run_tap({**config_of(database), "batch_config": batch_config(tmp_path)})
+            sent = run_tap({**config_of(database, reader), "batch_config": batch_config(tmp_path)})
 
     messages = unbatched(sent.succeeded().messages)
     for stream in ("public-a_held", "public-b_next"):
@@ -187,7 +188,7 @@ def test_what_no_message_names_is_gone_when_the_run_ends(tmp_path: Path) -> None
         (tmp_path / folder / "part-0.parquet").write_bytes(b"PAR1")
     files = [place.file(folder, 1) for folder in folders]
 
-    place.name(files[1:2])
+    place.name(files[1])
     place.finish()
 
     assert paths_of([{"type": "BATCH", "manifest": [files[1].url]}]) == list(tmp_path.rglob("part-*"))

@@ -1,6 +1,7 @@
 """What is read: no column that nobody asked for, no table twice."""
 
 import json
+import re
 from collections import Counter
 
 import psycopg
@@ -88,7 +89,7 @@ def test_a_full_table_is_cut_along_its_primary_key(postgres):
     planned = tap.run_here("--dry-run").output.decode()
     run = tap.run_here().succeeded()
 
-    assert 6 <= planned.count("\n  slice ") <= 9
+    assert 6 <= len(re.findall(r"\n +\d+  ", planned)) <= 9
     assert "rows: about 300" in planned
     assert run.values("public-t", "number") == Counter(range(1, 301))
     assert run.final_state == {"bookmarks": {}}

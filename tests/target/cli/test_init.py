@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -87,8 +90,10 @@ def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(tm
     report = json.loads(done.stdout)
     tap, target = (json.loads((folder / name).read_text()) for name in ("tap.json", "target.json"))
     assert (tap["jdbc_url"], tap["user"], tap["tables"]) == (HOSTILE.jdbc_url, HOSTILE.user, list(HOSTILE.tables))
-    assert (target["bucket"], target["pipeline"]) == (HOSTILE.bucket, HOSTILE.pipeline)
+    assert (target["bucket"], target["pipeline"]) == (str(folder / "la ke's"), HOSTILE.pipeline)
+    assert tap["batch_config"]["storage"] == {"root": f"{folder}/la ke's/.dataspoc/staging/batches"}
     assert report["variables"] == [tap["password"].strip("${}"), "TABLES"]
+    assert report["notes"] == ["the connection was not tried: set GR_SSE_X_1_D_PASSWORD and TABLES for that"]
 
     name = report["meltano"].removeprefix("meltano run ")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("MELTANO_", "TAP_", "TARGET_"))}
@@ -105,6 +110,7 @@ def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(tm
     given_by_meltano = json.loads(seen.stdout)
     assert {k: given_by_meltano[k] for k in tap} == {
         **tap,
+        "batch_config": HOSTILE.tap_config["batch_config"],
         "tables": [*HOSTILE.tables[:4], "public.a", "$${PLAIN}"],
         "password": "geheim$HOME",
     }
@@ -221,6 +227,14 @@ def test_secrets_are_references_to_the_environment(tmp_path: Path) -> None:
     assert report.variables == ["DB", "LAKE_9_LIVES_PASSWORD", *(value.strip("${}") for value in keys.values())]
 
 
+def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> None:
+    flags = ["--jdbc-url", "jdbc:sqlite:none.db", "--bucket", "lake", "--pipeline", "shop", "--force"]
+    expected = {"encoding": {"format": "parquet"}, "storage": {"root": f"{tmp_path}/lake/.dataspoc/staging/batches"}}
+    for more, batches in (([], expected), (["--records"], None)):
+        assert spark_lake(*flags, *more, folder=tmp_path).returncode == 0
+        assert json.loads((tmp_path / "tap.json").read_text()).get("batch_config") == batches
+
+
 def test_the_crontab_line_runs_as_cron_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `sh`, from another folder, with hardly a variable; a percent sign is the line's end to cron."""
     programs = tmp_path / "bin %"
@@ -228,7 +242,7 @@ def test_the_crontab_line_runs_as_cron_runs_it(tmp_path: Path, monkeypatch: pyte
     for program in ("tap-spark-jdbc", "target-spark-lake"):
         (programs / program).write_text(f'#!/bin/sh\n[ {program[0:3]} = tap ] || cat\necho "$0 $SHOP_PASSWORD $*"\n')
         (programs / program).chmod(0o755)
-    monkeypatch.setattr(init_module, "_installed", lambda program: str(programs / program))
+    monkeypatch.setattr(init_module, "installed", lambda program: str(programs / program))
     folder = tmp_path / "it's 100% here"
     report = init(NewPipeline(**{**vars(SHOP), "user": "me", "cron": "0 5 * * *"}), folder)
     (folder / ".env").write_text("SHOP_PASSWORD='a b'\n")
@@ -241,29 +255,105 @@ def test_the_crontab_line_runs_as_cron_runs_it(tmp_path: Path, monkeypatch: pyte
     ]
 
 
-def test_on_a_terminal_it_asks_for_what_no_flag_says(tmp_path: Path) -> None:
-    terminal, other = pty.openpty()
-    answers = ["jdbc:sqlite:my shop.db", "", "orders customers", "orders:id:integer!upsert", "", "", "books", "@daily"]
-    os.write(terminal, "".join(f"{answer}\n" for answer in answers).encode())
-    command = [sys.executable, "-c", MAIN, "init", "--compression", "snappy", "--json"]
-    with os.fdopen(other, "rb") as stdin:
-        done = subprocess.run(command, cwd=tmp_path, stdin=stdin, capture_output=True, text=True, check=False)
+def on_a_terminal(folder: Path, answers: Sequence[str], *words: str, **variables: str) -> tuple[int, str]:
+    """Exit code and screen of a dialogue on a terminal of its own; `^C` is the key."""
+    process, terminal = pty.fork()
+    if process == 0:  # pragma: no cover
+        os.chdir(folder)
+        os.execve(sys.executable, [sys.executable, "-c", MAIN, "init", *words], {**os.environ, **variables})
+    waiting, screen, answered = [b"\x03" if each == "^C" else f"{each}\n".encode() for each in answers], b"", 0
+    while True:
+        try:
+            read = os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        screen += read
+        if waiting and screen.endswith(b": ") and len(screen) > answered:
+            answered = len(screen)
+            os.write(terminal, waiting.pop(0))
     os.close(terminal)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["crontab"].startswith("@daily cd ")
-    assert "[./lake]" in done.stderr
-    assert "Compression" not in done.stderr
-    assert json.loads((tmp_path / "tap.json").read_text()) == {
+    assert waiting == [], screen.decode()
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), screen.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    with closing(sqlite3.connect(tmp_path / "my shop.db")) as database:
+        database.executescript(
+            """
+            create table orders (id integer primary key, at timestamp, amount decimal(9,2));
+            create table customers (id integer primary key, name text);
+            create table "odd:name" (id integer primary key);
+            """
+        )
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_on_a_terminal_each_answer_is_checked_and_tables_and_keys_are_chosen_from_what_is_there(shop: Path) -> None:
+    answers = [
+        *("a/b", "", "postgres://x", "jdbc:sqlite:nowhere/x.db", "", "maybe", "yes", "jdbc:sqlite:my shop.db", ""),
+        *("1 7", "nothing", "1,3 odd*", "customers=at", "customers=id odd:name=-", "merge", ""),
+        *("", "../x", "lake", "61 5", "@daily"),
+    ]
+    code, screen = on_a_terminal(shop, answers, "--compression", "snappy")
+    assert code == 0, screen
+    for said in (
+        "Name of the pipeline [main]: a/b",
+        "jdbc_url: must begin with jdbc:",
+        "can't connect to jdbc:sqlite:nowhere/x.db",
+        "answer yes or no",
+        "  1  customers\n   2  odd:name\n   3  orders\n",
+        "7: the numbers go from 1 to 3",
+        "nothing: no table has this name",
+        "orders: at  (or id, amount)",
+        "customers=at: customers can have id, -",
+        "answer upsert or append",
+        "the URL of the database is needed",
+        "'../x'",
+        "'61 5' is not five fields of cron's",
+        "spark-lake run",
+    ):
+        assert said in screen
+    assert "Compression" not in screen
+    assert json.loads((shop / "tap.json").read_text()) == {
         "jdbc_url": "jdbc:sqlite:my shop.db",
-        "tables": ["orders", "customers"],
-        "incremental_tables": ["orders:id:integer!upsert"],
+        "incremental_tables": ["customers:id:integer!upsert", "orders:at:datetime!upsert"],
+        "batch_config": {
+            "encoding": {"format": "parquet"},
+            "storage": {"root": f"{shop}/lake/.dataspoc/staging/batches"},
+        },
     }
-    assert json.loads((tmp_path / "target.json").read_text()) == {
-        "bucket": "./lake",
-        "path": "raw",
-        "pipeline": "books",
+    assert json.loads((shop / "target.json").read_text()) == {
+        "bucket": f"{shop}/lake",
+        "path": "lake",
+        "pipeline": "a/b",
         "compression": "snappy",
     }
+    assert "file://$MELTANO_PROJECT_ROOT/lake" in (shop / "meltano.yml").read_text()
+
+
+@pytest.mark.slow
+def test_who_leaves_the_dialogue_has_written_nothing(shop: Path) -> None:
+    code, screen = on_a_terminal(shop, ["", "jdbc:sqlite:my shop.db", "^C"])
+    assert (code, "nothing was written" in screen) == (130, True), screen
+    assert [path.name for path in shop.iterdir()] == ["my shop.db"]
+
+
+@pytest.mark.slow
+def test_by_flags_alone_a_database_that_can_t_be_reached_is_said_and_the_files_are_written(tmp_path: Path) -> None:
+    flags = ["--jdbc-url", "jdbc:sqlite:nowhere/x.db", "--bucket", "lake", "--pipeline", "shop"]
+    done = spark_lake(*flags, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Note: the database was tried, and this would fail: can't connect to jdbc:sqlite:nowhere/x.db" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"tap.json", "target.json", "meltano.yml"}
+
+
+def test_programs_are_named_so_that_the_project_can_be_shared(tmp_path: Path) -> None:
+    init(SHOP, tmp_path)
+    plugins = yaml.safe_load((tmp_path / "meltano.yml").read_text())["plugins"]
+    assert plugins["extractors"][0]["executable"] == "tap-spark-jdbc"
+    assert plugins["loaders"][0]["executable"] == "target-spark-lake"
 
 
 @given(st.text(st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1))

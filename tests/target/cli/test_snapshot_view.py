@@ -76,6 +76,21 @@ def test_the_key_and_the_cursor_of_the_options_count(spark: Any, lake: Lake, cap
     assert rows_of(sql, "duckdb", spark, "id, note") == [(1, "i"), (2, "late"), (3, "j")]
 
 
+def test_without_a_stream_those_that_keep_versions_are_listed(tmp_path: Path, capsys: Any) -> None:
+    lake = Lake(tmp_path / "lake")
+    identity = {"id": {"type": "integer"}}
+    streams = ("b", "a", "upserted")
+    lake.load(
+        *(each for name in streams for each in (schema(name, identity, ("id",)), record(name, id=1))),
+        stream_options={"upserted": {"load_method": "upsert"}},
+    )
+    config = tmp_path / "target.json"
+    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
+    capsys.readouterr()
+    assert command(["view", "--config", str(config)]) == 0
+    assert capsys.readouterr().out.split() == ["a", "b"]
+
+
 def test_a_view_without_a_table_or_a_key_is_refused(tmp_path: Path, capsys: Any) -> None:
     lake = Lake(tmp_path / "lake")
     lake.load(schema("keyless", {"id": INT}), record("keyless", id=1))

@@ -53,7 +53,8 @@ def test_runs_and_state_tell_what_happened(lake: SmallLake) -> None:
     failed, second, first = answer(lake, "runs")
     assert (failed["outcome"], second["outcome"], first["outcome"]) == ("failed", "succeeded", "succeeded")
     assert "the source is gone" in failed["error"]
-    assert set(second) == {"run_id", "started_at", "finished_at", "outcome", "streams", "error"}
+    assert set(second) == {"run_id", "started_at", "finished_at", "kind", "outcome", "streams", "error"}
+    assert {run["kind"] for run in (failed, second, first)} == {"sync"}
     assert set(second["streams"]["grows"]) == {"records", "files", "bytes", "rejected"}
     assert second["streams"]["grows"]["records"] == STEP
     assert second["streams"]["whole"]["records"] == 2 * STEP
@@ -165,4 +166,7 @@ def test_a_config_that_is_missing_is_one_clear_line(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "runs", "--config", f"{tmp_path}/none.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"spark-lake: can't read config {tmp_path}/none.json: No such file or directory\n"
+    assert (
+        done.stderr
+        == f"spark-lake: can't read config {tmp_path}/none.json: No such file or directory; name it by --config\n"
+    )

@@ -61,6 +61,7 @@ def test_every_change_of_the_state_is_a_run_that_can_be_undone(lake: SmallLake, 
         assert saved(lake) == becomes
         assert shown["bookmarks"] == becomes["bookmarks"]
         (newest, *_) = spark_lake(lake, capsys, "runs")
+        assert newest["kind"].startswith("state ")
         assert (newest["run_id"], newest["outcome"], newest["streams"]) == (shown["run_id"], "succeeded", {})
         assert spark_lake(lake, capsys, "state", "history")[0]["run_id"] == shown["run_id"]
         assert spark_lake(lake, capsys, "state", "restore", second)["bookmarks"] == state_of(2 * STEP)["bookmarks"]

@@ -32,13 +32,12 @@ TEXT: JSON = {"type": ["string", "null"]}
 NAIVE: JSON = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
 AWARE: JSON = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP WITH TIME ZONE"}
 DATE: JSON = {"type": ["string", "null"], "format": "date", "x-sql-datatype": "DATE"}
-# Arrow leaves nested values to Spark.
 NESTED: JSON = {"type": ["object", "null"], "properties": {"x": INT}}
 HOSTILE = [
     *("DE", "a/b", "k=v", "100%", "%2F", "😀 é e\u0301", "..", ".", "_x", "a b+c", "007", "7", "null", "NULL", " "),
     *("q?*[x]{}#'\"\\^:", "line\nbreak\ttab", "true", "1e5", "2026-11-21", "x" * 240, "é" * 120, None),
 ]
-BOTH_WAYS = pytest.mark.parametrize("way", ["arrow", "spark"])
+BOTH_WAYS = pytest.mark.parametrize("way", ["local", "spark"])
 Rows = list[tuple[Any, ...]]
 
 
@@ -47,12 +46,11 @@ def lake(spark, tmp_path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-def load(lake: Lake, by: list[str], properties: JSON, rows: Iterable[JSON], way: str = "arrow", **more: Any) -> None:
+def load(lake: Lake, by: list[str], properties: JSON, rows: Iterable[JSON], way: str = "local", **more: Any) -> None:
     options = {"partition_by": by, **more.pop("options", {})}
     keys, annotations = more.pop("keys", ()), more.pop("annotations", {})
-    nested = {"nested": NESTED} if way == "spark" else {}
-    message = schema("s", {**properties, **nested}, keys, **annotations)
-    lake.load(message, *(record("s", **row) for row in rows), stream_options={"s": options}, **more)
+    message = schema("s", {**properties, "nested": NESTED}, keys, **annotations)
+    lake.load(message, *(record("s", **row) for row in rows), stream_options={"s": options}, staging=way, **more)
 
 
 def folders(lake: Lake, stream: str = "s") -> set[str]:
@@ -165,7 +163,7 @@ def _collected(rows: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("way", "text"),
     [
-        *(("arrow", text) for text in ("", "__HIVE_DEFAULT_PARTITION__", "nul\0", "x" * 254, "/" * 85)),
+        *(("local", text) for text in ("", "__HIVE_DEFAULT_PARTITION__", "nul\0", "x" * 254, "/" * 85)),
         *(("spark", text) for text in ("", "/" * 85)),
     ],
 )

@@ -19,7 +19,7 @@ from singer_spark.process.identity import Process
 from singer_spark.state.run_log import encode
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock import next_run_id, take_lock
-from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
+from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.layout import Layout
 
 LAYOUT = Layout("p")
@@ -158,8 +158,9 @@ def test_run_ids_sort_in_the_order_of_the_runs(clock: list[datetime]) -> None:
 
 
 def test_an_entry_is_read_back_as_it_was(tmp_path: Path) -> None:
-    lock = take_lock(Storage(str(tmp_path)), LAYOUT, NO_BEATS)
-    assert LockEntry.from_body(lock.entry.to_body()) == lock.entry
+    storage = Storage(str(tmp_path))
+    lock = take_lock(storage, LAYOUT, NO_BEATS)
+    assert newest_entry(storage, LAYOUT) == lock.entry
     lock.release()
 
 

@@ -86,7 +86,7 @@ def test_publishing_again_changes_nothing(lake: SmallLake) -> None:
     assert entry is not None
     run = opened(lake)
     for _ in range(2):
-        publish(storage, LAYOUT, run._store, entry, run._lock.ensure_held)
+        publish(run._lock, run._store, entry)
     run.fail(RuntimeError("only looked"))
     lake.check_exact(STEP)
     assert Plan.of(entry).publish

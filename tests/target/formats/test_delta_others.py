@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from singer_spark.storage.storage import Storage
 from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
 from target.loading import record, schema
+from target_spark_lake.delta_log.log_entry import DeltaCommit
 from target_spark_lake.delta_log.log_publish import write_checkpoint
-from target_spark_lake.delta_log.snapshot import log_file
+from target_spark_lake.delta_log.snapshot import AddedFile, log_file, read_snapshot
+from target_spark_lake.delta_log.take_back import take_back
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -292,3 +295,16 @@ def test_a_panic_of_delta_rs_that_reads_a_log_is_an_error_of_one_line(
             lake.load(items(), item(2, "b"))
     lake.load(items(), item(3, "c"))
     assert lake.rows("s", "id") == [(1,), (3,)]
+
+
+def test_a_commit_that_was_never_made_is_taken_back_without_its_joined_files(tmp_path: Path) -> None:
+    # What it would have joined is removed with it: the small files stay the table's.
+    write_deltalake(str(tmp_path / "raw/s"), pa.table({"id": [1]}))
+    storage = Storage(str(tmp_path))
+    found = read_snapshot(storage, "raw/s")
+    assert found is not None
+    commit = DeltaCommit("raw/s", "20261121T201129116506Z-1", "spark-lake/test", 7, 0, 0, None, (), (), ())
+    commit = replace(commit, joined=(AddedFile("joined.parquet", 1),), joined_from=tuple(found.files))
+    assert take_back(storage, commit.undone_by("20261121T201130116506Z-2")) == 1
+    now = read_snapshot(storage, "raw/s")
+    assert now is not None and now.files.keys() == found.files.keys()

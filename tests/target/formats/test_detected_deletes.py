@@ -11,7 +11,7 @@ import pytest
 from singer_spark.errors import ConfigurationError, ProtocolError, RecordError
 from target.loading import Lake, record, schema
 from target_spark_lake.columns.lake_type import Struct
-from target_spark_lake.tables.source_keys import PresentKeys
+from target_spark_lake.formats.stream_load import PresentKeys
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

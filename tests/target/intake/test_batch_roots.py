@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from singer_spark.errors import ConfigurationError, ProtocolError
+from singer_spark.storage.storage import Storage
 from target.batch_making import RUN, BatchRun, message
 from target.loading import JSON, Lake, record, schema, state
 from target_spark_lake.batch_address import address_of, shown
@@ -246,7 +247,7 @@ def test_recover_removes_old_batch_files_one_by_one_and_none_that_came_since(
     os.utime(tap.files[0], (old, old))
     new = tap.folder / "s/000001/part-0.parquet"
 
-    def wakes_up(run_storage: Any, prefix: str, listed: Any = spark_lake.Storage.list) -> Any:
+    def wakes_up(run_storage: Any, prefix: str, listed: Any = Storage.list) -> Any:
         found = listed(run_storage, prefix)
         if prefix.endswith("/batches"):
             new.parent.mkdir(parents=True)

@@ -187,7 +187,7 @@ COLUMN = {
         {"type": "array", "items": {"type": "integer"}},
         pa.list_(pa.int64()),
         [[1]],
-        False,
+        True,
     ),
     "a NULL among such elements": (
         {"type": "array", "items": {"type": "integer"}},
@@ -371,6 +371,16 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
         "jsonl",
         lambda batch, _: {"files": [{**batch["files"][0], "rows": 3}]},
         "holds 1 records, the tap wrote 3",
+    ),
+    "more rows than said": (
+        "parquet",
+        lambda batch, _: {"files": [{**batch["files"][0], "rows": 1}]},
+        "holds 2 records, the tap wrote 1",
+    ),
+    "more lines than said": (
+        "jsonl",
+        lambda batch, _: {"files": [{**batch["files"][0], "rows": 0}]},
+        "holds 1 records, the tap wrote 0",
     ),
     "other columns": (
         "parquet",

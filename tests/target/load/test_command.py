@@ -114,7 +114,7 @@ def test_questions_and_config_errors_are_answered_without_spark(flags: list[str]
 
 
 def test_about_names_every_setting(tmp_path) -> None:
-    from target_spark_lake.config_schema import PROPERTIES
+    from target_spark_lake.settings import PROPERTIES
 
     about = json.loads(run([str(TARGET), "--about", "--format", "json"]).stdout)
     assert set(PROPERTIES) <= set(about["settings"]["properties"])
@@ -134,13 +134,11 @@ def test_the_config_may_come_from_files_and_the_environment(tmp_path, lake, conf
 
 @pytest.fixture
 def waiting(tmp_path, config) -> Iterator[subprocess.Popen[bytes]]:
-    """A target that has got records which only Spark can parse, and waits for more."""
-    process = subprocess.Popen(
-        command(tmp_path, config), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    """A target that has got records which Spark shall stage, and waits for more."""
+    by_spark = command(tmp_path, {**config, "staging": "spark"})
+    process = subprocess.Popen(by_spark, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
-    nested = {**ID, "tags": {"type": "array", "items": {"type": "string"}}}
-    process.stdin.write(to_bytes(schema("s", nested), *(record("s", id=n, tags=["a"]) for n in range(10))))
+    process.stdin.write(to_bytes(schema("s", ID), *(record("s", id=n) for n in range(10))))
     process.stdin.flush()
     yield process
     process.kill()

@@ -14,7 +14,7 @@ from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.layout import Layout
 from target_spark_lake.load import batches
-from target_spark_lake.tables.table_record import TableRecord, claim, claim_all
+from target_spark_lake.tables.table_record import TableRecord, claim_all
 
 if TYPE_CHECKING:
     from servers.s3 import S3
@@ -86,7 +86,7 @@ def test_of_two_new_tables_of_one_run_none_may_lie_in_the_other(tmp_path: Path) 
     with pytest.raises(Exception, match="table raw/a/b would lie inside the one of pipeline numbers, stream a"):
         claim_all(storage, layout, records, "20260101T000000000000Z-0")
     # Beside each other they may.
-    claim(storage, layout, "raw/ab", TableRecord("numbers", "ab"), "20260101T000000000000Z-1")
+    claim_all(storage, layout, {"raw/ab": TableRecord("numbers", "ab")}, "20260101T000000000000Z-1")
 
 
 def test_small_tables_are_staged_while_later_ones_are_read_and_a_checkpoint_names_them(

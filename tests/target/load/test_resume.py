@@ -167,6 +167,9 @@ def test_an_input_without_a_message_changes_nothing_and_keeps_what_can_be_contin
         ({}, {"stream_maps": {"grows": {"name": "'secret word'"}}}, "stream_maps"),
         ({}, {"flattening_enabled": True, "flattening_max_depth": 1}, "flattening_enabled, flattening_max_depth"),
         ({}, {"stream_options": {"gr*": {"key_properties": ["id", "name"]}}}, "stream_options"),
+        ({}, {"stream_options": {"gr*": {"columns": {"id": "string"}}}}, "stream_options"),
+        ({}, {"stream_options": {"gr*": {"load_method": "upsert"}}}, "stream_options"),
+        ({}, {"schema_evolution": "discard", "load_method": "upsert"}, "load_method, schema_evolution"),
     ],
 )
 def test_other_settings_of_the_target_are_refused_once_and_the_next_run_starts_anew(
@@ -359,7 +362,7 @@ def test_no_batch_holds_rows_of_both_sides_of_a_state_that_is_written(lake: Lake
         done = write(self)
         rows = sum(file["rows"] for stream in lake.checkpoint().target["streams"].values() for file in stream["files"])
         written.append(rows)
-        assert rows == staged.point.value["n"]
+        assert rows == staged.state["n"]
         return done
 
     monkeypatch.setattr(Checkpointing, "_write", checked)

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from singer_spark.errors import ProtocolError
-from singer_spark.program import progress
+from singer_spark.program.progress import Progress
 from target.loading import Lake, record, schema, state, to_bytes
 
 HOSTILE = 'or"ders\\\n{ü}'
@@ -108,7 +108,13 @@ def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, tmp_path: Path) 
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     lines = [record("s", id=number) for number in range(3)]
     done = subprocess.run(
-        [Path(sys.executable).parent / "target-spark-lake", "--config", tmp_path / "target.json"],
+        [
+            Path(sys.executable).parent / "target-spark-lake",
+            "--config",
+            tmp_path / "target.json",
+            "--log-level",
+            "debug",
+        ],
         input=to_bytes(schema("s", NUMBER), *lines, state(**bookmarks(s=mark))),
         capture_output=True,
         timeout=300,
@@ -126,8 +132,9 @@ def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, tmp_path: Path) 
 def test_the_percentage_goes_by_what_the_tap_says_is_to_come(
     lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
+    said = []
+    monkeypatch.setattr(Progress, "phase", lambda self, *_, **__: said.append(self.line()))
     lake.load(
         {**schema("s", NUMBER), "row_estimate": 4}, record("s", id=1), {**schema("t", NUMBER), "row_estimate": "?"}
     )
-    assert "s: 1 records loaded (25 %), " in capsys.readouterr().err
+    assert "s: 1 records loaded (25 %), 55 B" in said

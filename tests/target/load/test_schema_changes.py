@@ -14,6 +14,7 @@ import pytest
 from singer_spark.errors import ConfigurationError, SchemaError
 from target.loading import JSON, Lake, record, schema, state
 from target.plain_readers import seen_by_all
+from target_spark_lake.columns.declared_columns import declared_types
 
 FULL = {"x-replication-method": "FULL_TABLE", "x-extent": "full"}
 TEXT: JSON = {"type": ["string", "null"]}
@@ -189,7 +190,14 @@ def test_an_overwrite_takes_any_new_schema_and_has_one_type_for_all_of_its_rows(
 INCOMPATIBLE = [
     ({"a": BIGINT}, {"a": 1}, {"a": TEXT}, {"a": "x"}, "a is bigint in the table and string in", '"a": "string"'),
     ({"a": TEXT}, {"a": "x"}, {"a": BIGINT}, {"a": 1}, "a is string in the table and bigint in", '"a": "string"'),
-    ({"a": DATE}, {"a": "2026-01-02"}, {"a": MOMENT}, {"a": "2026-01-02T00:00:00Z"}, "a is date", '"a": "timestamp"'),
+    (
+        {"a": DATE},
+        {"a": "2026-01-02"},
+        {"a": MOMENT},
+        {"a": "2026-01-02T00:00:00Z"},
+        "a is date",
+        "TIMESTAMP WITH TIME ZONE",
+    ),
     ({"a": BIGINT}, {"a": 1}, {"a": DOUBLE}, {"a": 0.5}, "a is bigint in the table and double", '"a": "double"'),
     ({"o": members(x=INT)}, {}, {"o": members(x=TEXT)}, {}, "o.x is int in the table", '"o": "struct<x:string>"'),
     ({"o": members(x=INT)}, {}, {"o": members(X=INT)}, {}, "'o.x' and 'o.X' differ only by case", "Ways out"),
@@ -241,7 +249,7 @@ DECLARED = {
         '{"x":1,"y":2.5}',
     ),
     "a date as a moment": (
-        "timestamp",
+        "TIMESTAMP WITH TIME ZONE",
         DATE,
         "2026-01-02",
         MOMENT,
@@ -250,7 +258,7 @@ DECLARED = {
         datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     ),
     "dates in a column of moments": (
-        "timestamp_ntz",
+        "TIMESTAMP",
         DATE,
         "2026-01-02",
         DATE,
@@ -268,7 +276,8 @@ def test_a_declared_type_lets_a_table_become_what_it_would_not_by_itself(lake: L
     kind, before, first, after, second, kept, added = DECLARED[case]
     load(lake, {"a": before}, {"id": 1, "a": first})
     load(lake, {"a": after}, {"id": 2, "a": second}, stream_options={"s": {"columns": {"a": kind}}})
-    assert seen() == ({"id": "int", "a": kind}, [{"id": 1, "a": kept}, {"id": 2, "a": added}])
+    became = {"TIMESTAMP WITH TIME ZONE": "timestamp", "TIMESTAMP": "timestamp_ntz"}.get(kind, kind)
+    assert seen() == ({"id": "int", "a": became}, [{"id": 1, "a": kept}, {"id": 2, "a": added}])
 
 
 def test_a_declared_type_is_that_of_a_new_table_and_values_are_read_as_it_says(lake: Lake, seen) -> None:
@@ -288,6 +297,57 @@ def test_a_declared_type_is_that_of_a_new_table_and_values_are_read_as_it_says(l
     assert seen() == ({"id": "int", **columns}, [{"id": 1, **values}])
     with pytest.raises(Exception, match="column whole"):
         load(lake, properties, {"id": 2, "whole": 2**31}, **options)
+
+
+TYPE_NAMES = {
+    "INT": "int",
+    "bigint": "bigint",
+    "LONG": "bigint",
+    "Decimal(20, 4)": "decimal(20,4)",
+    "NUMERIC(5)": "decimal(5,0)",
+    "double precision": "double",
+    "real": "float",
+    "varchar(20)": "string",
+    "string": "string",
+    "JSON": "string",
+    "boolean": "boolean",
+    "BYTES": "binary",
+    "date": "date",
+    "TIMESTAMP": "timestamp_ntz",
+    "timestamp(3)": "timestamp_ntz",
+    "timestamp_ntz": "timestamp_ntz",
+    "TIMESTAMP(6) WITH TIME ZONE": "timestamp",
+    "timestamptz": "timestamp",
+    "INTEGER ARRAY": "array<int>",
+    "array<struct<a:bigint>>": "array<struct<a:bigint>>",
+}
+
+
+@pytest.mark.parametrize("name", TYPE_NAMES)
+def test_columns_take_the_type_names_that_the_tap_s_overrides_take(name: str) -> None:
+    assert str(declared_types({"a": name})["a"]) == TYPE_NAMES[name]
+
+
+@pytest.mark.parametrize("method", ["append-only", "overwrite"])
+def test_a_config_that_wrote_timestamp_for_one_with_a_zone_keeps_its_table(
+    lake: Lake, seen, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    """`TIMESTAMP` was Spark's in the target's `columns` until both programs took the same names."""
+
+    def options(kind: str) -> JSON:
+        return {"stream_options": {"s": {"columns": {"a": kind}, "load_method": method}}}
+
+    load(lake, {"a": TEXT}, {"id": 1, "a": "2026-01-02T03:04:05+01:00"}, **options("TIMESTAMP WITH TIME ZONE"))
+    for _ in range(2):
+        message = schema("s", {"id": INT, "a": TEXT})
+        lake.load(message, record("s", id=2, a="2026-01-02T03:04:05+02:00"), message, **options("timestamp"))
+    columns, rows = seen()
+    assert columns["a"] == "timestamp"
+    assert rows[-1]["a"] == datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)
+    assert "column(s) a keep their time zone; write TIMESTAMP WITH TIME ZONE" in caplog.text
+    if method == "append-only":
+        with pytest.raises(SchemaError, match="column a is timestamp in the table and timestamp_ntz"):
+            load(lake, {"a": TEXT}, {"id": 3, "a": None}, **options("timestamp_ntz"))
 
 
 def test_a_declared_type_that_does_not_hold_the_column_is_refused(lake: Lake) -> None:

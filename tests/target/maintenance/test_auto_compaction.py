@@ -28,7 +28,7 @@ from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config_schema import DELTA, PARQUET
 from target_spark_lake.delta_log.files import delta_change
 from target_spark_lake.layout import Layout, is_data_file, is_in_parts
-from target_spark_lake.maintenance import compaction_plan
+from target_spark_lake.maintenance import auto_compaction, compaction_plan
 from target_spark_lake.maintenance.auto_compaction import AutoCompaction
 from target_spark_lake.maintenance.compaction_plan import MANY, SMALL, has_many, oldest, planned_joins
 from target_spark_lake.settings import TargetSettings
@@ -271,6 +271,23 @@ def test_at_most_so_many_bytes_are_joined_the_oldest_first() -> None:
     assert sum(file.size for join in chosen for file in join.files) <= 35
     assert [join.files[0].path for join in chosen] == [min(join.files[0].path for join in joins)]
     assert sum(len(join.files) for join in oldest(joins, 1000)) == 8
+
+
+@pytest.mark.parametrize("table_format", [PARQUET, DELTA])
+def test_a_run_that_may_not_join_all_small_files_joins_the_oldest_and_loses_none_of_the_others(
+    tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    lake = Fed(f"{tmp_path}/lake", tmp_path, table_format)
+    for _ in range(few + 1):
+        lake.sync()
+    before = lake.paths()
+    largest = max(lake.storage().size(path) or 0 for path in before)
+    monkeypatch.setattr(auto_compaction, "MOST_BYTES", 3 * largest)
+    lake.sync()
+    assert lake.ids() == list(range(1, few + 3))
+    # Of three one, and the run's own.
+    assert len(set(before) - set(lake.paths())) == 3
+    assert len(lake.paths()) == lake.record().small_files == few + 1 - 3 + 1 + 1
 
 
 def test_the_setting_holds_for_delta_where_nothing_is_said_and_many_are_over_64() -> None:

@@ -90,7 +90,7 @@ def read(files: list[Path]) -> list[tuple[Any, ...]]:
 
 
 def test_a_bucket_in_which_nothing_ran_has_no_pipelines(tmp_path: Path, capsys) -> None:
-    assert status(tmp_path / "lake", capsys) == ({}, "")
+    assert status(tmp_path / "lake", capsys, exit_code=1) == ({}, "")
     with pytest.raises(ConfigurationError, match=r"pipeline orders never ran in .*; there are: none"):
         status(tmp_path / "lake", capsys, "--pipeline", "orders")
 
@@ -204,8 +204,8 @@ def test_the_age_of_a_watermark_is_told_where_the_key_is_a_moment(lake: SmallLak
 def test_people_get_a_line_for_each_pipeline(lake: SmallLake, capsys) -> None:
     config = Path(lake.url).parent / "target.json"
     config.write_text(json.dumps({"bucket": lake.url}))
-    assert spark_lake.command(["status", "--config", str(config)]) == 0
-    assert "No pipeline has run in this bucket." in capsys.readouterr().out
+    assert spark_lake.command(["status", "--config", str(config)]) == 1
+    assert f"No pipeline has run in {lake.url}." in capsys.readouterr().out
     lake.sync()
     lake.storage().replace(Layout("idle").state, b"{}")
     assert spark_lake.command(["status", "--config", str(config)]) == 0

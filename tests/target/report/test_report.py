@@ -38,7 +38,15 @@ class Bucket:
         self.config = folder / "target.json"
         self.config.write_text(json.dumps({"bucket": f"{folder}/lake", "pipeline": "shop"}))
 
-    def add(self, pipeline: str, started: datetime, *, error: str | None = None, **streams: dict[str, int]) -> None:
+    def add(
+        self,
+        pipeline: str,
+        started: datetime,
+        *,
+        error: str | None = None,
+        command: str | None = None,
+        **streams: dict[str, int],
+    ) -> None:
         run_id = started.strftime("%Y%m%dT%H%M%S%fZ") + "-00000000"
         ended = timestamp_text(started + timedelta(seconds=90))
         bookmark = {"replication_key": "at", "replication_key_value": (started - timedelta(hours=2)).isoformat()}
@@ -56,6 +64,7 @@ class Bucket:
             "state": None if error else state,
             "previous_state": None,
             "error": error,
+            "command": command,
         }
         place = self.folder / "lake" / runs_folder(pipeline)
         place.mkdir(parents=True, exist_ok=True)
@@ -194,6 +203,24 @@ def test_the_page_tells_what_runs_did(tmp_path: Path) -> None:
     assert f"<dt>Rows</dt><dd>{5 * STEP}</dd>" in page
     assert re.search(rf"<h4><bdi>grows</bdi></h4>\s*<p class=\"line\">\s*<span>{2 * STEP} rows</span>", page)
     assert len(re.findall(r"<code>\d{8}T", page)) == 3
+
+
+def test_the_page_and_status_agree_on_the_last_run_and_the_last_success(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command that went well, or did not, is no sync."""
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    bucket.add("shop", now - 9 * hour, orders={"records": 5, "bytes": 1})
+    bucket.add("shop", now - 5 * hour, error="the source is gone")
+    bucket.add("shop", now - hour, command="compact", orders={"records": 0, "bytes": 1})
+    page = bucket.report()
+    capsys.readouterr()
+    command(["status", "--config", str(bucket.config), "--json"])
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["outcome"] == "failed"
+    assert "<dt>Last success</dt><dd>8 h 58 min ago</dd>" in page
+    assert timedelta(seconds=told["age_seconds"]) // timedelta(minutes=1) == 8 * 60 + 58
+    assert '<bdi>shop</bdi>\n <span class="outcome bad">failed</span>' in page
 
 
 def test_a_damaged_journal_is_a_line_of_the_page_and_hides_no_other_run(bucket: Bucket) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.staging.place import StagingPlace
+from target_spark_lake.tables.changes import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,13 +21,17 @@ ID = {"id": {"type": "integer"}}
 NESTED = {"point": {"type": "object", "properties": {"x": {"type": "integer"}}}}
 
 
-def test_streams_whose_names_are_encoded_are_loaded_by_arrow_and_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("staging", ["local", "spark"])
+def test_streams_whose_names_are_encoded_are_loaded_by_arrow_and_by_spark(
+    spark: SparkSession, tmp_path: Path, staging: str
+) -> None:
     lake = Lake(tmp_path / "my lake")
     lake.load(
         schema("plain é 1", ID),
         schema("nested 50%", NESTED),
         record("plain é 1", id=1),
         record("nested 50%", point={"x": 2}),
+        staging=staging,
     )
     assert lake.rows("plain%20%C3%A9%201", "id") == [(1,)]
     assert lake.rows("nested%2050%25", "point.x") == [(2,)]
@@ -46,7 +53,8 @@ def test_what_was_written_on_this_machine_is_brought_whole_and_its_space_given_b
     place = StagingPlace.of_python(storage, "staging/batch", tmp_path / "written")
     path = place.path("lines/a.parquet")
     path.parent.mkdir(parents=True)
-    path.write_bytes(b"rows")
-    place.bring()
-    assert storage.read("staging/batch/lines/a.parquet") == b"rows"
+    pq.write_table(pa.table({"id": [1, 2]}), path)
+    size = path.stat().st_size
+    assert place.bring(None) == (StagedFile("staging/batch/lines/a.parquet", 2, size),)
+    assert storage.list("staging/batch")[0].size == size
     assert not (tmp_path / "written").exists()

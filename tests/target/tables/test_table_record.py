@@ -17,7 +17,7 @@ from singer_spark.state.run_log import encode
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.tables.table_record import TableRecord, claim, read_record, release_claims
+from target_spark_lake.tables.table_record import TableRecord, claim_all, read_record, release_claims
 
 RECORD = LAYOUT.table_record("raw/grows")
 OTHER = Layout("another")
@@ -39,6 +39,10 @@ def other(lake: SmallLake) -> Iterator[PipelineRun]:
 
 def only_recover(lake: SmallLake) -> None:
     open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("only recovered"))
+
+
+def claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord:
+    return claim_all(storage, layout, {table: record}, run_id)[table]
 
 
 def before_its_claim(name: str, args: tuple[object, ...]) -> bool:

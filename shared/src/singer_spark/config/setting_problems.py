@@ -32,12 +32,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def config_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """Every setting that is unknown, missing, or not as the schema wants it.
-
-    Args:
-        config: The settings that are given.
-        schema: JSON Schema of the whole config; a property that is `secret` is never shown.
-    """
+    """Every setting that is unknown, missing, or not as the schema wants it."""
     import_jsonschema()
     from jsonschema import Draft7Validator
 

@@ -12,11 +12,6 @@ from typing import Any
 def import_with(stand_ins: Mapping[str, ModuleType], name: str, package: str) -> None:
     """Imports a module while others are stood in for; one that can't be imported so is imported as it is.
 
-    Args:
-        stand_ins: By the names that they stand for; gone afterwards.
-        name: Of the module.
-        package: All of it that a failure has left half imported is forgotten.
-
     Raises:
         ImportError: the module can't be imported as it is, either.
     """

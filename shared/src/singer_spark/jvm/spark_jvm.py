@@ -15,17 +15,14 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, ResourceError
 from singer_spark.process.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
-T = TypeVar("T")
 OUT_OF_MEMORY = (3, 52)  # what a JVM exits with under -XX:+ExitOnOutOfMemoryError, and what Spark does by itself
 LOOK_SECONDS = 0.02
 # A dying JVM's connections break a moment before it is gone.
@@ -64,38 +61,20 @@ class _Jvm:
 _jvm = _Jvm()
 
 
-def start_jvm(
-    command: Sequence[str], *, grace_seconds: float, variables: Mapping[str, str] = MappingProxyType({})
-) -> Gateway:
-    """Starts the JVM and waits until it can be talked to.
+def start_jvm(command: Sequence[str], *, grace_seconds: float) -> Gateway:
+    """Starts the JVM and waits until it can be talked to; in a thread, away from the exceptions of signals.
 
     Args:
         command: `spark-submit`, or Java itself, with its arguments.
         grace_seconds: How long the JVM may take to clean up at its end; 0 where nothing is left by killing it.
-        variables: Of its environment, beside this process's.
 
     Raises:
         ConfigurationError: it ended instead.
     """
     told = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
-    environment = {**os.environ, **variables, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0"}
-    return _apart(lambda: _answer(command, environment, grace_seconds, told))
-
-
-def _apart(task: Callable[[], T]) -> T:
-    """Does it in another thread, away from the exceptions of signals.
-
-    One that came out of `Popen` would leave its process unknown; one out of `wait` its lock taken for ever.
-    """
-    thread = ThreadPoolExecutor(1)
-    try:
-        return thread.submit(task).result()
-    finally:
-        thread.shutdown(wait=False)
-
-
-def _answer(command: Sequence[str], environment: dict[str, str], grace_seconds: float, told: Path) -> Gateway:
-    """Waits for the JVM's answer, or its end."""
+    # As `spark-submit` has it.
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
+    environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(told)
     process = _launch(command, environment, grace_seconds)
     while not told.exists():
         try:
@@ -103,7 +82,8 @@ def _answer(command: Sequence[str], environment: dict[str, str], grace_seconds: 
         except subprocess.TimeoutExpired:
             continue
         raise ConfigurationError(f"its JVM {_ending(process.returncode)} (its output is above)")
-    return _read(told)
+    port, size = struct.unpack_from(">ii", data := told.read_bytes())
+    return Gateway(port, data[8 : 8 + size].decode())
 
 
 def _launch(command: Sequence[str], environment: dict[str, str], grace_seconds: float) -> subprocess.Popen[bytes]:
@@ -147,7 +127,9 @@ def jvm_failure() -> ResourceError | None:
     if process is None:
         return None
     try:
-        code = _apart(lambda: process.wait(SECONDS_TO_BE_GONE))
+        # Apart from the exceptions of signals: one out of `wait` would leave its lock taken for ever.
+        with ThreadPoolExecutor(1) as thread:
+            code = thread.submit(process.wait, SECONDS_TO_BE_GONE).result()
     except subprocess.TimeoutExpired:
         return None
     way_out = "run it again"
@@ -171,9 +153,3 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
             os.killpg(process.pid, number)
         except ProcessLookupError:
             return
-
-
-def _read(told: Path) -> Gateway:
-    data = told.read_bytes()
-    port, size = struct.unpack_from(">ii", data)
-    return Gateway(port, data[8 : 8 + size].decode())

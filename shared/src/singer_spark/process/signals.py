@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SAME_BREATH_SECONDS = 1.0
+AGAIN_SECONDS = 0.05
 
 
 class Stopped(BaseException):
@@ -29,6 +31,7 @@ class Stopped(BaseException):
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
+        self.number = number
         self.exit_code = 128 + number
 
 
@@ -68,6 +71,19 @@ class _Stopping:
             self.at_once()
             os._exit(128 + number)
 
+    def swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Raises what came in the middle of a destructor, where no exception gets out of, a moment later."""
+        if not isinstance(unraisable.exc_value, Stopped):
+            sys.__unraisablehook__(unraisable)
+        elif not self.too_late:
+            stopped = unraisable.exc_value.number
+            signal.signal(signal.SIGALRM, lambda *_: self._raise(stopped))
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+
+    def _raise(self, number: int) -> None:
+        if not self.too_late:
+            raise Stopped(number)
+
     def _say(self, text: str) -> None:
         # Not by `sys.stderr`, which may be in the middle of a line.
         try:
@@ -80,14 +96,9 @@ _stopping = _Stopping()
 
 
 def stop_on_signals(program: str, at_once: Callable[[], None], if_stopped: str) -> None:
-    """Lets the first signal raise `Stopped` in the main thread; a later one leaves the process at once.
-
-    Args:
-        program: Its name, for what is said.
-        at_once: Called right before leaving at once; it must wait for nothing.
-        if_stopped: What the user should know after a signal.
-    """
+    """Lets the first signal raise `Stopped` in the main thread; a later one leaves the process at once."""
     _stopping.program, _stopping.at_once, _stopping.if_stopped = program, at_once, if_stopped
+    sys.unraisablehook = _stopping.swallowed
     for number in STOP_SIGNALS:
         # Who starts a program by `nohup` wants it to go on without its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

@@ -25,13 +25,6 @@ def claim_stdout() -> None:
     sys.stdout = os.fdopen(singer, "w", encoding="utf-8", buffering=1 << 16, closefd=True)
 
 
-def abandon_stdout() -> None:
-    """Drops what is still buffered: nobody reads it, and the interpreter would try to write it at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
 def check_reader() -> None:
     """Looks, without writing, whether anybody reads the output; nothing where it is no pipe.
 

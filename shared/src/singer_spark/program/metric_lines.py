@@ -18,14 +18,7 @@ RECORD_COUNT, SYNC_DURATION = "record_count", "sync_duration"
 
 
 def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) -> None:
-    """Logs one measurement as the SDK does, for programs: not on a terminal, and not without the SDK in this process.
-
-    Args:
-        kind: `counter`, `timer` or `gauge`.
-        metric: One of ours, or the name of one of the SDK's.
-        value: Rows, bytes or seconds.
-        stream: What it is about.
-    """
+    """Logs a counter, timer or gauge as the SDK does, for programs: not on a terminal, not without the SDK loaded."""
     metrics = sys.modules.get("singer_sdk.metrics")
     if metrics is None or sys.stderr.isatty():
         return

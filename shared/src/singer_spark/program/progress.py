@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from singer_spark.process.stderr import share_terminal
 from singer_spark.program.amounts import count_text, size_text, span_text
 from singer_spark.program.live_lines import LiveLines
+from singer_spark.program.logs import is_structured
 from singer_spark.program.metric_lines import RECORD_COUNT, SYNC_DURATION, OwnMetric, log_metric
-from singer_spark.program.structured_logs import is_structured
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console, RenderableType
 
 LOG_SECONDS = 5.0
@@ -27,23 +29,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Count:
-    """What has been done of one stream; moments are the monotonic clock's, `ended` is None before its first rows."""
+    """What has been done of one stream; moments are the monotonic clock's, None before its first rows."""
 
-    started: float
+    started: float | None = None
     ended: float | None = None
     rows: int = 0
     size: int = 0
     expected: int | None = None
 
     @property
-    def rate(self) -> str:
-        """Rows a second so far."""
-        return f"{self.rows / max(self.seconds, 1e-3):,.0f} rows/s"
+    def rate(self) -> str | None:
+        """Rows a second so far; None before there is something to measure."""
+        return f"{self.rows / self.seconds:,.0f} rows/s" if self.seconds >= 1 else None
 
     @property
     def seconds(self) -> float:
-        """How long it took so far."""
-        return (self.ended or self.started) - self.started
+        """How long it took so far, from its first rows on."""
+        return 0.0 if self.started is None or self.ended is None else self.ended - self.started
 
     @property
     def percent(self) -> int | None:
@@ -55,21 +57,40 @@ class Progress:
     """Counts rows and bytes of each stream and shows them on standard error; safe to call from any thread."""
 
     def __init__(self, verb: str) -> None:
-        """Begins to count.
-
-        Args:
-            verb: What is done with the rows, in the past tense: `sent`, `loaded`.
-        """
+        """Begins to count."""
         self._verb = verb
         self._counts: dict[str, Count] = {}
         self._lock = threading.Lock()
-        self._last_log = time.monotonic()
-        self._live: LiveLines | None = None
+        self._began = time.monotonic()
+        self._phase, self._logs_phase, self._phase_began = "", False, self._began
+        self._told_rows = 0
+        self._shown: LiveLines | None = None
+        self._log_thread: threading.Thread | None = None
+        self._stopped = threading.Event()
         self._on_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not is_structured()
         # In `tap | target` one live display is enough: the one at the pipe's end. What is said here must not tear it.
-        self._quiet = self._on_terminal and _feeds_a_pipe()
-        if self._quiet:
+        self._feeds_a_pipe = _feeds_a_pipe()
+        if self._on_terminal and self._feeds_a_pipe:
             share_terminal()
+
+    def phase(self, name: str, *, logged: bool = True) -> None:
+        """Says what the run does from now on, and begins to show it.
+
+        Args:
+            name: `connecting`, `reading`, `merging`, …
+            logged: Whether it is said in log lines, too: where there is no terminal one program of a pipe suffices.
+        """
+        with self._lock:
+            if name != self._phase:
+                self._phase, self._phase_began = name, time.monotonic()
+            self._logs_phase = logged
+            self._told_rows = sum(count.rows for count in self._counts.values())
+        if self._on_terminal:
+            if self._shown is None and not self._feeds_a_pipe:
+                self._shown = LiveLines(_console(), self._lines)
+        elif logged and self._log_thread is None:
+            self._log_thread = threading.Thread(target=self._log_on, name="progress", daemon=True)
+            self._log_thread.start()
 
     def expect(self, stream: str, rows: int | None) -> None:
         """Tells how many rows are to come, where that is known, for the percentage."""
@@ -79,11 +100,10 @@ class Progress:
     def advance(self, stream: str, rows: int, size: int) -> None:
         """Counts rows, and their size in bytes, of a stream."""
         with self._lock:
-            count = self._count(stream)
+            count, now = self._count(stream), time.monotonic()
             count.rows += rows
             count.size += size
-            count.ended = time.monotonic()
-            self._show(stream, count)
+            count.started, count.ended = count.started or now, now
 
     def forget(self, stream: str) -> None:
         """Takes a stream out of the summary: what was done of it does not count."""
@@ -101,11 +121,31 @@ class Progress:
 
     def stop(self) -> None:
         """Leaves the terminal as it was, without a summary: for a run that failed."""
-        if self._live is not None:
-            self._live.stop()
+        self._stopped.set()
+        if self._shown is not None:
+            self._shown.stop()
+        if self._log_thread is not None:
+            self._log_thread.join()
 
     def finish(self) -> None:
-        """Says the summary: `Done! 340 records in 1 stream(s)` and a line for each stream."""
+        """The summary of a program whose rows go on to another one: `sent 340 records in 1 stream(s), 3.2 s`."""
+        counts = self._ended()
+        _say(f"{self._verb} {self._total(counts)}")
+        if not self._feeds_a_pipe:
+            self._say_streams(counts, {})
+
+    def finish_run(self, place: str, next_runs: Mapping[str, object]) -> None:
+        """The summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s: ./lake/raw`.
+
+        Args:
+            place: Where the rows are.
+            next_runs: Where the next run of a stream begins, of those that are incremental.
+        """
+        counts = self._ended()
+        _say(f"Done! {self._total(counts)}: {place}")
+        self._say_streams(counts, next_runs)
+
+    def _ended(self) -> dict[str, Count]:
         self.stop()
         counts = self.counts()
         # Before the summary, whose lines belong together.
@@ -113,35 +153,58 @@ class Progress:
             log_metric("counter", RECORD_COUNT, count.rows, stream)
             log_metric("counter", OwnMetric.BYTE_COUNT, count.size, stream)
             log_metric("timer", SYNC_DURATION, round(count.seconds, 3), stream)
-        _say(f"Done! {sum(count.rows for count in counts.values())} records in {len(counts)} stream(s)")
+        return counts
+
+    def _total(self, counts: Mapping[str, Count]) -> str:
+        rows = sum(count.rows for count in counts.values())
+        return f"{rows} records in {len(counts)} stream(s), {span_text(time.monotonic() - self._began)}"
+
+    def _say_streams(self, counts: Mapping[str, Count], next_runs: Mapping[str, object]) -> None:
+        lines = []
         for stream, count in counts.items():
-            _say(f"  {stream}: {count.rows} records {self._verb}, {size_text(count.size)}, {count.rate}")
+            parts = [f"{count.rows} records {self._verb}", size_text(count.size), count.rate]
+            following = f"; the next run starts at {next_runs[stream]}" if stream in next_runs else ""
+            lines.append(f"{stream}: {', '.join(filter(None, parts))}{following}")
+        if lines:
+            # A scheduler puts its own words before each line: one line is enough there.
+            _say(" | ".join(lines) if is_structured() else "\n".join(f"  {line}" for line in lines))
 
     def _count(self, stream: str) -> Count:
-        return self._counts.setdefault(stream, Count(time.monotonic()))
+        return self._counts.setdefault(stream, Count())
 
-    def _show(self, stream: str, count: Count) -> None:
-        if self._quiet:
-            return
-        if self._on_terminal:
-            self._live = self._live or LiveLines(_console(), self._lines)
-        elif time.monotonic() - self._last_log >= LOG_SECONDS:
-            self._last_log = time.monotonic()
-            percent = "" if count.percent is None else f" ({count.percent} %)"
-            _say(f"{stream}: {count.rows} records {self._verb}{percent}, {count.rate}, {size_text(count.size)}")
+    def _log_on(self) -> None:
+        while not self._stopped.wait(LOG_SECONDS):
+            if self._logs_phase:
+                _say(self.line())
+
+    def line(self) -> str:
+        """What there is to say now: of the stream that moved last, else of the phase."""
+        counts = self.counts()
+        rows = sum(count.rows for count in counts.values())
+        if rows == self._told_rows:
+            return f"{self._phase}, {span_text(time.monotonic() - self._phase_began)}"
+        self._told_rows = rows
+        stream, count = max(counts.items(), key=lambda each: each[1].ended or 0.0)
+        percent = "" if count.percent is None else f" ({count.percent} %)"
+        parts = [f"{count.rows} records {self._verb}{percent}", count.rate, size_text(count.size)]
+        return f"{stream}: {', '.join(filter(None, parts))}"
 
     def _lines(self, most: int) -> RenderableType:
-        """A line for each stream, of many those that moved last."""
+        """The phase, and a line for each stream, of many those that moved last."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
         counts = sorted(self.counts().items(), key=lambda each: each[1].ended or 0.0)
+        most -= bool(self._phase)
         hidden = len(counts) - most + 1 if len(counts) > most else 0
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for _ in range(5):
             table.add_column(no_wrap=True, justify="right")
+        now = time.monotonic()
+        if self._phase:
+            table.add_row(Text(self._phase), "", "", "", "", Text(span_text(int(now - self._phase_began))))
         if hidden:
             table.add_row(Text(f"… and {count_text(hidden, 'more stream')}"))
         for stream, count in counts[hidden:]:
@@ -151,8 +214,8 @@ class Progress:
                 ProgressBar(100, count.percent or 0, BAR_WIDTH) if known else Text(""),
                 Text(f"{count.percent} %" if known else ""),
                 Text(count_text(count.rows, "row")),
-                Text(f"{count.rate}  {size_text(count.size)}"),
-                Text(span_text(int(time.monotonic() - count.started))),
+                Text("  ".join(filter(None, (count.rate, size_text(count.size))))),
+                Text(span_text(int(now - (count.started or now)))),
             )
         return table
 

@@ -113,12 +113,7 @@ def rounded(value: Any) -> Any:
 
 
 def member_text(text: str, name: str) -> str:
-    """A member's value as it stands in the text of a JSON object; the last one where the name stands twice.
-
-    Args:
-        text: What `from_json` reads as an object that has the member.
-        name: The member's name.
-    """
+    """A member's value as it stands in the text of a JSON object; the last one where the name stands twice."""
     decoder = json.JSONDecoder()
     position, found = text.index("{") + 1, ""
     while match := _MEMBER_NAME.match(text, position):

@@ -129,11 +129,6 @@ def bare_state(value: JSON) -> bytes:
     return _line(value)
 
 
-def activate_version_message(stream: str, version: int) -> bytes:
-    """An ACTIVATE_VERSION line; the version is in milliseconds since the epoch by convention."""
-    return _line({"type": "ACTIVATE_VERSION", "stream": stream, "version": version})
-
-
 def batch_message(
     stream: str,
     encoding: JSON,

@@ -1,4 +1,7 @@
-"""ANSI SQL types by name, and the JSON Schema property that stands for each (no Spark here)."""
+"""ANSI SQL types by name, and the JSON Schema property that stands for each (no Spark here).
+
+The one vocabulary of types: of `x-sql-datatype`, of the tap's `type_overrides` and of the target's `columns`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ SQL_DATATYPE = "x-sql-datatype"
 MAX_DECIMAL_PRECISION = 38
 
 _PARAMETERS = re.compile(
-    r"^(?P<head>[A-Z ]+?)\s*(?:\(\s*(?P<first>\d+)\s*(?:,\s*(?P<second>-?\d+)\s*)?\))?(?P<tail>[A-Z ]*)$"
+    r"^(?P<head>[A-Z][A-Z0-9_ ]*?)\s*(?:\(\s*(?P<first>\d+)\s*(?:,\s*(?P<second>-?\d+)\s*)?\))?(?P<tail>[A-Z ]*)$"
 )
 _ALIASES = {
     "BOOL": "BOOLEAN",
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "LONG": "BIGINT",
     "INT": "INTEGER",
     "INT2": "SMALLINT",
     "INT4": "INTEGER",
@@ -23,14 +29,19 @@ _ALIASES = {
     "FLOAT8": "DOUBLE PRECISION",
     "DOUBLE": "DOUBLE PRECISION",
     "NUMERIC": "DECIMAL",
+    "DEC": "DECIMAL",
+    "STRING": "TEXT",
     "BYTEA": "VARBINARY",
     "BLOB": "VARBINARY",
     "BINARY": "VARBINARY",
+    "BYTES": "VARBINARY",
     "CHARACTER": "CHAR",
     "CHARACTER VARYING": "VARCHAR",
     "DATETIME": "TIMESTAMP",
+    "TIMESTAMP_NTZ": "TIMESTAMP",
     "TIMESTAMP WITHOUT TIME ZONE": "TIMESTAMP",
     "TIMESTAMPTZ": "TIMESTAMP WITH TIME ZONE",
+    "TIMESTAMP_LTZ": "TIMESTAMP WITH TIME ZONE",
     "TIMETZ": "TIME WITH TIME ZONE",
     "JSONB": "JSON",
 }
@@ -68,7 +79,7 @@ class SqlType:
 
     @classmethod
     def parse(cls, text: str) -> SqlType:
-        """Reads an ANSI name or a common alias: `decimal(12, 2)`, `INTEGER ARRAY`, `timestamptz`.
+        """Reads an ANSI name, Spark's or a common alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`, `timestamptz`.
 
         Raises:
             ValueError: it is no type name.

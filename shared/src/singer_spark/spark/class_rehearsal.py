@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import functions as F
 
-from singer_spark.spark.session import SparkOptions, get_gateway, get_session
-
-# What a login at a database, and what reads its description, load of the JDK.
-JDK_CLASSES = (
-    "com.sun.crypto.provider.PBKDF2KeyImpl",
-    "com.sun.crypto.provider.HmacCore$HmacSHA256",
-    "com.sun.rowset.WebRowSetImpl",
-    "com.sun.rowset.internal.WebRowSetXmlWriter",
-    "sun.security.provider.DRBG",
-)
+from singer_spark.spark.session import SparkOptions, get_session
 
 
 def rehearse(folder: Path) -> None:
     """Does once what the programs do, from a JDBC table to Parquet, so that the classes of all that are loaded."""
-    options, url = SparkOptions("class archive"), f"jdbc:derby:memory:{folder.name};create=true"
-    _describe(get_gateway(options).jvm, url)
-    spark = get_session(options)
+    url, spark = f"jdbc:derby:memory:{folder.name};create=true", get_session(SparkOptions("class archive"))
     columns = "TABLEID AS A, TABLENAME AS B, CURRENT_TIMESTAMP AS C, CAST(1.5 AS DECIMAL(9,2)) AS D"
     table = f"(SELECT {columns} FROM SYS.SYSTABLES) s"
     rows = spark.read.jdbc(url, table, predicates=["1=1", "1=0"])
@@ -36,20 +24,6 @@ def rehearse(folder: Path) -> None:
     kept = parsed.where(F.col("m.corrupt").isNull() & ~F.col("value").rlike("^x")).select("m.record.*")
     kept.select("*", F.current_timestamp().alias("at"), F.sha2("A", 256)).write.parquet(str(folder / "parquet"))
     spark.stop()
-
-
-def _describe(jvm: Any, url: str) -> None:
-    """Asks a database what the tap asks before it reads rows; without a session."""
-    connection = jvm.org.apache.derby.jdbc.EmbeddedDriver().connect(url, jvm.java.util.Properties())
-    described = connection.getMetaData().getTables(None, None, "%", None)
-    rowset = jvm.javax.sql.rowset.RowSetProvider.newFactory().createWebRowSet()
-    rowset.writeXml(described, jvm.java.io.StringWriter())
-    for name in JDK_CLASSES:
-        try:
-            jvm.java.lang.Class.forName(name)
-        except Exception:  # another JDK has others
-            continue
-    connection.close()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
@@ -53,11 +54,7 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def cluster_conf(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session on a cluster that the user has not made.
-
-    Args:
-        given: The user's.
-    """
+    """The settings of a session on a cluster that the user has not made."""
     shared = {} if any(name in given for name in SIZED_BY) else SHARED_CONF
     return {name: value for name, value in {**CLUSTER_CONF, **shared}.items() if name not in given}
 
@@ -82,13 +79,13 @@ def _number(session: SparkSession, name: str) -> int | None:
     return int(value) if value.isdecimal() and int(value) < 2**31 - 1 else None
 
 
-def tell_of_waiting(session: SparkSession) -> None:
-    """Says in the log, from another thread, when the cluster gives the session's jobs nothing to run on."""
-    threading.Thread(target=_watch, args=(session,), name="cluster", daemon=True).start()
+def tell_of_waiting(context: SparkContext) -> None:
+    """Says in the log, from another thread, when the cluster gives the context's jobs nothing to run on."""
+    threading.Thread(target=_watch, args=(context,), name="cluster", daemon=True).start()
 
 
-def _watch(session: SparkSession) -> None:
-    context, waited = session.sparkContext, 0.0
+def _watch(context: SparkContext) -> None:
+    waited = 0.0
     over = threading.Event()
     while not over.wait(LOOK_SECONDS):
         try:

@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 
 def answer(frame: Any) -> tuple[pa.Table, StructType]:
-    """All rows, and their schema; for a JDBC relation each question to the server is a connection to the database more.
-
-    Args:
-        frame: A DataFrame of a session on a server.
-    """
+    """All rows, and their schema; a JDBC relation costs a connection to the database for each question."""
     client = frame.sparkSession.client
     table, schema, _ = client.to_table(frame._plan.to_proto(client), frame._plan.observations)
     return table, frame.schema if schema is None else schema

@@ -7,7 +7,6 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
-from singer_spark.imports.connect_import import import_connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +36,6 @@ def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], j
         ConfigurationError: a package is missing, the server can't be reached, or is not set up as it must be.
     """
     try:
-        import_connect()
         from pyspark.sql import SparkSession
 
         # An application's name would be a first question, asked with the patience that is set only behind this line.
@@ -118,10 +116,6 @@ def check_zone(session: SparkSession) -> None:
 
 def check_reach(session: SparkSession, url: str) -> None:
     """Looks whether the server itself reaches a bucket.
-
-    Args:
-        session: Of the server.
-        url: Of a place in the bucket where nothing need be.
 
     Raises:
         ConfigurationError: it does not.

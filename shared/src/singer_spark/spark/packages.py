@@ -12,11 +12,11 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.jvm import java
+from singer_spark.jvm.command import spark_home
 
 RESOLVE_SECONDS = 180
 COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+")
@@ -131,12 +131,8 @@ class JarCache:
             )
 
     def _ivy_jar(self, packages: Sequence[str]) -> Path:
-        """Found beside PySpark without importing it."""
-        pyspark = find_spec("pyspark")
-        folders = (pyspark.submodule_search_locations or []) if pyspark else []
-        for folder in folders:
-            for jar in sorted((Path(folder) / "jars").glob("ivy-*.jar")):
-                return jar
+        for jar in (spark_home() / "jars").glob("ivy-*.jar"):
+            return jar
         raise ConfigurationError(
             f"{self._named(packages)} is not in the cache and this PySpark carries no Ivy to fetch it; {self.way_out}"
         )

@@ -72,9 +72,6 @@ _JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPa
 def s3a_jars(conf: Mapping[str, str]) -> tuple[str, ...]:
     """Local paths of the connector's jars, fetched where the cache lacks them; none where the user brings another.
 
-    Args:
-        conf: The user's settings of Spark.
-
     Raises:
         ConfigurationError: a jar can't be had, or is not the pinned one.
     """

@@ -1,4 +1,4 @@
-"""The only place where a Spark session is made."""
+"""The only place where a Spark session is made, or the context alone that runs tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, wants_traceback
-from singer_spark.jvm import command as jvm_command
 from singer_spark.jvm import gateway
 from singer_spark.jvm.command import with_jars
 from singer_spark.jvm.spark_jvm import start_jvm
@@ -19,12 +18,25 @@ from singer_spark.process.shortage import shortage
 from singer_spark.spark.cluster import LOCAL, is_local, tell_of_waiting
 from singer_spark.spark.connect_session import connect
 from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, local_cores, remote_conf, session_conf
-from singer_spark.spark.session_jvm import grace_seconds, jvm_start
+from singer_spark.spark.session_jvm import command_for, grace_seconds
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkOptions", "begin_jvm", "get_gateway", "get_session", "local_cores", "session_conf", "stop_session"]
+__all__ = [
+    "SparkOptions",
+    "begin_jvm",
+    "get_context",
+    "get_gateway",
+    "get_session",
+    "local_cores",
+    "session_conf",
+    "stop_session",
+]
+
+
+_starting = threading.Lock()
 
 
 def begin_jvm(options: SparkOptions) -> None:
@@ -38,12 +50,8 @@ def begin_jvm(options: SparkOptions) -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     if not wants_traceback(options.app_name):
         logging.getLogger().addFilter(_is_not_of_py4j)
-    start, grace = jvm_start(options), grace_seconds(options)
-    if (command := jvm_command.at_once(start)) is not None:
-        variables = jvm_command.variables_at_once(start)
-        gateway.begin(lambda: start_jvm(command, grace_seconds=grace, variables=variables), start.jars)
-    else:
-        gateway.begin(lambda: start_jvm(jvm_command.by_spark_submit(start), grace_seconds=grace), ())
+    command, grace = command_for(options), grace_seconds(options)
+    gateway.begin(lambda: start_jvm(command.words, grace_seconds=grace), command.jars)
 
 
 def get_gateway(options: SparkOptions) -> Any:
@@ -65,38 +73,63 @@ def get_session(options: SparkOptions) -> SparkSession:
     Raises:
         ConfigurationError: no Java is there, or Spark can't start with these settings.
     """
-    begin_jvm(options)
-    if not options.remote:
-        gateway.import_py4j()
-    # Imported while the JVM starts: both take a second.
-    from pyspark.sql import SparkSession
-
     if options.remote:
         return connect(options.remote, remote_conf(options), hadoop_conf(options), options.jars)
-    builder = SparkSession.builder.appName(options.app_name).master(options.master or LOCAL)
-    for name, value in with_jars(session_conf(options), gateway.lacking(options.jars)).items():
+    get_context(options)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in _conf(options).items():
         builder = builder.config(name, value)
     try:
-        with gateway.known_to_pyspark(), _same_ctrl_c():
-            session = builder.getOrCreate()
+        return builder.getOrCreate()
     except Exception as error:
         raise _not_started(error) from error
-    # Set here and not by the builder: PySpark hands the builder's settings to the JVM's command line, for all to see.
-    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+
+
+def get_context(options: SparkOptions) -> SparkContext:
+    """Starts what runs tasks, or gives the one of this process; a session, which takes twice as long, is not needed.
+
+    Raises:
+        ConfigurationError: no Java is there, or Spark can't start with these settings.
+    """
+    begin_jvm(options)
+    gateway.import_py4j()
+    # Imported while the JVM starts: both take a second.
+    from pyspark import SparkConf, SparkContext
+
+    with _starting:
+        known = SparkContext._active_spark_context
+        conf = SparkConf(loadDefaults=False).setAll(list(_conf(options).items()))
+        try:
+            with gateway.known_to_pyspark(), _same_ctrl_c():
+                context = known or SparkContext(conf=conf)
+        except Exception as error:
+            raise _not_started(error) from error
+    # Set here and not in `conf`: PySpark hands that to the JVM's command line, for all to see.
+    hadoop = context._jsc.hadoopConfiguration()
     for name, value in hadoop_conf(options).items():
         hadoop.set(name, value)
-    if not is_local(options.master):
-        tell_of_waiting(session)
-    return session
+    if known is None and not is_local(options.master):
+        tell_of_waiting(context)
+    return context
+
+
+def _conf(options: SparkOptions) -> dict[str, str]:
+    named = {"spark.app.name": options.app_name, "spark.master": options.master or LOCAL}
+    return named | with_jars(session_conf(options), gateway.lacking(options.jars))
 
 
 def stop_session() -> None:
-    """Stops the session and its JVM, if there is one; another one may be started."""
+    """Stops the session, what runs its tasks, and the JVM, if there is one; another one may be started."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
     if session is not None:
         session.stop()
+    elif SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
     gateway.close()
 
 

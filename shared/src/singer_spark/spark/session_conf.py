@@ -30,6 +30,8 @@ BASE_CONF = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.shuffle.partitions": "8",
+    # What a Python worker of an executor is handed at a time.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.driver.memory": "1g",
 }
 BASE_HADOOP_CONF = {
@@ -50,6 +52,7 @@ class SparkOptions:
         conf: The user's own settings; they win over ours, but for the time zone.
         jars: Local paths of drivers and connectors.
         hadoop_conf: Storage options, without the `spark.hadoop.` prefix.
+        rows: Whether rows are expected to pass the JVM; it begins with a smaller heap where none are.
         log_level: Of the JVM: `ERROR`, `WARN`, `INFO`; where not given, `WARN` if the user wants traces, else `OFF`:
             Spark reports a failed job with traces, several times over, and the program says it in one line.
     """
@@ -60,6 +63,7 @@ class SparkOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
     hadoop_conf: Mapping[str, str] = field(default_factory=dict)
+    rows: bool = True
     log_level: str | None = None
 
 

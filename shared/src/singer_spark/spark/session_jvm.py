@@ -8,9 +8,10 @@ from pathlib import Path
 
 from singer_spark.errors import wants_traceback
 from singer_spark.jvm import class_archive
-from singer_spark.jvm.command import JvmStart, spark_home
+from singer_spark.jvm.command import JAVA_OPTIONS, JvmCommand, jvm_command, spark_home
 from singer_spark.jvm.java import cache_folder, find_java_home
 from singer_spark.process.scratch import scratch_folder
+from singer_spark.process.whole_file import write_whole
 from singer_spark.spark.cluster import LOCAL, is_local
 from singer_spark.spark.session_conf import SparkOptions, session_conf
 
@@ -26,6 +27,7 @@ COMPILER_OPTIONS = (
 CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
 # A heap that begins small grows by what lives, and not by what was once alive.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
+SMALL_HEAP_OPTIONS = "-Xms96m -XX:NewSize=40m"
 LOGGING = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -40,15 +42,15 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 
-def jvm_start(options: SparkOptions) -> JvmStart:
-    """How the JVM is started for these options.
+def command_for(options: SparkOptions) -> JvmCommand:
+    """The command that starts the JVM for these options.
 
     Raises:
         ConfigurationError: no Java is there.
     """
     java_home = find_java_home()
     os.environ["JAVA_HOME"] = str(java_home)
-    os.environ.pop("SPARK_HOME", None)
+    os.environ["SPARK_HOME"] = str(spark_home())
     os.environ.pop("_JAVA_OPTIONS", None)
     level = options.log_level or ("WARN" if wants_traceback(options.app_name) else "OFF")
     conf = {"spark.master": options.master or LOCAL, "spark.app.name": options.app_name, **session_conf(options)}
@@ -57,13 +59,13 @@ def jvm_start(options: SparkOptions) -> JvmStart:
         "-XX:+ExitOnOutOfMemoryError",
         COMPILER_OPTIONS,
         CODE_CACHE_OPTIONS,
-        HEAP_OPTIONS,
+        HEAP_OPTIONS if options.rows else SMALL_HEAP_OPTIONS,
         f'-Djava.io.tmpdir="{scratch_folder()}"',
-        conf["spark.driver.extraJavaOptions"],
+        conf[JAVA_OPTIONS],
         f"-Dlog4j2.configurationFile={_log_configuration(level).as_uri()}",
         *class_archive.java_options(java_home),
     ]
-    return JvmStart(java_home, spark_home(), conf, " ".join(java_options), options.jars)
+    return jvm_command(java_home, conf, " ".join(java_options), options.jars)
 
 
 def grace_seconds(options: SparkOptions) -> float:
@@ -73,12 +75,10 @@ def grace_seconds(options: SparkOptions) -> float:
 
 
 def _log_configuration(level: str) -> Path:
-    """The JVM's logging as a file; written whole, so that two programs starting at once never meet half of it."""
+    """The JVM's logging as a file."""
     text = LOGGING.format(level=level.lower())
     path = cache_folder() / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(text)
-        draft.replace(path)
+        write_whole(path, text.encode())
     return path

@@ -85,11 +85,6 @@ class StateBackend:
 def open_state_store(backend: StateBackend, storage: Storage, pipeline: str) -> StateStore:
     """The store of one pipeline's state.
 
-    Args:
-        backend: From the target's config.
-        storage: The lake's bucket.
-        pipeline: Name of the isolated state.
-
     Raises:
         ConfigurationError: there is no such kind of backend.
     """

@@ -42,12 +42,7 @@ class Checkpoint:
     target: JSON
 
     def fits(self, saved: Mapping[str, Any] | None, last: RunEntry | None) -> bool:
-        """Whether a run that begins now begins where the dead one did.
-
-        Args:
-            saved: The committed state, None where there is none.
-            last: The last committed run, None before the first.
-        """
+        """Whether a run that begins now begins where the dead one did."""
         return self.after == (last.run_id if last else None) and same_state(self.began_from, saved)
 
     def to_bytes(self) -> bytes:

@@ -57,12 +57,6 @@ def place_of(entry: RunEntry) -> str | None:
 def chosen_state(storage: Storage, pipeline: str, store: StateStore, entry: RunEntry | None) -> ChosenState:
     """The state that counts.
 
-    Args:
-        storage: The lake's bucket.
-        pipeline: Name of the isolated state.
-        store: Where the published copy is kept from now on.
-        entry: The pipeline's last committed run.
-
     Raises:
         StateError: the published copy is malformed, with line and column; or two different states stand in two places.
         StorageError: a place can't be read.

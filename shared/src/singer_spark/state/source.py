@@ -143,9 +143,6 @@ def check_state_url(url: str) -> DatabaseUrl | None:
 def source_of_target(config: Mapping[str, Any]) -> StateSource:
     """The state that a target of this config keeps, wherever its `state_backend` is.
 
-    Args:
-        config: The target's, with `bucket` and `pipeline`.
-
     Raises:
         ConfigurationError: its `state_backend` can't be used.
     """

@@ -134,10 +134,6 @@ def same_state(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -
 def committed_state(store: StateStore, entry: RunEntry | None) -> SavedState | None:
     """The state that counts: the last commit's while its publishing is unfinished, else the published copy.
 
-    Args:
-        store: Where the published copy is.
-        entry: The pipeline's last committed run.
-
     Raises:
         StateError: the published copy is malformed, with line and column.
     """

@@ -24,7 +24,10 @@ LONGEST_WAIT_SECONDS = 20
 
 
 class LocalFiles:
-    """Files below a folder; content appears whole, by a hard link or a rename out of a scratch folder."""
+    """Files below a folder; content appears whole, by a hard link or a rename out of a scratch folder.
+
+    Failures are OSErrors, FileNotFoundError where nothing is. `ObjectFiles` offers the same; tests put faults here.
+    """
 
     def __init__(self, root: Path, scratch: str) -> None:
         self.root = root

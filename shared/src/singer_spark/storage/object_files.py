@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.storage.files import FileInfo
 from singer_spark.storage.s3_copy import LEAST_PART_BYTES, copy_and_append
-from singer_spark.storage.storage_errors import UnconditionalStoreError, error_code
+from singer_spark.storage.storage_errors import UnconditionalStoreError, error_code, missing_is_fine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -151,11 +151,8 @@ class ObjectFiles:
 
     def delete(self, path: str) -> None:
         """Removes an object; a missing one is fine."""
-        try:
+        with missing_is_fine():
             self.filesystem.rm_file(self._key(path))
-        except FileNotFoundError as error:
-            if error_code(error) == "NoSuchBucket":
-                raise
 
     def delete_all(self, prefix: str) -> None:
         """Removes all objects below a prefix, the empty ones that Spark makes for folders too."""
@@ -188,12 +185,9 @@ class ObjectFiles:
 
     def _found(self, prefix: str) -> Mapping[str, Mapping[str, Any]]:
         folder = self._key(prefix) + "/"
-        try:
-            found: Mapping[str, Mapping[str, Any]] = self.filesystem.find(folder, detail=True)
-        except FileNotFoundError as error:
-            if error_code(error) == "NoSuchBucket":
-                raise
-            return {}
+        found: Mapping[str, Mapping[str, Any]] = {}
+        with missing_is_fine():
+            found = self.filesystem.find(folder, detail=True)
         # Of an empty folder s3fs gives the object that has the folder's own name.
         return {key: info for key, info in found.items() if key.startswith(folder)}
 

@@ -13,15 +13,7 @@ COPY_BYTES = 1 << 30
 
 
 def copy_and_append(filesystem: Any, source: str, size: int, tail: bytes, target: str) -> None:
-    """Copies an object of at least `LEAST_PART_BYTES`, with bytes behind it; it appears whole or not at all.
-
-    Args:
-        filesystem: s3fs's.
-        source: Bucket and key of the object.
-        size: Its bytes.
-        tail: What comes behind it.
-        target: Bucket and key of the new object.
-    """
+    """Copies an object of at least `LEAST_PART_BYTES`, with bytes behind it; it appears whole or not at all."""
     from_bucket, from_key, _ = filesystem.split_path(source)
     bucket, key, _ = filesystem.split_path(target)
     call = partial(filesystem.call_s3, Bucket=bucket, Key=key)

@@ -15,13 +15,12 @@ from singer_spark.storage.files import FileInfo
 from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.object_files import ObjectFiles
 from singer_spark.storage.s3a_conf import s3a_conf
-from singer_spark.storage.storage_errors import CONDITIONAL_WAY_OUT, error_code, told
+from singer_spark.storage.storage_errors import CONDITIONAL_WAY_OUT, error_code, missing_is_fine, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from singer_spark.storage.files import Files
 
 __all__ = ["FileInfo", "Storage", "open_url"]
 
@@ -43,7 +42,7 @@ class Storage:
         options: Mapping[str, Any] | None = None,
         *,
         accept_unconditional: bool = False,
-        files: Files | None = None,
+        files: LocalFiles | ObjectFiles | None = None,
     ) -> None:
         """Knows the place; nothing is read or made yet.
 
@@ -67,17 +66,13 @@ class Storage:
         if files is None:
             conditional = not accept_unconditional
             files = LocalFiles(folder, SCRATCH) if folder else _objects(self.url, self.options, conditional=conditional)
-        self.files: Files = files
+        self.files = files
 
     def read(self, path: str) -> bytes | None:
         """The content, or None where nothing is."""
-        with self._told("read", path):
-            try:
-                return self.files.read(path)
-            except FileNotFoundError as error:
-                if error_code(error) == "NoSuchBucket":
-                    raise
-                return None
+        with self._told("read", path), missing_is_fine():
+            return self.files.read(path)
+        return None
 
     def create(self, path: str, data: bytes) -> bool:
         """Creates an object with all of its content, unless one stands there.
@@ -190,13 +185,9 @@ class Storage:
 
     def size(self, path: str) -> int | None:
         """Its size in bytes, None where nothing is."""
-        with self._told("look at", path):
-            try:
-                return self.files.size(path)
-            except FileNotFoundError as error:
-                if error_code(error) == "NoSuchBucket":
-                    raise
-                return None
+        with self._told("look at", path), missing_is_fine():
+            return self.files.size(path)
+        return None
 
     def flush(self, paths: Iterable[str]) -> None:
         """Makes files and their folders survive a power cut (object stores do so by themselves)."""

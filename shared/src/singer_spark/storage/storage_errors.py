@@ -31,6 +31,16 @@ def told(verb: str, place: str) -> Iterator[None]:
         raise StorageError(f"can't {verb} {place}: {_reason(error)}; {_way_out(error)}") from error
 
 
+@contextmanager
+def missing_is_fine() -> Iterator[None]:
+    """Passes over a file that is not there; a bucket that is not there is an error all the same."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error_code(error) == "NoSuchBucket":
+            raise
+
+
 def error_code(error: BaseException | None) -> str:
     """The store's own code of a failure (`NoSuchBucket`), or empty."""
     while error is not None:

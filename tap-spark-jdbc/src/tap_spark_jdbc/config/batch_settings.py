@@ -12,14 +12,7 @@ CODECS = {"parquet": ("zstd", "snappy", "gzip", "lz4", "none"), "jsonl": ("gzip"
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How batches are written, and where.
-
-    Attributes:
-        format: Of the files.
-        compression: Their codec; `none` for none.
-        root: Path or URL of the folder that they lie in.
-        prefix: What the path of each begins with below it.
-    """
+    """How batches are written (codec `none` for none), and where: each path below the root begins with the prefix."""
 
     format: Literal["parquet", "jsonl"]
     compression: str

@@ -110,7 +110,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "`jdbc:h2:…`, … ([databases.md](databases.md))",
             secret=True,
         ),
-        "user": _setting({"type": "string"}, "Who logs in"),
+        "user": _setting({"type": "string"}, "Database user"),
         "password": _setting({"type": "string"}, "Kept out of every log, error, plan and process list", secret=True),
         "driver": _setting(TEXT, "Class of the JDBC driver; by the URL where not given"),
         "driver_package": _setting(
@@ -158,6 +158,13 @@ CONFIG_JSONSCHEMA: JSON = _object(
             {"type": "string", "enum": ["include", "exclude", "error"]},
             "Rows whose replication key is NULL: sent on every run, left out, or an error",
             default="include",
+        ),
+        "reader": _setting(
+            {"type": "string", "enum": ["auto", "jdbc", "arrow"]},
+            "What reads the rows: `jdbc`, Spark's own reader; `arrow`, the database's columnar driver (PostgreSQL: "
+            "binary COPY by ADBC), in the tap or, on a cluster, in Spark's Python workers; `auto`: `arrow` where "
+            "the rows are the same ([batches.md](batches.md#the-columnar-reader))",
+            default="auto",
         ),
         "n_jobs": _setting(
             COUNT, "Slices read side by side, of one stream or several; Spark's parallelism where not given"

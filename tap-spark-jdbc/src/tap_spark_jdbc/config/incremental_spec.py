@@ -17,16 +17,9 @@ _LOAD_METHODS = {"append": "append-only", "upsert": "upsert"}
 
 @dataclass(frozen=True)
 class IncrementalSpec:
-    """One parsed spec.
+    """One parsed spec, its names as they are spelled there, its start value as it is written.
 
-    Attributes:
-        schema: None where the spec has none.
-        table: As spelled in the spec.
-        column: As spelled in the spec.
-        key_type: The key's type.
-        included: False (`:e`): the table is exported whole.
-        start: Raw start value, or None.
-        load_method: `append-only`, `upsert` or None.
+    With `:e` it is not `included`: the table is exported whole.
     """
 
     schema: str | None
@@ -39,21 +32,8 @@ class IncrementalSpec:
 
     @classmethod
     def parse(cls, text: str) -> IncrementalSpec:
-        """Reads a spec.
-
-        Raises:
-            ConfigurationError: it shows at which character the spec goes wrong, and what was expected there.
-        """
+        """Reads a spec; the error shows at which character it goes wrong, and what was expected there."""
         return _Parser(text).spec()
-
-    def __str__(self) -> str:
-        names = ".".join(_shown(name) for name in (self.schema, self.table) if name is not None)
-        start = "" if self.start is None else f"@{_shown_start(self.start)}"
-        method = {value: name for name, value in _LOAD_METHODS.items()}.get(self.load_method or "")
-        return (
-            f"{names}:{_shown(self.column)}:{self.key_type}{'' if self.included else ':e'}{start}"
-            f"{f'!{method}' if method else ''}"
-        )
 
 
 class _Parser:
@@ -158,17 +138,3 @@ class _Parser:
             f"spec {self.text!r} goes wrong at character {at + 1} ({self.text[:at]}-->{self.text[at:]}): "
             f"{problem}; a spec is {GRAMMAR}"
         )
-
-
-def _shown(name: str) -> str:
-    plain = name == name.strip() and not any(sign in name for sign in _SIGNS)
-    return name if plain and name else _in_quotes(name)
-
-
-def _in_quotes(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _shown_start(start: str) -> str:
-    plain = start == start.strip() and "!" not in start and '"' not in start
-    return start if plain else _in_quotes(start)

@@ -10,28 +10,17 @@ from tap_spark_jdbc.dialects import dialect_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# What SQL is made of, as far as the end of a statement must be found: quoted text, comments, everything else.
-_PARTS = re.compile(
-    r"(?P<comment>--[^\n]*|/\*.*?\*/)"
-    r"|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|(?P<tag>\$\w*\$).*?(?P=tag)"
-    r"|(?P<end>;)|(?P<blank>\s+)|.",
-    re.DOTALL,
-)
-# The same for the words of Transact-SQL, whose names may stand in brackets.
+# What SQL is made of, as far as words and the end of a statement must be found. Transact-SQL has names in brackets.
 _TOKENS = re.compile(
-    r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\[(?:[^\]]|\]\])*\]"
-    r"|(?P<word>[\w@#$]+)|(?P<opens>\()|(?P<closes>\))|.",
+    r"(?P<comment>--[^\n]*|/\*.*?\*/)"
+    r"|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]'\"]*\]|(?P<tag>\$\w*\$).*?(?P=tag)"
+    r"|(?P<word>[\w@#$]+)|(?P<opens>\()|(?P<closes>\))|(?P<end>;)|(?P<blank>\s+)|.",
     re.DOTALL,
 )
 
 
 def query_problems(jdbc_url: object, queries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which queries the database would refuse as a table, known by its kind alone.
-
-    Args:
-        jdbc_url: The setting.
-        queries: The setting, as the config holds it.
-    """
+    """Which of the configured queries the database would refuse as a table, known by its kind alone."""
     if not isinstance(jdbc_url, str) or not jdbc_url.startswith("jdbc:"):
         return []
     dialect = dialect_of(jdbc_url)
@@ -53,7 +42,7 @@ def query_problems(jdbc_url: object, queries: Sequence[Mapping[str, Any]]) -> li
 
 def bare(sql: str) -> str:
     """A statement without the semicolon at its end, and without what stands behind it."""
-    parts = list(_PARTS.finditer(sql))
+    parts = list(_TOKENS.finditer(sql))
     while parts and (parts[-1]["comment"] or parts[-1]["blank"] or parts[-1]["end"]):
         if parts.pop()["end"]:
             return bare(sql[: parts[-1].end()] if parts else "")

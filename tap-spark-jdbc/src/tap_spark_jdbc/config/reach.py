@@ -15,12 +15,7 @@ _OF_THIS_MACHINE = re.compile(r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ss
 
 
 def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the database for the executors that are asked for.
-
-    Args:
-        jdbc_url: The setting.
-        spark: The setting, as the config holds it.
-    """
+    """What is wrong with the database for the executors that `spark` asks for."""
     remote, master = spark.get("remote"), spark.get("master")
     url = str(jdbc_url)
     if not _OF_THIS_MACHINE.match(url) or not (remote or not is_local(master)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from singer_spark.config.config_secrets import register_secrets
 from singer_spark.config.environment import expand
@@ -19,6 +19,7 @@ from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 from tap_spark_jdbc.config.query_text import query_problems
 from tap_spark_jdbc.config.reach import reach_problems
 
+T = TypeVar("T")
 __all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]
 
 
@@ -71,6 +72,7 @@ class TapSettings:
     settle_seconds: float = 0
     on_stream_error: Literal["fail", "skip"] = "fail"
     null_replication_key: Literal["include", "exclude", "error"] = "include"
+    reader: Literal["auto", "jdbc", "arrow"] = "auto"
     n_jobs: int | None = None
     slice_rows: int | None = None
     fetch_size: int | None = None
@@ -91,42 +93,41 @@ class TapSettings:
         register_secrets(config)
         given = {name: _number(name, value) for name, value in given.items()}
         problems = config_problems(given, CONFIG_JSONSCHEMA)
-        specs = _each_spec(given.get("incremental_tables"), problems)
-        options = _stream_options(given.get("stream_options"), problems)
-        queries = _queries(given.get("queries"), problems)
-        if isinstance(url := given.get("jdbc_url"), str) and not url.startswith("jdbc:"):
+        specs = [_spec(text, problems) for text in _part(given, "incremental_tables", list)]
+        options = _stream_options(_part(given, "stream_options", dict), problems)
+        queries = [each for each in _part(given, "queries", list) if isinstance(each, dict)]
+        url, spark = given.get("jdbc_url"), _part(given, "spark", dict)
+        if isinstance(url, str) and not url.startswith("jdbc:"):
             problems.append("jdbc_url: must begin with jdbc:, as in jdbc:postgresql://host:5432/shop")
         if given.get("default_replication_method") == "INCREMENTAL" and "default_replication_key" not in given:
             problems.append("default_replication_method: INCREMENTAL needs default_replication_key, too")
-        problems += _query_problems(given)
+        problems += [
+            f"queries: the name {name!r} is given {count} times"
+            for name, count in Counter(str(each.get("name")) for each in queries).items()
+            if count > 1
+        ]
+        problems += query_problems(url, queries)
         problems += batch_problems(given.get("batch_config"))
-        problems += _spark_problems(given)
+        problems += [*SparkSettings.problems(spark), *reach_problems(url, spark)]
         if problems:
-            raise ConfigurationError(f"{_counted(problems)}: {'; '.join(problems)}")
-        values: dict[str, Any] = _with_tuples(given)
-        values["incremental_tables"] = specs
+            counted = "a setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
+            raise ConfigurationError(f"{counted}: {'; '.join(problems)}")
+        values = _with_tuples(given)
+        values["incremental_tables"] = tuple(spec for spec in specs if spec is not None)
         values["stream_options"] = options
-        values["queries"] = queries
+        values["queries"] = tuple(QueryStream(**_with_tuples(each)) for each in queries)
         values["batch_config"] = BatchSettings.of(given["batch_config"]) if given.get("batch_config") else None
-        values["spark"] = SparkSettings.of(given.get("spark", {}))
+        values["spark"] = SparkSettings.of(spark)
         # A default key alone says what is meant by it.
         implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
         values.setdefault("default_replication_method", implied)
         return cls(**values)
 
 
-def _query_problems(given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the SQL of `queries` for this database."""
-    queries = given.get("queries")
-    found = [each for each in queries if isinstance(each, dict)] if isinstance(queries, list) else []
-    return query_problems(given.get("jdbc_url"), found)
-
-
-def _spark_problems(given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with `spark`, in itself or for this database."""
-    if not isinstance(spark := given.get("spark"), dict):
-        return []
-    return [*SparkSettings.problems(spark), *reach_problems(given.get("jdbc_url"), spark)]
+def _part(given: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """A setting that should be of this kind; empty where it is not."""
+    value = given.get(name)
+    return value if isinstance(value, kind) else kind()
 
 
 def _number(name: str, value: Any) -> Any:
@@ -140,19 +141,17 @@ def _number(name: str, value: Any) -> Any:
         return value
 
 
-def _each_spec(specs: Any, problems: list[str]) -> tuple[IncrementalSpec, ...]:
-    parsed = []
-    for text in specs if isinstance(specs, list) else ():
-        try:
-            parsed.append(IncrementalSpec.parse(text))
-        except ConfigurationError as error:
-            problems.append(f"incremental_tables: {error}")
-    return tuple(parsed)
+def _spec(text: str, problems: list[str]) -> IncrementalSpec | None:
+    try:
+        return IncrementalSpec.parse(text)
+    except ConfigurationError as error:
+        problems.append(f"incremental_tables: {error}")
+        return None
 
 
-def _stream_options(given: Any, problems: list[str]) -> dict[str, StreamOptions]:
+def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, StreamOptions]:
     read = {}
-    for pattern, options in given.items() if isinstance(given, dict) else ():
+    for pattern, options in given.items():
         if not isinstance(options, dict):
             continue
         known = {name: value for name, value in options.items() if name in StreamOptions.__dataclass_fields__}
@@ -179,24 +178,5 @@ def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) ->
         )
 
 
-def _queries(given: Any, problems: list[str]) -> tuple[QueryStream, ...]:
-    found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-    names = [str(each.get("name")) for each in found]
-    problems += [
-        f"queries: the name {name!r} is given {count} times" for name, count in Counter(names).items() if count > 1
-    ]
-    return tuple(
-        QueryStream(
-            **_with_tuples({name: value for name, value in each.items() if name in QueryStream.__dataclass_fields__})
-        )
-        for each in found
-        if "name" in each and "sql" in each
-    )
-
-
 def _with_tuples(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-
-
-def _counted(problems: list[str]) -> str:
-    return "a setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects.db2 import DB2
@@ -18,9 +18,6 @@ from tap_spark_jdbc.dialects.sqlite import SQLITE
 from tap_spark_jdbc.dialects.sqlserver import SQLSERVER
 from tap_spark_jdbc.dialects.standard import STANDARD, STANDARD_WITH_LIMIT
 from tap_spark_jdbc.dialects.type_rules import TypeRule, overridden
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _KNOWN = (POSTGRESQL, MARIADB, SQLITE, DUCKDB, H2, DERBY, SQLSERVER, ORACLE, DB2, SNOWFLAKE)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect
-from tap_spark_jdbc.dialects.type_rules import TypeRule
+from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
+from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
 _TEXT = "CAST({c} AS VARCHAR(32672))"
 _DATE = "VARCHAR_FORMAT({c}, 'YYYY-MM-DD')"
@@ -12,15 +12,10 @@ _MOMENT = "VARCHAR_FORMAT({c}, 'YYYY-MM-DD HH24:MI:SS.FF12')"
 _LENGTH = r"\((?P<p>\d+)\)"
 
 _RULES = (
-    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
-    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
-    TypeRule("integer|int", "INTEGER", read_as="INT"),
-    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
-    TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    *STANDARD_RULES,
     # NaN and infinities among them.
     TypeRule("decfloat.*", "NUMERIC", "CAST({c} AS VARCHAR(64))"),
-    TypeRule("real", "REAL", read_as="FLOAT"),
-    TypeRule("double|float|double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE"),
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "CHAR({c}, JIS)", text="CHAR({c}, JIS)"),
     TypeRule(r"timestamp(?:\(\d+\))?", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
@@ -40,18 +35,13 @@ DB2 = Dialect(
     driver="com.ibm.db2.jcc.DB2Driver",
     driver_package="com.ibm.db2:jcc:12.1.5.0",
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
+    literals=LITERALS
+    | {
         KeyType.DATE: "DATE({v})",
         KeyType.DATETIME: "TIMESTAMP({v}, 12)",
         KeyType.TIMESTAMP: "TIMESTAMP({w}, 12)",
-        KeyType.STRING: "{v}",
-        KeyType.UUID: "{v}",
-        KeyType.BINARY: "X{v}",
     },
     key_select={KeyType.DATE: _DATE, KeyType.DATETIME: _MOMENT, KeyType.BINARY: "HEX({c})"},
-    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="VARCHAR_FORMAT(CURRENT TIMESTAMP - CURRENT TIMEZONE, 'YYYY-MM-DD HH24:MI:SS.FF6')",
     system_schemas=(

@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect
-from tap_spark_jdbc.dialects.type_rules import TypeRule
+from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
+from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
 _RULES = (
-    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
-    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
-    TypeRule("integer", "INTEGER", read_as="INT"),
-    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
-    TypeRule("real", "REAL", read_as="FLOAT"),
-    TypeRule("double|float|double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
-    TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    *STANDARD_RULES,
+    TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE"),
     TypeRule("date", "DATE", "CAST({c} AS CHAR(10))", cast_text=True),
     TypeRule("time", "TIME", "CAST({c} AS CHAR(8))"),
     TypeRule("timestamp", "TIMESTAMP", "CAST({c} AS VARCHAR(29))", cast_text=True),
@@ -33,18 +28,13 @@ DERBY = Dialect(
     driver="org.apache.derby.iapi.jdbc.AutoloadedDriver",
     driver_package=None,
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
+    literals=LITERALS
+    | {
         KeyType.DATE: "DATE({v})",
         KeyType.DATETIME: "TIMESTAMP({v})",
         KeyType.TIMESTAMP: "TIMESTAMP({v})",
-        KeyType.STRING: "{v}",
-        KeyType.UUID: "{v}",
-        KeyType.BINARY: "X{v}",
     },
     width="LENGTH({s})",
-    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select="CAST({c} AS VARCHAR(32672))",
     now="CURRENT_TIMESTAMP",
     system_schemas=(

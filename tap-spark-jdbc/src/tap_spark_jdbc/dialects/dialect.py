@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType, KeyValue
 from singer_spark.singer.sql_type import SqlType
-from tap_spark_jdbc.dialects.tables import Column, Key, Reading
+from tap_spark_jdbc.dialects.tables import Column, Key, Reading, Table
 from tap_spark_jdbc.dialects.text_casts import spark_string
 from tap_spark_jdbc.dialects.type_rules import TypeRule, complaint, complaint_of_bytes, matching
 
-if TYPE_CHECKING:
-    from tap_spark_jdbc.dialects.tables import Table
+# Of the standard.
+LITERALS = {
+    KeyType.INTEGER: "({n})",
+    KeyType.DECIMAL: "({n})",
+    KeyType.DATE: "DATE {v}",
+    KeyType.DATETIME: "TIMESTAMP {v}",
+    # The zone within makes it one with a zone.
+    KeyType.TIMESTAMP: "TIMESTAMP {v}",
+    KeyType.STRING: "{v}",
+    KeyType.UUID: "{v}",
+    KeyType.BINARY: "X{v}",
+}
+LIMIT = "LIMIT {limit} OFFSET {offset}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,8 @@ class Dialect:
         key_ranges: A range of a primary key costs less than a scan of the table; else tables are not cut along it.
         text_as_bytes: Whether the driver's `getBytes` hands out a text's own UTF-8: that spares a text two copies.
         fetch_size: Rows at a time where the driver hands them on as they come, and more of them only take memory.
+        columnar_driver: Module of the ADBC driver that reads it as Arrow; None: there is none.
+        base64: SQL template over `{c}` that gives bytes in base64, as Arrow can't; such a driver needs it.
     """
 
     name: str
@@ -91,10 +103,10 @@ class Dialect:
     driver: str
     driver_package: str | None
     type_rules: tuple[TypeRule, ...]
-    literals: Mapping[KeyType, str]
-    page: str
     text_select: str
     now: str
+    literals: Mapping[KeyType, str] = field(default_factory=lambda: LITERALS)
+    page: str = "OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY"
     text_read_as: str = "STRING"
     text_becomes: str = "{c}"
     bytes_select: str | None = None
@@ -125,6 +137,8 @@ class Dialect:
     fetch_size: int | None = None
     text_as_bytes: bool = False
     key_ranges: bool = True
+    columnar_driver: str | None = None
+    base64: str = "{c}"
 
     def driver_url(self, jdbc_url: str) -> str:
         """The user's URL as Spark and the dialect's driver both take it."""
@@ -171,14 +185,7 @@ class Dialect:
         return f"{sign}'{quoted}'"
 
     def literal(self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None) -> str:
-        """A value of a key as an SQL literal that compares as the key's column does.
-
-        Args:
-            key: The key.
-            value: The value.
-            raw: The database's own text of it, used where the key is textual.
-            like: Some value's text as it stands in the column: a textual key's literal gets its form.
-        """
+        """A value as a literal that compares as the column does; a textual key's is `raw`, or formed as `like`."""
         if key.textual:
             return self.string(raw if raw is not None else text_form(value, like))
         template = key.column.reading.key_literal or self.literals[_literal_type(key)]
@@ -215,10 +222,11 @@ class Dialect:
         }
 
         def told_in(reading: Reading) -> Reading:
-            select, becomes = reading.select, reading.becomes
+            select, columnar, becomes = reading.select, reading.columnar or "", reading.becomes
             for slot, text in told.items():
                 select, becomes = select.replace(slot, self.string(text)), becomes.replace(slot, spark_string(text))
-            return replace(reading, select=select, becomes=becomes)
+                columnar = columnar.replace(slot, self.string(text))
+            return replace(reading, select=select, becomes=becomes, columnar=columnar or None)
 
         as_text = replace(fallback, select=text_select) if text_select else fallback
         as_bytes = None if self.bytes_select is None else Reading(SqlType("VARBINARY"), self.bytes_select, "BINARY")

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from singer_spark.singer.sql_type import SqlType
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
-from tap_spark_jdbc.dialects.text_casts import json_texts_cast
-from tap_spark_jdbc.dialects.type_rules import TypeRule
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule, json_array
 
 _TEXT = "CAST({c} AS VARCHAR)"
 
 
 def _array(pattern: str, sql_type: str) -> TypeRule:
-    """A list or an array of fixed length, as the JSON array of its elements' texts."""
-    select = "CAST(to_json(CAST({c} AS VARCHAR[])) AS VARCHAR)"
-    becomes = json_texts_cast(SqlType.parse(f"{sql_type} ARRAY"))
-    return TypeRule(rf"(?:{pattern})\[\d*\]", f"{sql_type} ARRAY", select, becomes=becomes)
+    """A list or an array of fixed length."""
+    return json_array(rf"(?:{pattern})\[\d*\]", sql_type, "CAST(to_json(CAST({c} AS VARCHAR[])) AS VARCHAR)")
 
 
 _RULES = (
@@ -37,16 +33,14 @@ _RULES = (
     TypeRule(r"(?:union)\(.*\)", "UNION", _TEXT),
     # Its order is that of its members, which no literal of a text has.
     TypeRule(r"enum\(.*\)", "ENUM", _TEXT),
-    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
+    *STANDARD_RULES,
     TypeRule("tinyint", "TINYINT", read_as="TINYINT"),
-    TypeRule("smallint|utinyint", "SMALLINT", read_as="SMALLINT"),
-    TypeRule("integer|usmallint", "INTEGER", read_as="INT"),
-    TypeRule("bigint|uinteger", "BIGINT", read_as="BIGINT"),
+    TypeRule("utinyint", "SMALLINT", read_as="SMALLINT"),
+    TypeRule("usmallint", "INTEGER", read_as="INT"),
+    TypeRule("uinteger", "BIGINT", read_as="BIGINT"),
     TypeRule("ubigint", "DECIMAL(20,0)", "CAST({c} AS DECIMAL(20,0))", "DECIMAL(20,0)"),
     TypeRule("hugeint|uhugeint|bignum", "NUMERIC", _TEXT),
-    TypeRule(r"decimal\((?P<p>\d+),(?P<s>\d+)\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
     TypeRule("float", "REAL", read_as="FLOAT"),
-    TypeRule("double", "DOUBLE PRECISION", read_as="DOUBLE"),
     TypeRule("varchar", "TEXT"),
     TypeRule("blob", "VARBINARY", read_as="BINARY", text="hex({c})"),
     TypeRule("bit", "BIT", _TEXT),
@@ -88,10 +82,10 @@ DUCKDB = Dialect(
     driver="org.duckdb.DuckDBDriver",
     driver_package="org.duckdb:duckdb_jdbc:2.0.0.1",
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
+    literals=LITERALS
+    | {
         # A bare string takes the column's own type; a long number would be read as a double, a timestamp lose digits.
-        **dict.fromkeys([KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.STRING], "{v}"),
+        **dict.fromkeys([KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP], "{v}"),
         KeyType.UUID: "CAST({v} AS UUID)",
         KeyType.BINARY: "from_hex({v})",
     },
@@ -99,7 +93,7 @@ DUCKDB = Dialect(
         **dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID], _TEXT),
         KeyType.BINARY: "hex({c})",
     },
-    page="LIMIT {limit} OFFSET {offset}",
+    page=LIMIT,
     text_select=_TEXT,
     now="CAST(get_current_timestamp() AT TIME ZONE 'UTC' AS VARCHAR)",
     system_schemas=("information_schema", "pg_catalog"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from singer_spark.singer.sql_type import SqlType
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
-from tap_spark_jdbc.dialects.text_casts import json_texts_cast
-from tap_spark_jdbc.dialects.type_rules import TypeRule
+from tap_spark_jdbc.dialects.dialect import LITERALS, CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule, json_array
 
 _TEXT = "CAST({c} AS CHARACTER VARYING)"
 _INSTANT = "CAST({c} AT TIME ZONE 'UTC' AS CHARACTER VARYING)"
@@ -14,10 +12,9 @@ _LENGTH = r"\((?P<p>\d+)\)"
 
 
 def _array(pattern: str, sql_type: str) -> TypeRule:
-    """An array, as the JSON array of its elements' texts; H2's own text of an array does not quote them."""
+    """An array; H2's own text of one does not quote its elements."""
     select = "CAST(CAST(CAST({c} AS CHARACTER VARYING ARRAY) AS JSON) AS CHARACTER VARYING)"
-    becomes = json_texts_cast(SqlType.parse(f"{sql_type} ARRAY"))
-    return TypeRule(rf"(?:{pattern}) array(\[\d+\])?", f"{sql_type} ARRAY", select, becomes=becomes, text=select)
+    return json_array(rf"(?:{pattern}) array(\[\d+\])?", sql_type, select, text=select)
 
 
 _RULES = (
@@ -31,15 +28,11 @@ _RULES = (
     _array("uuid", "UUID"),
     _array("date", "DATE"),
     _array(r"timestamp(?:\(\d\))?", "TIMESTAMP"),
-    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
+    *STANDARD_RULES,
     TypeRule("tinyint", "TINYINT", read_as="TINYINT"),
-    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
-    TypeRule("integer", "INTEGER", read_as="INT"),
-    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
     TypeRule(r"(?:numeric|decimal)\((?P<p>\d+)(?:, (?P<s>\d+))?\)", "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
     TypeRule(r"(?:numeric|decimal|decfloat)(?:\([\d, ]+\))?", "NUMERIC", _TEXT),
-    TypeRule("real", "REAL", read_as="FLOAT"),
-    TypeRule(r"double precision|float(?:\(\d+\))?", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule(r"float(?:\(\d+\))?", "DOUBLE PRECISION", read_as="DOUBLE"),
     TypeRule("date", "DATE", _TEXT, cast_text=True),
     TypeRule(r"time(?:\(\d\))?", "TIME", _TEXT),
     TypeRule(r"time(?:\(\d\))? with time zone", "TIME WITH TIME ZONE", _TEXT),
@@ -92,23 +85,13 @@ H2 = Dialect(
     driver="org.h2.Driver",
     driver_package="com.h2database:h2:2.5.252",
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
-        KeyType.DATE: "DATE {v}",
-        KeyType.DATETIME: "TIMESTAMP {v}",
-        KeyType.TIMESTAMP: "TIMESTAMP WITH TIME ZONE {v}",
-        KeyType.STRING: "{v}",
-        KeyType.UUID: "CAST({v} AS UUID)",
-        KeyType.BINARY: "X{v}",
-    },
+    literals=LITERALS | {KeyType.TIMESTAMP: "TIMESTAMP WITH TIME ZONE {v}", KeyType.UUID: "CAST({v} AS UUID)"},
     key_select={
         **dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.UUID], _TEXT),
         KeyType.TIMESTAMP: _INSTANT,
         KeyType.BINARY: "RAWTOHEX({c})",
     },
     width="OCTET_LENGTH({s})",
-    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="CAST(CURRENT_TIMESTAMP(6) AT TIME ZONE 'UTC' AS CHARACTER VARYING)",
     system_schemas=("INFORMATION_SCHEMA",),

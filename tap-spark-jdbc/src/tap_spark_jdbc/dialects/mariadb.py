@@ -6,7 +6,7 @@ Dates and times leave as text, which keeps what no lake type holds (zero dates, 
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
@@ -105,22 +105,13 @@ MARIADB = Dialect(
     driver="org.mariadb.jdbc.Driver",
     driver_package="org.mariadb.jdbc:mariadb-java-client:3.5.6",
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
-        KeyType.DATE: "DATE {v}",
-        KeyType.DATETIME: "TIMESTAMP {v}",
-        KeyType.TIMESTAMP: "TIMESTAMP {w}",
-        KeyType.STRING: "{v}",
-        KeyType.UUID: "{v}",
-        KeyType.BINARY: "X{v}",
-    },
+    literals=LITERALS | {KeyType.TIMESTAMP: "TIMESTAMP {w}"},
     key_select={
         KeyType.INTEGER: "{c} + 0",
         **dict.fromkeys([KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP, KeyType.UUID], _TEXT),
         KeyType.BINARY: "HEX({c})",
     },
-    page="LIMIT {limit} OFFSET {offset}",
+    page=LIMIT,
     text_select=_TEXT,
     now="CAST(UTC_TIMESTAMP(6) AS CHAR)",
     system_schemas=("information_schema", "mysql", "performance_schema", "sys"),

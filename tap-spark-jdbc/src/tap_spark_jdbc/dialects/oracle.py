@@ -6,7 +6,7 @@ Its DATE has a time of day, and its empty string is NULL: it arrives as null.
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # S tells years before Christ apart, which are refused; without it they look like others.
@@ -51,14 +51,9 @@ ORACLE = Dialect(
     driver="oracle.jdbc.OracleDriver",
     driver_package="com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
-        KeyType.DATE: "DATE {v}",
-        KeyType.DATETIME: "TIMESTAMP {v}",
+    literals=LITERALS
+    | {
         KeyType.TIMESTAMP: "TO_TIMESTAMP_TZ({v}, 'YYYY-MM-DD HH24:MI:SS.FFTZH:TZM')",
-        KeyType.STRING: "{v}",
-        KeyType.UUID: "{v}",
         KeyType.BINARY: "HEXTORAW({v})",
     },
     key_select={
@@ -68,7 +63,6 @@ ORACLE = Dialect(
         KeyType.TIMESTAMP: _INSTANT,
         KeyType.BINARY: "RAWTOHEX({c})",
     },
-    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select="TO_CHAR({c})",
     now="TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6')",
     # APEX makes a schema for each of its versions: the digits are that.

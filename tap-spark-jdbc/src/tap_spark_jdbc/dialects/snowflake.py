@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "TO_VARCHAR({c})"
@@ -36,14 +36,11 @@ SNOWFLAKE = Dialect(
     driver="net.snowflake.client.api.driver.SnowflakeDriver",
     driver_package="net.snowflake:snowflake-jdbc:4.4.1",
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
+    literals=LITERALS
+    | {
         KeyType.DATE: "TO_DATE({v}, 'YYYY-MM-DD')",
         KeyType.DATETIME: "TO_TIMESTAMP_NTZ({v}, 'YYYY-MM-DD HH24:MI:SS.FF')",
         KeyType.TIMESTAMP: "TO_TIMESTAMP_TZ({v}, 'YYYY-MM-DD HH24:MI:SS.FFTZH:TZM')",
-        KeyType.STRING: "{v}",
-        KeyType.UUID: "{v}",
         KeyType.BINARY: "TO_BINARY({v}, 'HEX')",
     },
     key_select={
@@ -52,7 +49,7 @@ SNOWFLAKE = Dialect(
         KeyType.TIMESTAMP: _INSTANT,
         KeyType.BINARY: "HEX_ENCODE({c})",
     },
-    page="LIMIT {limit} OFFSET {offset}",
+    page=LIMIT,
     text_select=_TEXT,
     now="TO_VARCHAR(SYSDATE(), 'YYYY-MM-DD HH24:MI:SS.FF6')",
     system_schemas=("INFORMATION_SCHEMA",),

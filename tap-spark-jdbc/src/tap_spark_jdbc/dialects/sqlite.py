@@ -6,7 +6,7 @@ A value of another type makes the query fail: `json_extract` quotes a path that 
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _REFUSE = "json_extract('{}', {complaint} || quote({c}))"
@@ -138,18 +138,13 @@ SQLITE = Dialect(
     driver="org.sqlite.JDBC",
     driver_package="org.xerial:sqlite-jdbc:3.50.3.0",
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
-        KeyType.DATE: "{v}",
-        KeyType.DATETIME: "{v}",
-        KeyType.TIMESTAMP: "{v}",
-        KeyType.STRING: "{v}",
-        KeyType.UUID: "{v}",
+    literals=LITERALS
+    | {
+        **dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP], "{v}"),
         KeyType.BINARY: "unhex({v})",
     },
     key_select={KeyType.DECIMAL: _REAL_TEXT, KeyType.BINARY: "hex({c})"},
-    page="LIMIT {limit} OFFSET {offset}",
+    page=LIMIT,
     text_select=_ANY,
     text_read_as="BINARY",
     text_becomes=_TEXT_OF_BYTES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect
+from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS nvarchar(max))"
@@ -21,6 +21,11 @@ _HEX = "CONVERT(varchar(max), CAST({c} AS varbinary(max)), 1)"
 # No column is finer than 100 nanoseconds, and more than seven digits are refused in a literal.
 _WALL_CLOCK = "CONVERT(datetime2(7), LEFT({w}, 27), 121)"
 
+
+def _moment(pattern: str, key_literal: str | None = None) -> TypeRule:
+    return TypeRule(pattern, "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT, key_literal=key_literal)
+
+
 _RULES = (
     TypeRule("bit", "BOOLEAN", read_as="BOOLEAN"),
     # 0 to 255.
@@ -34,24 +39,10 @@ _RULES = (
     TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER_TEXT),
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "CAST({c} AS varchar(16))"),
-    TypeRule("datetime2", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
+    _moment("datetime2"),
     # Compared as the type that the column has: its thirds of a hundredth of a second are no datetime2's.
-    TypeRule(
-        "datetime",
-        "TIMESTAMP",
-        _MOMENT,
-        cast_text=True,
-        text=_MOMENT,
-        key_literal="CONVERT(datetime, LEFT({w}, 23), 121)",
-    ),
-    TypeRule(
-        "smalldatetime",
-        "TIMESTAMP",
-        _MOMENT,
-        cast_text=True,
-        text=_MOMENT,
-        key_literal="CONVERT(smalldatetime, LEFT({w}, 23), 121)",
-    ),
+    _moment("datetime", key_literal="CONVERT(datetime, LEFT({w}, 23), 121)"),
+    _moment("smalldatetime", key_literal="CONVERT(smalldatetime, LEFT({w}, 23), 121)"),
     TypeRule("datetimeoffset", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT),
     TypeRule(r"char\((?P<p>\d+)\)", "CHAR({p})", key_literal=_CODE_PAGE),
     TypeRule(r"varchar\((?P<p>\d+)\)", "VARCHAR({p})", key_literal=_CODE_PAGE),
@@ -75,13 +66,11 @@ SQLSERVER = Dialect(
     driver="com.microsoft.sqlserver.jdbc.SQLServerDriver",
     driver_package="com.microsoft.sqlserver:mssql-jdbc:13.6.2.jre11",
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
+    literals=LITERALS
+    | {
         KeyType.DATE: "CONVERT(date, {v}, 23)",
         KeyType.DATETIME: _WALL_CLOCK,
         KeyType.TIMESTAMP: f"TODATETIMEOFFSET({_WALL_CLOCK}, '+00:00')",
-        KeyType.STRING: "{v}",
         KeyType.UUID: "CAST({v} AS uniqueidentifier)",
         KeyType.BINARY: "CONVERT(varbinary(8000), {v}, 1)",
     },
@@ -92,7 +81,6 @@ SQLSERVER = Dialect(
         KeyType.UUID: _UUID,
         KeyType.BINARY: _HEX,
     },
-    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     unordered_page="ORDER BY (SELECT NULL) OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
     text_select=_TEXT,
     now="CONVERT(varchar(33), SYSUTCDATETIME(), 121)",

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import Dialect
-from tap_spark_jdbc.dialects.type_rules import TypeRule
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
+from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
 _TEXT = "CAST({c} AS VARCHAR(32000))"
 _DECIMAL = r"(?:decimal|numeric|dec)\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)"
 
 _RULES = (
-    TypeRule("boolean|bool", "BOOLEAN", read_as="BOOLEAN"),
-    TypeRule("tinyint|smallint", "SMALLINT", read_as="SMALLINT"),
-    TypeRule("integer|int", "INTEGER", read_as="INT"),
-    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
-    TypeRule("real", "REAL", read_as="FLOAT"),
-    TypeRule("double|double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule("bool", "BOOLEAN", read_as="BOOLEAN"),
+    TypeRule("tinyint", "SMALLINT", read_as="SMALLINT"),
+    *STANDARD_RULES,
     TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
     TypeRule(r"(?:decimal|numeric|dec)(?:\(.*\))?", "NUMERIC", _TEXT),
     TypeRule("date", "DATE", "CAST({c} AS VARCHAR(32))", cast_text=True),
@@ -41,18 +38,7 @@ STANDARD = Dialect(
     driver="",
     driver_package=None,
     type_rules=_RULES,
-    literals={
-        KeyType.INTEGER: "({n})",
-        KeyType.DECIMAL: "({n})",
-        KeyType.DATE: "DATE {v}",
-        KeyType.DATETIME: "TIMESTAMP {v}",
-        # The zone within makes it one with a zone.
-        KeyType.TIMESTAMP: "TIMESTAMP {v}",
-        KeyType.STRING: "{v}",
-        KeyType.UUID: "CAST({v} AS UUID)",
-        KeyType.BINARY: "X{v}",
-    },
-    page="OFFSET {offset} ROWS FETCH NEXT {limit} ROWS ONLY",
+    literals=LITERALS | {KeyType.UUID: "CAST({v} AS UUID)"},
     text_select=_TEXT,
     now="CURRENT_TIMESTAMP",
     now_has_zone=True,
@@ -65,6 +51,4 @@ STANDARD = Dialect(
 )
 
 # Redshift and HANA have LIMIT, and no OFFSET … FETCH.
-STANDARD_WITH_LIMIT = replace(
-    STANDARD, url_prefixes=("jdbc:redshift:", "jdbc:sap:"), page="LIMIT {limit} OFFSET {offset}"
-)
+STANDARD_WITH_LIMIT = replace(STANDARD, url_prefixes=("jdbc:redshift:", "jdbc:sap:"), page=LIMIT)

@@ -42,6 +42,8 @@ class Reading:
         ordered: The database can compare the column's values: without that it is no key of any kind.
         key_literal: SQL template of a value that compares with the column as it stands, where the dialect's for the
             key type does not.
+        columnar: SQL template of what the database's columnar driver reads as the value itself, where that is another
+            than `select`.
     """
 
     sql_type: SqlType
@@ -52,6 +54,12 @@ class Reading:
     typed: bool = True
     ordered: bool = True
     key_literal: str | None = None
+    columnar: str | None = None
+
+    @property
+    def columnar_select(self) -> str | None:
+        """What the database's columnar driver is asked for; None where only Spark makes the value of what is read."""
+        return self.columnar or (self.select if self.becomes == "{c}" else None)
 
 
 @dataclass(frozen=True)
@@ -146,13 +154,7 @@ class Key:
 
     @classmethod
     def of(cls, table: Table, column: Column, key_type: KeyType | None = None, *, text_moments: bool = False) -> Key:
-        """The key made of this column.
-
-        Args:
-            table: The column's table.
-            column: The column.
-            key_type: What the user says of it; else its natural type.
-            text_moments: The database keeps dates and times as text (`Dialect.text_moments`).
+        """The key made of this column, of the type that the user says, or its natural one.
 
         Raises:
             ValueError: rows can't be ordered by it, or its values can't be of that key type.
@@ -170,11 +172,7 @@ class Key:
         return cls(column, kind, aware, textual, column.name in table.indexed)
 
     def parse(self, raw: str | float) -> KeyValue:
-        """A value as the database prints it, a state holds it or a user writes it.
-
-        Raises:
-            ValueError: it is no value of this key.
-        """
+        """A value as the database prints it, a state holds it or a user writes it; ValueError where it is none."""
         return KeyValue.parse(raw, self.key_type, aware=self.aware)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from singer_spark.singer.sql_type import SqlType
+from singer_spark.singer.sql_type import SqlType
 
 _FLOATING_TYPES = ("REAL", "DOUBLE PRECISION")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
@@ -45,15 +42,6 @@ def text_cast(sql_type: SqlType) -> str:
         fits += f" AND year(try_cast({{c}} AS {spark_type})) BETWEEN 1 AND 9999"
     refuse = f"CAST(raise_error(concat({{complaint}}, {{c}})) AS {spark_type})"
     return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN CAST({{c}} AS {spark_type}) ELSE {refuse} END"
-
-
-def json_texts_cast(sql_type: SqlType) -> str:
-    """The same for an array whose elements' texts leave the database as one JSON array: no driver's arrays are read.
-
-    Raises:
-        ValueError: text can't be cast to the elements' type.
-    """
-    return text_cast(sql_type).replace("{c}", "from_json({c}, 'ARRAY<STRING>', map('mode', 'FAILFAST'))")
 
 
 def _whole(pattern: str) -> str:

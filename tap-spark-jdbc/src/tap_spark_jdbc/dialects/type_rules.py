@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 # Skipped for a column whose digits no decimal of the lake holds: a later rule reads its text.
 _DECIMAL = "DECIMAL({p},{s})"
@@ -32,6 +29,7 @@ class TypeRule:
         ordered: See `Reading`.
         text: SQL template over `{c}` that gives a value's text; None: as the dialect says.
         key_literal: See `Reading`.
+        columnar: See `Reading`.
     """
 
     pattern: str
@@ -44,6 +42,26 @@ class TypeRule:
     ordered: bool = True
     text: str | None = None
     key_literal: str | None = None
+    columnar: str | None = None
+
+
+# What most databases call by the names of the standard; rules of their own may come before these.
+STANDARD_RULES = (
+    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
+    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
+    TypeRule("integer|int", "INTEGER", read_as="INT"),
+    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
+    TypeRule("real", "REAL", read_as="FLOAT"),
+    TypeRule("double|double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule(r"(?:decimal|numeric)\((?P<p>\d+),(?P<s>\d+)\)", _DECIMAL, read_as=_DECIMAL),
+)
+
+
+def json_array(pattern: str, sql_type: str, select: str, text: str | None = None) -> TypeRule:
+    """An array that leaves the database as one JSON array of its elements' texts: no driver's arrays are read."""
+    elements = text_cast(SqlType.parse(f"{sql_type} ARRAY"))
+    becomes = elements.replace("{c}", "from_json({c}, 'ARRAY<STRING>', map('mode', 'FAILFAST'))")
+    return TypeRule(pattern, f"{sql_type} ARRAY", select, becomes=becomes, text=text)
 
 
 def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str] | None:
@@ -105,6 +123,7 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
         typed=rule.typed,
         ordered=rule.ordered,
         key_literal=rule.key_literal,
+        columnar=None if rule.columnar is None else _fill(rule.columnar, groups),
     )
 
 

@@ -31,7 +31,6 @@ class Extraction:
     """What one stream sends in this run; its bounds are fixed.
 
     Attributes:
-        plan: The stream.
         sql: Its SQL, with the edges of this run.
         bookmark: Where the last run ended; None on a first, full or backfill run.
         whole: Range of the replication key from the bookmark to the upper bound; None: the key has no row there,
@@ -61,15 +60,7 @@ class Extraction:
         lag: float = 0,
         progress: StreamProgress | None = None,
     ) -> Extraction:
-        """Fixes the bounds of the run.
-
-        Args:
-            connection: To ask the database.
-            dialect: The database's.
-            plan: The stream.
-            bookmark: Where the last run, or the one that died, has left the stream.
-            lag: `safety_lag_seconds`.
-            progress: What a run that died has sent; None: nothing.
+        """Fixes the bounds of a run that begins at a bookmark (or `lag` below it), or where a dead run's progress ends.
 
         Raises:
             SourceError: the database refused, or there are NULL keys where the user wants none.
@@ -99,46 +90,38 @@ class Extraction:
         return _is_delta(self.plan, self.bookmark)
 
     def slices(self, rows: Callable[[], int]) -> Iterator[Slice[Point]]:
-        """The slices in the order in which they are sent.
-
-        Args:
-            rows: How many rows a slice should have, asked before each cut.
-        """
+        """The slices in the order in which they are sent; how many rows each should have is asked before each cut."""
         if self.progress.complete:
             return
         if self.sql.late is not None:
             yield Slice(late=True)
         key, split, place = self.plan.replication_key, self.sql.split, self.progress.split
-        along_split = None if split is None else ColumnBounds(self.connection, self.sql, split)
+        along_split = None if split is None else self.bounds(split)
         begin = None if place is None or along_split is None else along_split.point_of_bookmark(place.next)
         if key is None:
             yield from split_slices(along_split, rows, begin=begin)
             return
-        nulls = self.sends_nulls
-        if self.whole is None or key.indexed:
-            # Where a run may need no Spark at all, it is not started for rows that are not there.
-            quick = self.sql.dialect.shares_snapshots
-            if nulls and (not quick or ColumnBounds(self.connection, self.sql, key).has_nulls()):
-                yield Slice(nulls=True)
-            if self.whole is not None:
-                yield from self._indexed_slices(ColumnBounds(self.connection, self.sql, key), along_split, rows, begin)
-        else:
+        nulls, bounds = self.sends_nulls, self.bounds(key)
+        if self.whole is not None and not key.indexed:
             # A delta is small: one scan is cheaper than walking the whole primary key.
-            along_split = None if self.is_delta else along_split
-            yield from split_slices(along_split, rows, self.whole, nulls=nulls, begin=begin)
-
-    def _indexed_slices(
-        self, bounds: ColumnBounds, along_split: ColumnBounds | None, rows: Callable[[], int], begin: Point | None
-    ) -> Iterator[Slice[Point]]:
-        """What is left of the rows that a run died among, then all that follows."""
-        rest, place = self.whole, self.progress.split
-        if rest is not None and place is not None and along_split is not None:
+            yield from split_slices(None if self.is_delta else along_split, rows, self.whole, nulls=nulls, begin=begin)
+            return
+        # Where a run may need no Spark at all, it is not started for rows that are not there.
+        if nulls and (not self.sql.dialect.shares_snapshots or bounds.has_nulls()):
+            yield Slice(nulls=True)
+        rest, inside = self.whole, None if along_split is None else along_split.inside
+        if rest is not None and place is not None and inside is not None:
+            # What is left of the rows that a run died among, then all that follows.
             until = None if place.until is None else bounds.point_of_bookmark(place.until)
             part = rest if until is None else Range(rest.lower, until)
-            yield from tie_slices(along_split.inside(part), part, rows, begin)
+            yield from tie_slices(inside(part), part, rows, begin)
             rest = None if until is None else rest.from_(until)
         if rest is not None:
-            yield from indexed_slices(bounds, rest, rows, None if along_split is None else along_split.inside)
+            yield from indexed_slices(bounds, rest, rows, inside)
+
+    def bounds(self, key: Key) -> ColumnBounds:
+        """The bounds of slices along a column."""
+        return ColumnBounds(self.connection, self.sql, key)
 
     def count(self, each: Slice[Point]) -> int:
         """How many rows a slice has now."""
@@ -158,23 +141,21 @@ class Extraction:
         boundary = self.bookmark.boundary if self.bookmark is not None and self.sql.unseen is None else None
         return boundary.buckets if boundary is not None else ()
 
+    @property
+    def reads_at_bookmark(self) -> bool:
+        """Whether rows at the bookmark are the first that it reads."""
+        at, whole = self.sql.bookmark, self.whole
+        return at is not None and whole is not None and whole.lower == at and not whole.after
+
     def behind_bookmark(self) -> Extraction:
         """The same without the rows at the bookmark, of which none has changed."""
-        if self.whole is None or self.sql.bookmark is None or self.whole.lower != self.sql.bookmark:
+        if self.whole is None or not self.reads_at_bookmark:
             return self
-        if self.sql.upper == self.sql.bookmark:
-            return replace(self, whole=None)
-        return replace(self, whole=replace(self.whole, after=True))
+        return replace(self, whole=None if self.sql.upper == self.sql.bookmark else replace(self.whole, after=True))
 
     def of_unseen_rows(self, unseen: str) -> Extraction:
-        """The same with those rows alone at the bookmark that the last run could not see.
-
-        Args:
-            unseen: The condition of that.
-        """
-        if self.whole is None or self.sql.bookmark is None or self.whole.lower != self.sql.bookmark:
-            return self
-        return replace(self, sql=replace(self.sql, unseen=unseen))
+        """The same with those rows alone at the bookmark that meet this condition: the last run could not see them."""
+        return replace(self, sql=replace(self.sql, unseen=unseen)) if self.reads_at_bookmark else self
 
     def reads_again(self, part: Range[Point] | None) -> bool:
         """Whether a run that goes on inside of these keys sends rows again, or must look at them twice."""
@@ -193,12 +174,15 @@ class Extraction:
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
     """The column that cuts a full table: the user's, else the first one of the primary key where that has ranges."""
-    if plan.partition_column is not None:
-        return plan.partition_column
-    column = plan.table.column(plan.table.primary_key[0]) if plan.table.primary_key else None
-    if column is None or column.key_type is None or not dialect.key_ranges:
-        return None
-    return Key.of(plan.table, column, text_moments=dialect.text_moments)
+    key = plan.partition_column
+    if key is None:
+        column = plan.table.column(plan.table.primary_key[0]) if plan.table.primary_key else None
+        if column is None or column.key_type is None or not dialect.key_ranges:
+            return None
+        key = Key.of(plan.table, column, text_moments=dialect.text_moments)
+    # Rows at the bookmark that are one and the same record are counted slice by slice, so they must be in one.
+    apart = plan.replication_key is not None and plan.has_twins and key.column not in plan.columns
+    return None if apart else key
 
 
 def _is_delta(plan: StreamPlan, bookmark: Bookmark | None) -> bool:
@@ -211,10 +195,8 @@ def _upper(bounds: ColumnBounds, lower: Point | None, place: SplitPosition | Non
     if place is not None and place.upper is not None:
         return bounds.point_of_bookmark(place.upper)
     end = bounds.sql.plan.end_value
-    ends = [
-        point for point in (None if end is None else bounds.point_of(end), settled_end(bounds)) if point is not None
-    ]
-    return bounds.greatest(Range(lower, min(ends, key=lambda point: point.value, default=None)))
+    ends = [None if end is None else bounds.point_of(end), settled_end(bounds)]
+    return bounds.greatest(Range(lower, min(filter(None, ends), key=lambda point: point.value, default=None)))
 
 
 def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, lag: float) -> Point | None:
@@ -236,12 +218,11 @@ def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, lag: float) -> Point
 def _look_for_nulls(bounds: ColumnBounds) -> None:
     """Says, or refuses, that rows without key are left out."""
     plan, name = bounds.sql.plan, bounds.key.column.name
-    if not bounds.key.column.nullable or plan.null_policy == "include":
+    if not bounds.key.column.nullable or plan.null_policy == "include" or not bounds.has_nulls():
         return
-    if plan.null_policy == "error" and bounds.has_nulls():
+    if plan.null_policy == "error":
         raise SourceError(
             f"stream {plan.stream}: there are rows whose replication key {name!r} is NULL; give them a value, or set "
             "null_replication_key to include or exclude"
         )
-    if plan.null_policy == "exclude" and bounds.has_nulls():
-        logger.info("stream %s: rows whose replication key %r is NULL are left out", plan.stream, name)
+    logger.info("stream %s: rows whose replication key %r is NULL are left out", plan.stream, name)

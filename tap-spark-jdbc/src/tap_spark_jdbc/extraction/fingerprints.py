@@ -1,15 +1,14 @@
-"""Rows at the bookmark's value: which of them were sent before, and the fingerprints of those that are (plain Python).
+"""Rows at the edges of a run, known by their fingerprints: which of them were sent before (plain Python).
 
-Only rows at the very edge of a run are looked at here, found in the rendered lines by the mark behind each line's end:
-blanks, which JSON ignores. A fingerprint is taken of the record's bytes, so a row that changed in any column is new.
+A fingerprint is taken of a record's bytes, so a row that changed in any column is new. Where rows are written as files
+Spark takes them; rows that are rendered as lines have a mark behind the line's end, blanks, which JSON ignores.
 """
 
 from __future__ import annotations
 
 import hashlib
 import mmap
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -24,13 +23,32 @@ _BYTES = HASH_CHARACTERS // 2
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What stands around a stream's records in its RECORD lines.
+class Look:
+    """Which rows of a slice need a second look: those at the bookmark, at the upper bound, without replication key.
 
     Attributes:
-        prefix: Up to the record.
-        suffix: Behind the record, without mark and newline.
+        by_buckets: Those at the bookmark are too many for single fingerprints, and some of their buckets have changed.
     """
+
+    bookmark: bool
+    upper: bool
+    nulls: bool
+    by_buckets: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was read of a slice: how many rows, how many without key, and the fingerprints of those at both edges."""
+
+    rows: int
+    nulls: int = 0
+    at_bookmark: Iterable[bytes] = ()
+    at_upper: Iterable[bytes] = ()
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around a stream's records in its RECORD lines; the suffix is without mark and newline."""
 
     prefix: bytes
     suffix: bytes
@@ -83,19 +101,32 @@ def fingerprint(record: bytes) -> bytes:
     return hashlib.sha256(record).digest()[:_BYTES]
 
 
+def changed_buckets(saved: tuple[int, ...], present: Mapping[int, tuple[int, int]]) -> set[int]:
+    """The buckets in which a row has changed; `present` is (rows, sum of fingerprints) of each, as it is now."""
+    return {number for number in range(BUCKETS) if saved[number] != present.get(number, (0, 0))[1] % 2**64}
+
+
+def found_in(path: Path, frame: Frame, rows: int, look: Look) -> Found:
+    """What a file of so many lines holds; the fingerprints are taken as they are asked for, in constant memory."""
+    return Found(
+        rows,
+        sum(1 for _ in edge_lines(path, frame, Edge.NULL)) if look.nulls else 0,
+        (hashed for *_, hashed in edge_lines(path, frame, Edge.BOOKMARK)) if look.bookmark else (),
+        (hashed for *_, hashed in edge_lines(path, frame, Edge.UPPER)) if look.upper else (),
+    )
+
+
 def edge_lines(path: Path, frame: Frame, edge: Edge) -> Iterator[tuple[int, int, bytes]]:
     """Start, end and fingerprint of each line in a spool file that is marked with this edge."""
     if path.stat().st_size == 0:
         return
     ending = frame.end(edge)
-    behind_record = len(ending)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        position = _find(data, ending, 0)
-        while position >= 0:
+        end = 0
+        while (position := _find(data, ending, end)) >= 0:
             start = data.rfind(b"\n", 0, position) + 1
-            end = position + behind_record
+            end = position + len(ending)
             yield start, end, fingerprint(data[start + len(frame.prefix) : position])
-            position = _find(data, ending, end)
 
 
 def _find(data: mmap.mmap, ending: bytes, begin: int) -> int:
@@ -109,40 +140,16 @@ def _find(data: mmap.mmap, ending: bytes, begin: int) -> int:
     return -1
 
 
-def drop_sent(path: Path, frame: Frame, sent: Counter[str], present: BoundaryBuilder) -> tuple[int, int]:
-    """Takes the lines out of a spool file that were sent by an earlier run and have not changed since.
-
-    Args:
-        path: The file.
-        frame: Of its lines.
-        sent: Fingerprints of the rows sent at the bookmark, counted; what is found here is taken off.
-        present: Gets every row at the bookmark, sent before or not.
-
-    Returns:
-        How many rows at the bookmark were taken out, and how many stay.
-    """
-    dropped: list[tuple[int, int]] = []
-    kept = 0
-    for start, end, hashed in edge_lines(path, frame, Edge.BOOKMARK):
-        present.add(hashed)
-        name = hashed.hex()
-        if sent[name] > 0:
-            sent[name] -= 1
-            dropped.append((start, end))
-        else:
-            kept += 1
-    if dropped:
-        _cut_out(path, dropped)
-    return len(dropped), kept
-
-
-def _cut_out(path: Path, ranges: list[tuple[int, int]]) -> None:
-    """Rewrites a file without these ascending byte ranges."""
-    rewritten = path.with_suffix(".rest")
+def cut_out(path: Path, frame: Frame, dropped: list[int]) -> None:
+    """Rewrites a file without some of its lines, given their places among those at the bookmark."""
+    if not dropped:
+        return
+    rewritten, places = path.with_suffix(".rest"), set(dropped)
     with path.open("rb") as source, rewritten.open("wb") as target:
-        for start, end in ranges:
-            _copy(source, target, start - source.tell())
-            source.seek(end)
+        for place, (start, end, _) in enumerate(edge_lines(path, frame, Edge.BOOKMARK)):
+            if place in places:
+                _copy(source, target, start - source.tell())
+                source.seek(end)
         _copy(source, target, path.stat().st_size - source.tell())
     rewritten.replace(path)
 

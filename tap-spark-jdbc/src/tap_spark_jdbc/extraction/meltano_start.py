@@ -7,30 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.singer.exact_json import rounded
-from singer_spark.state.source import open_state_source, source_of_target
+from singer_spark.state.source import StateSource, open_state_source, source_of_target
 from singer_spark.state.store import same_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from singer_spark.state.source import StateSource
 
 logger = logging.getLogger("tap-spark-jdbc")
 
 
 def source_under_meltano(given: str | None, handed: Mapping[str, Any]) -> StateSource | None:
-    """The place to read the state from.
+    """The place to read the state from, by the file that Meltano gave, if any, and what its state backend handed over.
 
-    Args:
-        given: The file that Meltano gave; None: there was no state when it looked.
-        handed: What its state backend handed over.
-
-    Returns:
-        The state's own place, so that a checkpoint of its lake is found, and a first run says that it is one. A file
-        that says something else stands for itself. None: there is nothing to read.
-
-    Raises:
-        StateError: the state is malformed.
+    It is the state's own place, so that a checkpoint of its lake is found, and a first run says that it is one; the
+    file where that says something else. None: there is nothing to read.
     """
     copy = None if given is None else open_state_source(given)
     try:

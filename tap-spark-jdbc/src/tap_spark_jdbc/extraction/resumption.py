@@ -27,14 +27,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 
 def fingerprint(plans: Sequence[StreamPlan], settings: TapSettings, config: Mapping[str, Any], dialect: Dialect) -> str:
-    """The SHA-256 of all that decides which records are sent, and in which order.
-
-    Args:
-        plans: The streams, in the order in which they are sent.
-        settings: The tap's settings.
-        config: The raw config, for what the SDK does to records.
-        dialect: The database's.
-    """
+    """The SHA-256 of all that decides which records are sent, and in which order, by plans, settings and raw config."""
     decides = {
         "source": url_without_login(settings.jdbc_url),
         "safety_lag_seconds": settings.safety_lag_seconds,
@@ -49,14 +42,10 @@ def continued(
 ) -> dict[str, StreamProgress] | None:
     """The progress of each stream that the dead run began; None: this run starts anew, and the log says why.
 
-    Args:
-        checkpoint: The dead run's, which begins where this run does; None where there is none.
-        plans: The streams of this run.
-        wanted: This run's fingerprint.
-        dialect: The database's.
+    It starts anew, too, where the checkpoint's fingerprint is not the one that is wanted.
 
     Raises:
-        StateError: a newer version of the tap wrote it.
+        StateError: a newer version of the tap wrote the checkpoint.
     """
     if checkpoint is None:
         return None
@@ -92,12 +81,7 @@ def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
 
 
 def _streams(checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Dialect) -> dict[str, StreamProgress]:
-    """Reads all that the run will need, before it says that it continues.
-
-    Raises:
-        ValueError: the progress is malformed.
-        StateError: the state is malformed.
-    """
+    """Reads all that the run will need, before it says that it continues; ValueError or StateError: it is malformed."""
     state = checked_state(checkpoint.state, "its state")
     entries = checkpoint.resume.get("streams")
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):

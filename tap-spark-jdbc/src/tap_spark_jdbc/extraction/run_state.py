@@ -15,7 +15,6 @@ from singer_spark.process import stdout
 from singer_spark.singer import messages
 from singer_spark.singer.bookmark import Bookmark
 from singer_spark.state.backend import StateBackend
-from singer_spark.state.source import open_state_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +39,7 @@ class OpeningState:
         value: The Singer STATE value.
         start: `saved`, `first` (a place was named, nothing is there yet) or `full` (none was named, or `--full`);
             the run's own may become `resume`.
-        checkpoint: What a run finished that began from this state and died; None: there is none, or none is wanted.
+        checkpoint: What a dead run that began from this state has finished, if it is to be continued.
     """
 
     value: dict[str, Any]
@@ -48,32 +47,10 @@ class OpeningState:
     checkpoint: Checkpoint | None = None
 
     @classmethod
-    def read(
-        cls, location: str | None, options: Mapping[str, Any], *, full: bool = False, resume: bool = True
-    ) -> OpeningState:
-        """Reads the state at a path or URL, and the checkpoint of its lake.
-
-        Args:
-            location: The path or URL, also of a database; None: no state is given.
-            options: fsspec's.
-            full: As in `of`.
-            resume: As in `of`.
-
-        Raises:
-            ConfigurationError: the URL names no state.
-            StateError: as in `of`.
-            StorageError: as in `of`.
-        """
-        return cls.of(None if location is None else open_state_source(location, options), full=full, resume=resume)
-
-    @classmethod
     def of(cls, source: StateSource | None, *, full: bool = False, resume: bool = True) -> OpeningState:
-        """Reads the state at its place, and the checkpoint of its lake.
+        """Reads the state at its place, if one is given, and the checkpoint of its lake.
 
-        Args:
-            source: The place; None: no state is given.
-            full: Everything is extracted, whatever the state says; a checkpoint is not looked at.
-            resume: Whether a checkpoint is looked at.
+        With `full` everything is extracted, whatever the state says, and a checkpoint is not looked at.
 
         Raises:
             StateError: the state is malformed; with `full` that is only said, as the state is not needed.
@@ -92,9 +69,14 @@ class OpeningState:
         if full:
             logger.info("--full: everything is extracted again; a checkpoint of a run that died is ignored")
             return cls(value, "full")
-        checkpoint = _checkpoint(source) if resume else None
+        checkpoint = None
         if not resume:
             logger.info("--no-resume: a checkpoint of a run that died is ignored")
+        else:
+            try:
+                checkpoint = source.checkpoint
+            except DamagedError as error:
+                logger.warning("the checkpoint of a run that died can't be continued, starting anew: %s", error)
         if saved is None:
             if checkpoint is None:
                 logger.info("no state at %s yet: this is a first run", source.origin)
@@ -118,12 +100,7 @@ class RunState:
         self._last_line = b""
 
     def go_on(self, checkpoint: Checkpoint, streams: Mapping[str, StreamProgress]) -> None:
-        """Continues the run that left this checkpoint.
-
-        Args:
-            checkpoint: Its state is where the run goes on.
-            streams: Its progress, stream by stream.
-        """
+        """Continues the run that left this checkpoint, with the progress of its streams."""
         self.start, self.continued_run = "resume", checkpoint.run_id
         self._take(checkpoint.state)
         self._opening, self._opening_resume = copy.deepcopy(checkpoint.state), checkpoint.resume
@@ -136,11 +113,7 @@ class RunState:
                 self.value["bookmarks"].pop(plan.stream, None)
 
     def bookmark(self, plan: StreamPlan) -> Bookmark | None:
-        """Where a stream starts.
-
-        Raises:
-            StateError: its bookmark can't be used.
-        """
+        """Where a stream starts; StateError: its bookmark can't be used."""
         return bookmark_of(self.value, plan)
 
     def progress(self, plan: StreamPlan) -> StreamProgress | None:
@@ -158,12 +131,7 @@ class RunState:
         self.value["bookmarks"].pop(plan.stream, None)
 
     def skip(self, stream: str, sent_as: Sequence[str]) -> None:
-        """A stream failed: its bookmark is again what it was before the run, also before one that this goes on from.
-
-        Args:
-            stream: The stream.
-            sent_as: What a target knows it as.
-        """
+        """A stream, sent under these names, failed: its bookmark is again what it was before all runs."""
         before = self._before.get("bookmarks", {}).get(stream)
         if before is None:
             self.value["bookmarks"].pop(stream, None)
@@ -204,11 +172,7 @@ class RunState:
 
 
 def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
-    """Where a STATE value says that a stream starts.
-
-    Raises:
-        StateError: its bookmark can't be used.
-    """
+    """Where a STATE value says that a stream starts; StateError: its bookmark can't be used."""
     key, entry = plan.replication_key, state.get("bookmarks", {}).get(plan.stream)
     if key is None or entry is None:
         return None
@@ -216,17 +180,14 @@ def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
 
 
 def read_target_config(path: Path) -> dict[str, Any]:
-    """The config of a target, as far as it says where the state is.
-
-    Raises:
-        ConfigurationError: the file can't be read, names no bucket and pipeline, or has a wrong `state_backend`.
-    """
+    """The config of a target, as far as it says where the state is; ConfigurationError: it is not clear."""
     named = f"--state-from {path}"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{named}: {error}; name the target's config file") from error
-    missing = [name for name in ("bucket", "pipeline") if not isinstance(config, dict) or not config.get(name)]
+    config = config if isinstance(config, dict) else {}
+    missing = [name for name in ("bucket", "pipeline") if not config.get(name)]
     if missing:
         raise ConfigurationError(f"{named}: {' and '.join(missing)} is not set there")
     given = {name: config[name] for name in SETTINGS_OF_THE_STATE if config.get(name) is not None}
@@ -240,11 +201,7 @@ def read_target_config(path: Path) -> dict[str, Any]:
 
 
 def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
-    """The value, if its bookmarks have the shape of bookmarks.
-
-    Raises:
-        StateError: they have not.
-    """
+    """The value; StateError: its bookmarks do not have the shape of bookmarks."""
     bookmarks = value.get("bookmarks", {})
     if not isinstance(bookmarks, dict) or not all(isinstance(entry, dict) for entry in bookmarks.values()):
         raise StateError(
@@ -252,12 +209,3 @@ def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
             "correct it, or run with --full"
         )
     return value
-
-
-def _checkpoint(source: StateSource) -> Checkpoint | None:
-    """The checkpoint of a run that began from the state at this place and died."""
-    try:
-        return source.checkpoint
-    except DamagedError as error:
-        logger.warning("the checkpoint of a run that died can't be continued, starting anew: %s", error)
-        return None

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
-from singer_spark.singer.bookmark import KeyType, KeyValue
+from singer_spark.singer.bookmark import Bookmark, KeyType, KeyValue
 from singer_spark.singer.key_value import has_zone
 from tap_spark_jdbc.plan.slices import Range
 
 if TYPE_CHECKING:
-    from singer_spark.singer.bookmark import Bookmark
     from tap_spark_jdbc.dialects.tables import Key
     from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -24,11 +23,7 @@ CLOCK_SLACK = timedelta(days=1)
 
 
 def settled_end(bounds: ColumnBounds) -> Point | None:
-    """The first key that is too young, by the database's clock; None where none is.
-
-    Raises:
-        SourceError: the database refused.
-    """
+    """The first key that is too young, by the database's clock; None where none is."""
     seconds = bounds.sql.plan.settle_seconds
     if not seconds:
         return None
@@ -87,13 +82,7 @@ def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
 
 
 def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Point | None) -> None:
-    """Says that the bookmark hides every row: the source was loaded anew, or a sequence started again.
-
-    Args:
-        bounds: Of the replication key.
-        bookmark: Where the last run ended; None: nothing is hidden.
-        upper: The upper bound of this run; None: no key at or above its lower bound.
-    """
+    """Says that the bookmark hides every row: the source was loaded anew, or a sequence started again."""
     if bookmark is None or (upper is not None and upper.value >= bookmark.value):
         return
     at, greatest, stream = bounds.point_of_bookmark(bookmark), bounds.greatest(Range()), bounds.sql.plan.stream

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
-from singer_spark.singer.bookmark import KeyType
+from singer_spark.singer.bookmark import Bookmark, KeyType, KeyValue
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Point, StreamSql, range_condition
 
 if TYPE_CHECKING:
-    from singer_spark.singer.bookmark import Bookmark, KeyValue
     from singer_spark.singer.sql_type import SqlType
     from tap_spark_jdbc.dialects.tables import Column, Key
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -50,11 +49,7 @@ class ColumnBounds:
         return replace(self, key_range=key)
 
     def point(self, raw: str) -> Point:
-        """A value as the database printed it.
-
-        Raises:
-            SourceError: it is no value that a bookmark can hold.
-        """
+        """A value as the database printed it; SourceError: it is no value that a bookmark can hold."""
         try:
             value = self.key.parse(raw)
         except ValueError as error:

@@ -21,6 +21,7 @@ FIRST_SLICE_ROWS = 20_000
 FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 MOST_FETCHED = 10_000
+MOST_ROWS = 1_000_000
 # Spark holds a row six to nine times while it renders or writes it.
 WIDE_BYTES = 8_000_000
 
@@ -37,14 +38,14 @@ class SliceSize:
         in_memory: bool = False,
         look: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Asks nothing yet.
+        """Asks nothing yet; settings that are None are measured.
 
         Args:
             slice_rows: The setting.
             fetch_size: The setting, or what the driver does best with.
             slice_bytes: Of a slice, about.
             in_memory: Whether slices come through memory.
-            look: About how many bytes a row has, where that may be many; asked once, by who cuts the first slice.
+            look: About how many bytes a row has, where that may be many; asked once, before the first slice is cut.
         """
         self._fixed_rows = slice_rows
         self._in_memory = in_memory
@@ -74,14 +75,14 @@ class SliceSize:
         if not self._in_memory:
             self._largest = max(self._slice_bytes, SPOOL_BYTES // files)
 
-    def rows(self) -> int:
-        """Rows a slice."""
+    def rows(self, most: int = MOST_ROWS) -> int:
+        """Rows a slice, and so many at most."""
         if self._fixed_rows is not None:
             return self._fixed_rows
         if self._row_bytes is None:
             return _fitting(self._slice_bytes, self._guessed, self._first_rows, self._first_rows)
         size = min(self._largest, max(self._slice_bytes, self._rendered // GROWTH))
-        return _fitting(size, self._row_bytes, self._first_rows, 1_000_000)
+        return _fitting(size, self._row_bytes, self._first_rows, most)
 
     def fetch_size(self) -> int:
         """JDBC rows a round trip."""
@@ -97,12 +98,9 @@ class SliceSize:
         self._most_fetched = min(self._most_fetched, max(1, rows // FEWER))
 
     def learn(self, rows: int, size: int, width: float | None = None) -> None:
-        """Takes the width of rows just rendered, by any thread.
+        """Takes the bytes of rows just rendered as they are in a file, by any thread.
 
-        Args:
-            rows: How many.
-            size: Their bytes in a file.
-            width: Bytes of one as the database sent it, where a file says nothing of that.
+        `width` is that of a row as the database sent it, where the file does not tell.
         """
         self._rendered += size
         if rows:

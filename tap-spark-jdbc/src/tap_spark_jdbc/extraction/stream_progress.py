@@ -38,7 +38,6 @@ class StreamProgress:
 
     Attributes:
         extent: What the first of these runs said that it sends of the stream.
-        rows: How many were sent.
         complete: All of it; what a bookmark can continue never is.
         nulls_sent: The rows without replication key were sent.
         lower: The replication key at which the rest begins, where the bookmark does not say it.
@@ -65,16 +64,7 @@ class StreamProgress:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], key: Key | None, split: Key | None) -> StreamProgress:
-        """Reads what `to_json` gave.
-
-        Args:
-            entry: The stream's entry.
-            key: The stream's replication key.
-            split: Its split column.
-
-        Raises:
-            ValueError: it is malformed.
-        """
+        """Reads what `to_json` gave, for a stream's replication key and split column; ValueError: it is malformed."""
         extent, rows = entry.get("extent"), entry.get("rows")
         if extent not in ("full", "delta") or not isinstance(rows, int):
             raise ValueError(f"extent {extent!r} with {rows!r} rows")

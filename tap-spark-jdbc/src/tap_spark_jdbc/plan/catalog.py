@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
 from singer_spark.singer.sql_type import property_schema
-from tap_spark_jdbc.plan.stream_choice import Choice, Said, choose, options_of, specs_by_table
+from tap_spark_jdbc.plan.stream_choice import Choice, Name, Said, choose, options_of, specs_by_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.dialects.tables import Column, Table
-    from tap_spark_jdbc.plan.stream_choice import Name
 
 JSON = dict[str, Any]
 
@@ -23,16 +22,7 @@ _GROWING = (KeyType.INTEGER, KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, Ke
 
 
 def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence[str] = ()) -> JSON:
-    """`{"streams": [...]}` with standard metadata, everything selected, methods and keys by the settings.
-
-    Args:
-        tables: What discovery found.
-        settings: The tap's settings.
-        unknown: What is wrong with the names in `schemas` and `tables`.
-
-    Raises:
-        ConfigurationError: the settings name tables or columns that are not there.
-    """
+    """`{"streams": [...]}` with standard metadata, everything selected; ConfigurationError: settings fit no table."""
     problems = list(unknown)
     specs = specs_by_table(tables, [], settings, problems)
     streams = []
@@ -48,14 +38,10 @@ def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence
     return {"streams": streams}
 
 
-def selected_tables(catalog: Mapping[str, Any]) -> list[Name]:
-    """(schema, table) of each selected stream of a catalog, for `Bounds.only`."""
-    return [name for entry in catalog.get("streams", []) if is_selected(entry) for name in possible_tables(entry)]
-
-
-def deselected_tables(catalog: Mapping[str, Any]) -> list[Name]:
-    """(schema, table) of each stream that a catalog knows and leaves out."""
-    return [name for entry in catalog.get("streams", []) if not is_selected(entry) for name in possible_tables(entry)]
+def named_tables(catalog: Mapping[str, Any], *, selected: bool = True) -> list[Name]:
+    """(schema, table) of each stream that a catalog selects, or knows and leaves out."""
+    streams = [entry for entry in catalog.get("streams", []) if is_selected(entry) is selected]
+    return [name for entry in streams for name in possible_tables(entry)]
 
 
 def is_selected(entry: Mapping[str, Any]) -> bool:

@@ -22,11 +22,7 @@ _LONGEST_NAME = 60
 
 
 def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings) -> Table:
-    """The table, read by a query that computes its replication key where the stream's options give an expression.
-
-    Raises:
-        SourceError: the database refused the expression.
-    """
+    """The table, read by a query that computes its replication key where the stream's options give an expression."""
     expression = options_of(table.stream, settings).replication_key
     if expression is None or "(" not in expression or table.column(expression) is not None:
         return table

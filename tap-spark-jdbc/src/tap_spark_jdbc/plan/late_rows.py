@@ -25,12 +25,9 @@ _FIRST = 3
 
 @dataclass(frozen=True)
 class LateRows(Generic[K]):
-    """Which rows a run sends beside those that its bookmark's value says.
+    """Which rows a run sends beside those that its bookmark's value says: those that the last run could not see.
 
-    Attributes:
-        snapshot: What the last run could see.
-        xmax: Of this run's snapshot.
-        sent: Where that run, or the one that died, has sent everything that it could see.
+    `xmax` is of this run's snapshot; `sent` is where all that the last run (or the one that died) could see was sent.
     """
 
     snapshot: TransactionSnapshot
@@ -43,11 +40,7 @@ class LateRows(Generic[K]):
         return len(self.snapshot.seen) < MAX_SEEN and self.xmax - self.snapshot.xmin <= _CYCLE
 
     def unseen(self, writer: str) -> str:
-        """The condition that the last run could not see a row.
-
-        Args:
-            writer: SQL of the row's writer, `WRITER` or its alias.
-        """
+        """The condition that the last run could not see a row, given SQL of its writer: `WRITER` or its alias."""
         first, span = self.snapshot.xmin, self.xmax - self.snapshot.xmin
         condition = _within(writer, first, span)
         # After a whole cycle of numbers those that were seen are no longer known by them.
@@ -79,10 +72,10 @@ def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRo
 
     Args:
         source: `FROM` and `WHERE` of the stream.
-        xmin: Of the snapshot that it is asked in.
-        xmax: Of it.
+        xmin: Of the snapshot that it is asked in, as `xmax`.
+        xmax: See `xmin`.
         snapshot: The server's own text of it, a literal.
-        late: What the last run could see; None where there is none.
+        late: What the last run could see, if there was one.
         places: The condition of where that run has sent everything.
     """
     first = xmin if late is None else min(xmin, late.snapshot.xmin)
@@ -95,9 +88,9 @@ def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRo
         f"SELECT (SELECT string_agg(CAST(d AS text), ',' ORDER BY d) FROM (SELECT d FROM "
         f"(SELECT {distance} AS d FROM written WHERE {_within('w', xmin, xmax - xmin)}) between_both "
         f"WHERE pg_visible_in_snapshot({number}, CAST({snapshot} AS pg_snapshot)) "
-        f"AND pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen), "
-        f"(SELECT CASE WHEN bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}), "
-        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen})"
+        f"AND pg_xact_status({number}) = 'committed' ORDER BY d LIMIT {MAX_SEEN}) seen) AS distances, "
+        f"(SELECT CASE WHEN bool_or(placed) THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_late, "
+        f"(SELECT CASE WHEN COUNT(*) > 0 THEN '1' ELSE '0' END FROM written WHERE {unseen}) AS is_new"
     )
 
 

@@ -8,7 +8,8 @@ key; where they are too many for one slice they are cut along a second column, t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K")
@@ -45,6 +46,8 @@ class Slice(Generic[K]):
         nulls: The rows whose replication key is NULL belong to it too; without a range they alone.
         resume_at: Once this slice and all before it are sent, every row below this key is; None: nothing to say yet.
         late: The rows that were committed late (`StreamSql.late`), and nothing else.
+        pages: Range of the table's physical pages, within one snapshot; None: all of them.
+        most: So many rows at most, when it was cut; None: nobody has counted.
     """
 
     key: Range[K] | None = None
@@ -52,6 +55,8 @@ class Slice(Generic[K]):
     nulls: bool = False
     resume_at: K | None = None
     late: bool = False
+    pages: Range[int] | None = None
+    most: int | None = field(default=None, compare=False)
 
 
 class BoundsSource(Protocol[K]):
@@ -64,25 +69,25 @@ class BoundsSource(Protocol[K]):
         """The smallest value of the range that is greater than this one."""
 
 
-def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> Iterator[tuple[Range[K], bool]]:
+def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> Iterator[tuple[Range[K], int | None]]:
     """Cuts a range, lazily, into consecutive ones of about `rows()` rows that cover it without gap or overlap.
 
     Yields:
-        Each part, and whether it is a single value with more rows than that.
+        Each part, and how many rows it has at most; None: it is a single value, with more of them.
     """
     first, rest = None, whole
-    while (bound := bounds.at(rest, rows())) is not None:
+    while (bound := bounds.at(rest, most := rows())) is not None:
         # Only what has more rows than one part needs its first value.
         first = bounds.at(rest, 0) if first is None else first
         heavy = bound == first
         if heavy:
             bound = bounds.next_above(bound, rest)
         if bound is None:
-            yield rest, heavy
+            yield rest, None
             return
-        yield Range(rest.lower, bound, after=rest.after), heavy
+        yield Range(rest.lower, bound, after=rest.after), None if heavy else most
         first, rest = bound, rest.from_(bound)
-    yield rest, False
+    yield rest, most
 
 
 def indexed_slices(
@@ -91,35 +96,21 @@ def indexed_slices(
     rows: Callable[[], int],
     split: Callable[[Range[K]], BoundsSource[K]] | None = None,
 ) -> Iterator[Slice[K]]:
-    """Cuts along an indexed replication key; a value with too many rows is cut along the split column.
-
-    Args:
-        bounds: The replication key.
-        whole: From the bookmark to the upper bound of the run, which belongs to it.
-        rows: Rows a slice; asked before each cut.
-        split: The split column among the rows of a range of the replication key, if the table has one.
-    """
-    for part, heavy in cut(bounds, whole, rows):
-        if heavy and split:
+    """Cuts along an indexed replication key, and a value with too many rows along the split column, if there is one."""
+    for part, most in cut(bounds, whole, rows):
+        if most is None and split:
             yield from tie_slices(split(part), part, rows)
         else:
-            yield Slice(part, resume_at=None if part.closed else part.upper)
+            yield Slice(part, resume_at=None if part.closed else part.upper, most=most)
 
 
 def tie_slices(
     split: BoundsSource[K], part: Range[K], rows: Callable[[], int], begin: K | None = None
 ) -> Iterator[Slice[K]]:
-    """Cuts rows that the replication key can't tell apart along the split column.
-
-    Args:
-        split: The split column among them.
-        part: Their range of the replication key.
-        rows: Rows a slice; asked before each cut.
-        begin: The first value of the split column; None for all of them.
-    """
+    """Cuts rows that the replication key can't tell apart, in `part`, along the split column, from `begin` on."""
     resume_at = None if part.closed else part.upper
-    for piece, _ in cut(split, Range(begin), rows):
-        yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None)
+    for piece, most in cut(split, Range(begin), rows):
+        yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None, most=most)
 
 
 def split_slices(
@@ -132,18 +123,25 @@ def split_slices(
 ) -> Iterator[Slice[K]]:
     """Cuts along the split column alone, so that all slices together cost one pass; no bookmark before the last.
 
-    Args:
-        split: The split column; None for one slice of everything.
-        rows: Rows of the table a slice; asked before each cut.
-        key: Range of the replication key that all slices share, if there is one.
-        nulls: Rows whose replication key is NULL belong to them too.
-        begin: The first value of the split column; None for all of them.
+    Without such a column it is one slice. All have the same range of the replication key, if there is one, and with
+    `nulls` the rows whose key is NULL.
     """
     if split is None:
         yield Slice(key, nulls=nulls)
         return
-    for part, _ in cut(split, Range(begin), rows):
-        yield Slice(key, None if part == Range() else part, nulls)
+    for part, most in cut(split, Range(begin), rows):
+        yield Slice(key, None if part == Range() else part, nulls, most=most)
+
+
+def page_slices(pages: int, most: int, at_least: int) -> Iterator[Slice[K]]:
+    """Cuts a table by so many physical pages at most, into as many slices as there are tasks at least.
+
+    The last one is open: the table may have grown since somebody counted.
+    """
+    count = max(-(-pages // most), min(at_least, pages), 1)
+    bounds = [None, *(pages * number // count for number in range(1, count)), None]
+    for lower, upper in pairwise(bounds):
+        yield Slice(pages=Range(lower, upper))
 
 
 def joined(slices: Sequence[Slice[K]], at_most: int) -> list[Slice[K]]:
@@ -156,5 +154,5 @@ def joined(slices: Sequence[Slice[K]], at_most: int) -> list[Slice[K]]:
             found.append(low)
             continue
         whole = Range(low.split.lower, high.split.upper, closed=high.split.closed, after=low.split.after)
-        found.append(replace(low, split=whole))
+        found.append(replace(low, split=whole, most=None))
     return found

@@ -9,13 +9,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.config.setting_problems import nearest
-from tap_spark_jdbc.config.settings import StreamOptions
+from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
 
 if TYPE_CHECKING:
     from singer_spark.singer.bookmark import KeyType
     from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
-    from tap_spark_jdbc.config.settings import QueryStream, TapSettings
-    from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.dialects.tables import Column, Table
 
 FULL_TABLE: Literal["FULL_TABLE"] = "FULL_TABLE"
 INCREMENTAL: Literal["INCREMENTAL"] = "INCREMENTAL"
@@ -26,13 +25,9 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 @dataclass(frozen=True)
 class Said:
-    """What a catalog entry says of a stream; None where it says nothing.
+    """What a catalog entry says of a stream: its method, replication key, key of records and selected columns.
 
-    Attributes:
-        method: `replication-method`.
-        key: `replication-key`.
-        key_properties: Of the table or the view.
-        columns: The selected ones; None: all.
+    None where it says nothing.
     """
 
     method: str | None = None
@@ -43,16 +38,9 @@ class Said:
 
 @dataclass(frozen=True)
 class Choice:
-    """What counts for a stream, names spelled as the database spells them.
+    """What counts for a stream, names spelled as the database spells them; None where nothing does.
 
-    Attributes:
-        method: `FULL_TABLE` or `INCREMENTAL`.
-        key: Name of the replication key; None for FULL_TABLE.
-        key_type: What the user says of it; None: by its column.
-        start: Raw start value.
-        load_method: What the user asks the target for.
-        key_properties: Columns of the record's key.
-        options: The stream's options.
+    The start value is the user's own text, the load method what the target is asked for.
     """
 
     method: Literal["FULL_TABLE", "INCREMENTAL"]
@@ -67,13 +55,9 @@ class Choice:
 def choose(
     table: Table, said: Said, options: StreamOptions, spec: IncrementalSpec | None, settings: TapSettings
 ) -> Choice:
-    """Lays all that is said of a table over each other.
-
-    Raises:
-        ValueError: a column that is named is not there, or a method can't be had.
-    """
-    spec_key = _column_name(table, spec.column, "the spec's column") if spec is not None else None
-    key = _replication_key(table, said, options, spec, spec_key, settings)
+    """Lays all that is said of a table over each other; ValueError: a column is not there, or a method can't be had."""
+    spec_key = column_named(table, spec.column, "the spec's column").name if spec is not None else None
+    key = _replication_key(table, said, options, settings, spec_key, by_spec=spec is not None and spec.included)
     same_key = spec if spec is not None and spec.included and spec_key == key else None
     start = options.start_value if options.start_value is not None else (same_key.start if same_key else None)
     named = said.key_properties or options.key_properties or ()
@@ -83,18 +67,13 @@ def choose(
         key_type=options.replication_key_type or (same_key.key_type if same_key else None),
         start=None if key is None else start,
         load_method=options.load_method or (spec.load_method if spec else None),
-        key_properties=tuple(_column_name(table, name, "key property") for name in named) or table.primary_key,
+        key_properties=tuple(column_named(table, name, "key property").name for name in named) or table.primary_key,
         options=options,
     )
 
 
 def _replication_key(
-    table: Table,
-    said: Said,
-    options: StreamOptions,
-    spec: IncrementalSpec | None,
-    spec_key: str | None,
-    settings: TapSettings,
+    table: Table, said: Said, options: StreamOptions, settings: TapSettings, spec_key: str | None, *, by_spec: bool
 ) -> str | None:
     """The replication key that counts; None: the table is exported whole."""
     if said.method not in (None, FULL_TABLE, INCREMENTAL):
@@ -102,30 +81,23 @@ def _replication_key(
     if said.method == FULL_TABLE:
         return None
     if said.key is not None:
-        return _column_name(table, said.key, "the catalog's replication key")
+        return column_named(table, said.key, "the catalog's replication key").name
     if table.computed_key is not None and options.replication_key == table.computed_key:
         return table.columns[-1].name
     if options.replication_key is not None:
         named = options.replication_key
         list_it = "; columns of a composite key are given as a list" if "," in named and not table.column(named) else ""
-        return _column_name(table, named, "replication_key", list_it)
-    if spec is not None:
-        chosen = spec_key if spec.included else None
-    elif settings.default_replication_method == INCREMENTAL and settings.default_replication_key is not None:
-        chosen = fitting_name(settings.default_replication_key, [column.name for column in table.columns])
-    else:
-        chosen = None
+        return column_named(table, named, "replication_key", list_it).name
+    chosen = spec_key if by_spec else None
+    if spec_key is None and settings.default_replication_method == INCREMENTAL:
+        chosen = fitting_name(settings.default_replication_key or "", [column.name for column in table.columns])
     if chosen is None and said.method == INCREMENTAL:
         raise ValueError("it is INCREMENTAL by the catalog, but nothing names its replication key")
     return chosen
 
 
 def detects_deletes(stream: str, choice: Choice) -> bool:
-    """Whether the keys of all rows are sent, so that the target finds those that are gone.
-
-    Raises:
-        ValueError: they are wanted, but can't be of use.
-    """
+    """Whether the keys of all rows are sent, so that gone ones are found; ValueError: they can't be of use."""
     if not choice.options.detect_deletes:
         return False
     if not choice.key_properties:
@@ -150,7 +122,12 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
     """All options whose pattern fits the stream, laid over each other; its own name weighs most, then the later."""
     patterns = [each for each in settings.stream_options if each != stream and _fits(stream, each)]
     said = [settings.stream_options[pattern] for pattern in patterns]
-    said += [_of_query(query) for query in settings.queries if query.name == stream]
+    # A query says more than a pattern does, and less than the stream's own options.
+    said += [
+        StreamOptions(replication_key=query.replication_key, key_properties=query.key_properties or None)
+        for query in settings.queries
+        if query.name == stream
+    ]
     if stream in settings.stream_options:
         said.append(settings.stream_options[stream])
     merged: dict[str, Any] = {}
@@ -162,11 +139,6 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
             elif value is not None:
                 merged[each.name] = value
     return StreamOptions(**merged)
-
-
-def _of_query(query: QueryStream) -> StreamOptions:
-    """What a query says of its stream: more than a pattern does, and less than the stream's own options."""
-    return StreamOptions(replication_key=query.replication_key, key_properties=query.key_properties or None)
 
 
 def unused_patterns(streams: Sequence[str], settings: TapSettings) -> list[str]:
@@ -182,13 +154,9 @@ def unused_patterns(streams: Sequence[str], settings: TapSettings) -> list[str]:
 def specs_by_table(
     tables: Sequence[Table], deselected: Sequence[Name], settings: TapSettings, problems: list[str]
 ) -> dict[Name, IncrementalSpec]:
-    """Each spec's table; of several specs for one table the last counts.
+    """Each spec's table; of several specs for one table the last counts. `problems` gets a line for each unclear one.
 
-    Args:
-        tables: What discovery found.
-        deselected: Tables that a catalog knows and leaves out: a spec may name them.
-        settings: With the specs.
-        problems: Gets a line for each spec that no table fits, or more than one.
+    A spec may name a table that a catalog knows and leaves out.
     """
     found: dict[Name, IncrementalSpec] = {}
     names: list[Name] = [*((table.schema, table.name) for table in tables), *deselected]
@@ -228,12 +196,13 @@ def fitting_name(name: str, known: Sequence[str]) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _column_name(table: Table, name: str, what: str, advice: str = "") -> str:
+def column_named(table: Table, name: str, what: str, advice: str = "") -> Column:
+    """The table's column that a user means; ValueError: there is none, with the nearest names and this advice."""
     known = [column.name for column in table.columns]
-    found = fitting_name(name, known)
-    if found is None:
+    column = table.column(fitting_name(name, known) or "")
+    if column is None:
         raise ValueError(f"{what} {name!r} is no column of {table.qualified_name}{nearest(name, known)}{advice}")
-    return found
+    return column
 
 
 def _fits(stream: str, pattern: str) -> bool:

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def selected_columns(table: Table, said: Said, choice: Choice) -> tuple[Column, ...]:
-    """The selected columns under their overrides; those of the keys are always read.
-
-    Raises:
-        ValueError: an override fits no column or no type, a column can't be read, or nothing is selected.
-    """
+    """The selected columns under their overrides, and those of the keys; ValueError: one can't be had."""
     names = [column.name for column in table.columns]
     automatic = {*choice.key_properties, choice.key}
     overrides = {}

@@ -11,23 +11,16 @@ from singer_spark.config.setting_problems import nearest
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.messages import keys_stream
 from singer_spark.singer.sql_type import property_schema
-from tap_spark_jdbc.dialects.tables import Key
-from tap_spark_jdbc.plan.catalog import (
-    deselected_tables,
-    is_selected,
-    possible_tables,
-    said_by,
-    selected_tables,
-    stream_of,
-)
+from tap_spark_jdbc.dialects.tables import Column, Key, Table
+from tap_spark_jdbc.plan.catalog import is_selected, named_tables, possible_tables, said_by, stream_of
 from tap_spark_jdbc.plan.stream_choice import (
     FULL_TABLE,
     INCREMENTAL,
     Choice,
     Said,
     choose,
+    column_named,
     detects_deletes,
-    fitting_name,
     options_of,
     specs_by_table,
     unused_patterns,
@@ -39,7 +32,6 @@ if TYPE_CHECKING:
 
     from singer_spark.singer.bookmark import KeyValue
     from tap_spark_jdbc.config.settings import TapSettings
-    from tap_spark_jdbc.dialects.tables import Column, Table
 
 __all__ = ["FULL_TABLE", "INCREMENTAL", "StreamPlan", "plan_streams"]
 
@@ -51,19 +43,16 @@ class StreamPlan:
     """One selected stream.
 
     Attributes:
-        table: Where it comes from.
-        stream: Its name.
         columns: The selected ones, key columns always among them; type overrides are applied.
-        replication_method: `FULL_TABLE` or `INCREMENTAL`.
         replication_key: None for FULL_TABLE.
         key_properties: The record's key: of the catalog, the settings or the table; may be empty.
         start_value: Inclusive lower bound of a run without bookmark.
         end_value: Exclusive upper bound; the run is then a backfill and leaves the bookmark alone.
         load_method: What the user asked the target for, if anything.
         where: SQL condition of the user's own, to be put in parentheses.
-        partition_column: Key to split by, where the user names one.
-        detect_deletes: Whether the keys of all rows are sent behind the records.
-        late_rows: Whose rows below a bookmark are looked for: everybody's, or those of transactions that were open.
+        partition_column: The user's choice of what a full table is cut by.
+        detect_deletes: The keys of all rows are sent too.
+        late_rows: Whose rows below the bookmark are looked for: everybody's, or of transactions that were open.
         settle_seconds: Rows whose key is younger than this are left for the next run.
         null_policy: What becomes of rows whose replication key is NULL.
     """
@@ -83,6 +72,17 @@ class StreamPlan:
     late_rows: Literal["all", "open"] = "all"
     settle_seconds: float = 0
     null_policy: Literal["include", "exclude", "error"] = "include"
+
+    @property
+    def column_names(self) -> frozenset[str]:
+        """Of the record."""
+        return frozenset(column.name for column in self.columns)
+
+    @property
+    def has_twins(self) -> bool:
+        """Whether two rows may be the same record: a column of the key is left out, NULL, or read as another type."""
+        key = [self.table.column(name) for name in self.table.primary_key]
+        return not key or any(column is None or column.nullable or column not in self.columns for column in key)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -110,17 +110,13 @@ def plan_streams(
         catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is selected.
         text_moments: `Dialect.text_moments`.
         refused: Gets what is wrong with single streams, by their names; None: that is an error like all else.
-        unknown: What is wrong with the names in `schemas` and `tables`.
-
-    Raises:
-        ConfigurationError: all that does not fit, at once: unknown tables and columns (with the nearest names),
-            keys that can't be ordered, two streams with one name, two columns that differ by case only.
+        unknown: What is wrong with the names in `schemas` and `tables`; it is raised with all else that does not fit.
     """
     problems = list(unknown)
-    deselected = [] if catalog is None else deselected_tables(catalog)
+    deselected = [] if catalog is None else named_tables(catalog, selected=False)
     of_streams: dict[str, str] = {}
     if catalog is not None and refused is not None:
-        deselected += selected_tables(catalog)  # a spec may name one that is gone
+        deselected += named_tables(catalog)  # a spec may name one that is gone
     specs = specs_by_table(tables, deselected, settings, problems)
     if catalog is None:
         problems += unused_patterns([table.stream for table in tables], settings)
@@ -182,25 +178,24 @@ def _selected(
                 f"{nearest(stream, [table.stream for table in tables])}; deselect it, or discover anew"
             )
             continue
-        _tell_of_gone_columns(stream, entry, table)
+        gone = [name for name in (entry.get("schema") or {}).get("properties", {}) if table.column(name) is None]
+        if gone:
+            logger.warning("stream %s: the catalog's columns %s are gone from the table", stream, ", ".join(gone))
         selected.append((table, said_by(entry, table)))
     return selected
 
 
-def _tell_of_gone_columns(stream: str, entry: Mapping[str, Any], table: Table) -> None:
-    gone = [name for name in (entry.get("schema") or {}).get("properties", {}) if table.column(name) is None]
-    if gone:
-        logger.warning("stream %s: the catalog's columns %s are gone from the table", stream, ", ".join(gone))
-
-
 def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, text_moments: bool) -> StreamPlan:
     options = choice.options
-    key = _key(table, choice.key, choice, text_moments=text_moments) if choice.key is not None else None
+    key, split = None, None
+    if choice.key is not None:
+        column = column_named(table, choice.key, "replication_key")
+        key = Key.of(table, column, choice.key_type, text_moments=text_moments)
     if options.end_value is not None and key is None:
         raise ValueError("end_value needs a replication key")
-    split = None
     if options.partition_column is not None:
-        split = _key(table, options.partition_column, None, text_moments=text_moments)
+        column = column_named(table, options.partition_column, "partition_column")
+        split = Key.of(table, column, text_moments=text_moments)
     return StreamPlan(
         table=table,
         stream=table.stream,
@@ -218,14 +213,6 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
         settle_seconds=0 if key is None else _settles(key, options.settle_seconds, settings.settle_seconds),
         null_policy=settings.null_replication_key,
     )
-
-
-def _key(table: Table, name: str, choice: Choice | None, *, text_moments: bool) -> Key:
-    found = fitting_name(name, [column.name for column in table.columns])
-    column = table.column(found) if found is not None else None
-    if column is None:
-        raise ValueError(f"partition_column {name!r} is no column{nearest(name, [c.name for c in table.columns])}")
-    return Key.of(table, column, choice.key_type if choice else None, text_moments=text_moments)
 
 
 def _settles(key: Key, said: float | None, default: float) -> float:

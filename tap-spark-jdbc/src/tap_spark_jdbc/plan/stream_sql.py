@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from singer_spark.singer.bookmark import Bookmark
-from tap_spark_jdbc.plan.late_rows import WRITER
+from singer_spark.singer.bookmark import Bookmark, Boundary, KeyValue
+from tap_spark_jdbc.plan.late_rows import WRITER, LateRows
 from tap_spark_jdbc.plan.slices import Range, Slice
 
 if TYPE_CHECKING:
-    from singer_spark.singer.bookmark import Boundary, KeyValue
     from tap_spark_jdbc.dialects import Dialect
-    from tap_spark_jdbc.dialects.tables import Key
-    from tap_spark_jdbc.plan.late_rows import LateRows
+    from tap_spark_jdbc.dialects.tables import Column, Key
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 EVERYTHING = "1=1"
+# Columns that an outline shows.
+OUTLINED = 4
 
 
 def enclosed(expression: str) -> str:
@@ -81,17 +81,15 @@ class StreamSql:
         condition = enclosed(self.plan.where) if self.plan.where else EVERYTHING
         return f"FROM {self.dialect.table(self.plan.table)} WHERE {condition}"
 
-    def aliases(self) -> list[str]:
-        """Names of the selected columns inside SQL and Spark, so that no name of the user's meets their quoting."""
-        return [f"c{position}" for position in range(len(self.plan.columns))]
+    @property
+    def aliased(self) -> list[tuple[str, Column]]:
+        """The columns by their names inside SQL and Spark, so that no name of the user's meets their quoting."""
+        return [(f"c{position}", column) for position, column in enumerate(self.plan.columns)]
 
     def relation(self, each: Slice[Point]) -> str:
         """The subselect that Spark reads of a slice: the columns by alias, and `edge`."""
         quote = self.dialect.quote
-        selected = [
-            f"{self.dialect.select(column)} AS {quote(alias)}"
-            for column, alias in zip(self.plan.columns, self.aliases(), strict=True)
-        ]
+        selected = [f"{self.dialect.select(column)} AS {quote(alias)}" for alias, column in self.aliased]
         selected.append(f"{self._edge()} AS {quote('edge')}")
         return f"(SELECT {', '.join(selected)} {self.source} AND {self.condition(each)}) s"
 
@@ -100,12 +98,21 @@ class StreamSql:
         columns = ", ".join(self.dialect.select(column) for column in self.plan.columns)
         return f"SELECT {columns} {self.source} AND {self.condition(each)}"
 
+    def outline(self, each: Slice[Point]) -> str:
+        """The statement in short: a few columns by their names, without what the values are cast by."""
+        names = [self.dialect.quote(column.name) for column in self.plan.columns]
+        more = f", … ({len(names)} columns)" if len(names) > OUTLINED else ""
+        terms = [enclosed(self.plan.where)] if self.plan.where else []
+        terms += [term for term in [self.condition(each)] if term != EVERYTHING]
+        condition = f" WHERE {' AND '.join(terms)}" if terms else ""
+        return f"SELECT {', '.join(names[:OUTLINED])}{more} FROM {self.dialect.table(self.plan.table)}{condition}"
+
     def condition(self, each: Slice[Point]) -> str:
         """A slice's condition."""
         if each.late and self.late is not None:
             places = " OR ".join(f"({self.condition(place)})" for place in self.late.sent)
             return f"({places}) AND {self.late.unseen(WRITER)}"
-        terms = []
+        terms = [] if each.pages is None else self._page_conditions(each.pages)
         key = self.plan.replication_key
         if key is not None and (each.key is not None or each.nulls):
             terms.append(_key_condition(self.dialect.quote(key.column.name), each))
@@ -117,6 +124,11 @@ class StreamSql:
             orphans = self.split.column.nullable and each.split.lower is None
             terms.append(f"({inside} OR {name} IS NULL)" if orphans else inside)
         return " AND ".join(terms) or EVERYTHING
+
+    def _page_conditions(self, pages: Range[int]) -> list[str]:
+        """PostgreSQL's: a row's place is its page and its number in there."""
+        bounds = ((">=", pages.lower), ("<", pages.upper))
+        return [f"ctid {sign} CAST('({page},0)' AS tid)" for sign, page in bounds if page is not None]
 
     def _only_unseen(self, name: str, each: Slice[Point]) -> list[str]:
         """Of the rows at the bookmark those that the last run could not see."""

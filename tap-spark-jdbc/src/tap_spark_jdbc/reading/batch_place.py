@@ -13,22 +13,15 @@ from singer_spark.state.run_log import folder_name, new_run_id
 from singer_spark.storage.parquet_footer import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
     from tap_spark_jdbc.config.batch_settings import BatchSettings
 
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A whole file.
+    """A whole file, alone in its folder, which is relative to the root; its size in bytes.
 
-    Attributes:
-        url: As messages name it; local ones as `file:///…`, nothing in it encoded, as fsspec reads it.
-        rows: That it holds.
-        size: In bytes.
-        folder: The one that it is alone in, relative to the root.
+    Messages name it by its URL; local ones are `file:///…`, nothing in it encoded, as fsspec reads it.
     """
 
     url: str
@@ -41,12 +34,7 @@ class BatchPlace:
     """The folder of one run's batch files, and in it one for each slice of each stream."""
 
     def __init__(self, settings: BatchSettings, storage: Storage, *, metadata: bool = True) -> None:
-        """Makes nothing yet; the run starts now.
-
-        Args:
-            settings: What the user says of batches.
-            storage: At their root.
-            metadata: Whether the files get metadata columns, where their format has columns.
+        """Makes nothing yet; the run starts now. `metadata`: the files get metadata columns, if they have columns.
 
         Raises:
             ConfigurationError: the prefix leads out of the root.
@@ -73,45 +61,26 @@ class BatchPlace:
             self._open.add(folder)
         return folder
 
-    def told_as(self, folder: str) -> str:
-        """A folder, for people."""
-        return f"{self.storage.url}/{folder}"
-
-    def url_for_spark(self, folder: str) -> str:
-        """The URL by which Spark writes to a folder."""
-        return self.storage.url_for_spark(folder)
-
-    def file(self, folder: str, rows: int) -> BatchFile:
-        """The one file of a folder that was written.
-
-        Raises:
-            StorageError: it is not there, or not alone.
-        """
-        found = self._only(folder)
-        place = f"{self.storage.url}/{found.path}"
-        return BatchFile(f"file://{place}" if self.storage.local else place, rows, found.size, folder)
-
-    def rows(self, folder: str) -> int:
-        """The rows of the one Parquet file of a folder that was written.
-
-        Raises:
-            StorageError: it is not there, not alone, or not whole.
-        """
-        return rows_of(self.storage, self._only(folder).path)
-
-    def _only(self, folder: str) -> FileInfo:
+    def file(self, folder: str, rows: int | None = None) -> BatchFile:
+        """The one file of a folder that was written, its rows counted if need be; StorageError: it is not whole."""
+        if rows == 0:
+            # Spark may have written none.
+            return BatchFile(self.storage.url, 0, 0, folder)
         found = [each for each in self.storage.list(folder) if each.path.rpartition("/")[2].startswith("part-")]
         if len(found) != 1:
             raise StorageError(
                 f"{len(found)} files where one was written to, {self.storage.url}/{folder}; run it again"
             )
-        return found[0]
+        (file,) = found
+        rows = rows_of(self.storage, file.path) if rows is None else rows
+        place = f"{self.storage.url}/{file.path}"
+        return BatchFile(f"file://{place}" if self.storage.local else place, rows, file.size, folder)
 
-    def name(self, files: Iterable[BatchFile]) -> None:
-        """A message names them: from now on they are whoever's who reads it."""
+    def name(self, file: BatchFile) -> None:
+        """A message names it: from now on it belongs to whoever reads that."""
         self._named = True
         with self._lock:
-            self._open.difference_update(file.folder for file in files)
+            self._open.discard(file.folder)
 
     def discard(self, folder: str) -> None:
         """Removes a folder whose file no message names."""

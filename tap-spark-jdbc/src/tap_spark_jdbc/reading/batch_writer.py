@@ -2,190 +2,110 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Observation, Window
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType
 
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import stream_spark_schema
-from tap_spark_jdbc.extraction.slice_bounds import long_columns
-from tap_spark_jdbc.plan.stream_sql import Edge
-from tap_spark_jdbc.reading.edges import Found
-from tap_spark_jdbc.reading.spark_reader import bucket, fingerprint
+from tap_spark_jdbc.extraction.fingerprints import Found, Look
+from tap_spark_jdbc.plan.stream_sql import Edge, Point
+from tap_spark_jdbc.reading.spark_reader import SliceReader, fingerprint
+from tap_spark_jdbc.reading.written import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from pyspark.sql import Column, DataFrame
-
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.reading.batch_place import BatchPlace
-    from tap_spark_jdbc.reading.edges import Look
-    from tap_spark_jdbc.reading.spark_reader import SliceReader
+    from tap_spark_jdbc.reading.batch_columns import BatchColumns
 
 _FIXED_BYTES = 8
-_MICROSECOND = 1_000_000
 # One row in so many is measured, the first one always.
 _MEASURED = 64
 # Each would hold a long value once more; a footer has no bounds that long anyway.
 _WIDE_OPTIONS = {"parquet.enable.dictionary": "false", "parquet.column.statistics.enabled": "false"}
 
 
-@dataclass(frozen=True)
-class Written:
-    """What became of a slice.
-
-    Attributes:
-        found: What was read of it.
-        width: Bytes of a row as it was read, about; None where that was not measured.
-    """
-
-    found: Found
-    width: float | None = None
-
-
 class BatchWriter:
     """Writes the slices of one stream."""
 
-    def __init__(self, plan: StreamPlan, reader: SliceReader, place: BatchPlace, extracted: datetime) -> None:
-        """Prepares the columns.
-
-        Args:
-            plan: The stream.
-            reader: Of its slices.
-            place: Where the files go, and how they are written.
-            extracted: When the stream is read.
-        """
-        self._plan = plan
+    def __init__(self, reader: SliceReader, columns: BatchColumns) -> None:
+        self._plan = columns.plan
         self._reader = reader
-        self._place = place
-        self._extracted = extracted
+        self._columns = columns
+        self._place = columns.place
         self._is_measured = False
-        # A column of the source's own by such a name is left for the target to sort out.
-        self.metadata = place.metadata and not METADATA_COLUMNS.keys() & {column.name for column in plan.columns}
 
     def write(
-        self,
-        each: Slice[Point],
-        folder: str,
-        *,
-        fetch_size: int,
-        look: Look,
-        wide: bool = False,
-        changed_buckets: Collection[int] | None = None,
+        self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
     ) -> Written:
         """Writes a slice, in one Spark job and one pass; rows at the bookmark that were sent before are left out.
 
         Args:
             each: What to read.
-            folder: Where the file goes; it must not be there yet.
+            sent: Fingerprints of the rows that were sent at the bookmark, in hexadecimal, counted.
             fetch_size: JDBC rows a round trip.
             look: Which of its rows need a second look.
             wide: Whether rows are so wide that each copy of one counts.
-            changed_buckets: Of the rows at the bookmark only those whose fingerprint lies in these buckets.
-
-        Raises:
-            ConnectionLostError: the connection broke.
-            SourceError: the database refused, or holds a value that its column's type can't.
-            StorageError: the file can't be written.
         """
-        if (self._is_measured or wide) and changed_buckets is None and self._tells_all(look):
-            with self._reader.told(self._place.told_as(folder)):
-                self._write(self._reader.rows(each, fetch_size), folder, wide=wide)
-            return Written(Found(self._place.rows(folder)))
-        with self._reader.told(self._place.told_as(folder)):
-            rows, at_bookmark = self._reader.rows(each, fetch_size), _is_at(Edge.BOOKMARK)
-            if changed_buckets is not None:
-                hashed = fingerprint(self._reader.record())
-                rows = rows.where(~at_bookmark | bucket(hashed).isin(*changed_buckets))
+        folder = self._place.new_folder(self._plan.stream)
+        # To look at rows costs a twentieth of all time: it is left out where the file tells all that is needed.
+        needed = look.bookmark or look.upper or look.nulls or self._place.settings.format != "parquet"
+        with self._reader.told(f"{self._place.storage.url}/{folder}"):
+            rows = self._reader.rows(each, fetch_size)
+            if (self._is_measured or wide) and not needed:
+                self._write(rows, folder, wide=wide)
+                file = self._place.file(folder)
+                return Written(Found(file.rows), file)
+            observed = Observation()
             rows = self._fingerprinted(rows, look).withColumn("number", F.monotonically_increasing_id())
-            observed = Observation()
             rows = rows.observe(observed, *self._counts(look))
-            if look.sent:
-                # One text: a call for each of a thousand fingerprints takes longer than reading the rows.
-                known = ", ".join(map(_binary, sorted(look.sent)))
-                rows = rows.where(~(at_bookmark & F.expr(f"fingerprint IN ({known})")))
-            self._write(rows, folder, wide=wide)
+            self._write(self._unsent(rows, sent) if look.bookmark and sent else rows, folder, wide=wide)
             counted = observed.get
-        edges = {name: tuple(map(bytes, counted.get(name, ()))) for name in ("at_bookmark", "at_upper")}
         self._is_measured = self._is_measured or counted["width"] is not None
-        return Written(Found(counted["rows"], counted.get("nulls", 0), **edges), counted["width"])
+        at_bookmark, at_upper = (tuple(map(bytes, counted.get(name, ()))) for name in ("at_bookmark", "at_upper"))
+        found = Found(counted["rows"], counted.get("nulls", 0), at_bookmark, at_upper)
+        left_out = sent & Counter(each.hex() for each in at_bookmark)
+        return Written(found, self._place.file(folder, found.rows - left_out.total()), counted["width"])
 
-    def _tells_all(self, look: Look) -> bool:
-        """Whether a slice's file tells all that is wanted of it: to look at its rows costs a twentieth of all time."""
-        needed = look.bookmark or look.upper or self._has_null_keys
-        return not needed and self._place.settings.format == "parquet"
-
-    @property
-    def _has_null_keys(self) -> bool:
-        return self._plan.replication_key is not None and self._plan.replication_key.column.nullable
-
-    def write_twins(
-        self, each: Slice[Point], folder: str, *, fetch_size: int, look: Look, twins: Mapping[str, int]
-    ) -> tuple[bytes, ...]:
-        """Writes some of the rows that `write` has left out.
-
-        Args:
-            each: The slice.
-            folder: Where the file goes; it must not be there yet.
-            fetch_size: JDBC rows a round trip.
-            look: As for `write`.
-            twins: So many of each fingerprint.
-
-        Returns:
-            The fingerprints of the rows that were still there.
-        """
-        with self._reader.told(self._place.told_as(folder)):
-            rows = self._fingerprinted(self._reader.rows(each, fetch_size), look).where(_is_at(Edge.BOOKMARK))
-            number = F.row_number().over(Window.partitionBy("fingerprint").orderBy("fingerprint"))
-            cases = " ".join(f"WHEN {_binary(name)} THEN {count}" for name, count in twins.items())
-            rows = rows.withColumn("number", number).where(f"number <= CASE fingerprint {cases} ELSE 0 END")
-            observed = Observation()
-            found = F.collect_list("fingerprint").alias("found")
-            self._write(rows.coalesce(1).observe(observed, found), folder)
-            return tuple(map(bytes, observed.get["found"]))
+    def _unsent(self, rows: DataFrame, sent: Counter[str]) -> DataFrame:
+        """Without the rows at the bookmark that were sent, of several that are one record without so many."""
+        if self._plan.has_twins:
+            # In one part already, which is sorted and not shuffled.
+            same = Window.partitionBy("fingerprint").orderBy("number")
+            rows = rows.coalesce(1).withColumn("twin", F.row_number().over(same))
+            cases = " ".join(f"WHEN X'{name}' THEN {count}" for name, count in sent.items())
+            was_sent = f"twin <= CASE fingerprint {cases} ELSE 0 END"
+        else:
+            # One text: a call for each of a thousand fingerprints takes longer than reading the rows.
+            known = ", ".join(f"X'{name}'" for name in sorted(sent))
+            was_sent = f"fingerprint IN ({known})"
+        return rows.where(~(_is_at(Edge.BOOKMARK) & F.expr(was_sent)))
 
     def _write(self, rows: DataFrame, folder: str, *, wide: bool = False) -> None:
-        settings, url = self._place.settings, self._place.url_for_spark(folder)
+        settings, url = self._place.settings, self._place.storage.url_for_spark(folder)
         if settings.format == "jsonl":
             lines = rows.select(self._reader.record().alias("value"))
             lines.write.option("compression", settings.compression).text(url)
             return
         columns = rows.selectExpr(*self._selected)
-        options = {f"{name}#{column}": value for column in self._long if wide for name, value in _WIDE_OPTIONS.items()}
+        options = {
+            f"{name}#{column}": value for column in self._columns.long if wide for name, value in _WIDE_OPTIONS.items()
+        }
         written = columns.write.option("compression", settings.compression).option("maxRecordsPerFile", 0)
         written.options(**options).parquet(url)
 
     @cached_property
-    def _long(self) -> list[str]:
-        """Columns that may hold long values, and are no key: by a key's bounds files are found."""
-        keys = {*self._plan.key_properties}
-        if self._plan.replication_key is not None:
-            keys.add(self._plan.replication_key.column.name)
-        return [column.name for column in long_columns(self._plan) if column.name not in keys]
-
-    @cached_property
     def _selected(self) -> list[str]:
         """All columns of a file; the same for all slices, for Spark compiles each text of its own anew."""
-        return [*lake_columns(self._plan, self._reader), *(self._metadata_columns() if self.metadata else ())]
-
-    def _metadata_columns(self) -> list[str]:
-        now = datetime.now(UTC)
-        values = {
-            "_sdc_extracted_at": _moment(self._extracted),
-            "_sdc_received_at": _moment(now),
-            "_sdc_batched_at": _moment(now),
-            "_sdc_sequence": str(_microseconds(now) // 1000),
-            "_sdc_sync_started_at": str(_microseconds(self._place.started) // 1000),
-        }
-        return [f"CAST({values.get(name, 'NULL')} AS {kind}) AS {name}" for name, kind in METADATA_COLUMNS.items()]
+        metadata = [
+            f"CAST({_metadata_sql(value, METADATA_COLUMNS[name])} AS {METADATA_COLUMNS[name]}) AS {name}"
+            for name, value in self._columns.metadata_values.items()
+        ]
+        return [*lake_columns(self._plan, self._reader), *metadata]
 
     def _fingerprinted(self, rows: DataFrame, look: Look) -> DataFrame:
         edges = [int(Edge.BOOKMARK)] * look.bookmark + [int(Edge.UPPER)] * look.upper
@@ -197,14 +117,12 @@ class BatchWriter:
     def _counts(self, look: Look) -> list[Column]:
         measured = F.when(F.col("number") % _MEASURED == 0, self._width())
         counts = [F.count(F.lit(1)).alias("rows"), F.avg(measured).alias("width")]
-        if self._has_null_keys:
+        if look.nulls:
             counts.append(F.count_if(_is_at(Edge.NULL)).alias("nulls"))
-        for wanted, edge, name in (
-            (look.bookmark, Edge.BOOKMARK, "at_bookmark"),
-            (look.upper, Edge.UPPER, "at_upper"),
-        ):
-            if wanted:
-                counts.append(F.collect_list(F.when(_is_at(edge), F.col("fingerprint"))).alias(name))
+        if look.bookmark:
+            counts.append(F.collect_list(F.when(_is_at(Edge.BOOKMARK), F.col("fingerprint"))).alias("at_bookmark"))
+        if look.upper:
+            counts.append(F.collect_list(F.when(_is_at(Edge.UPPER), F.col("fingerprint"))).alias("at_upper"))
         return counts
 
     def _width(self) -> Column:
@@ -229,11 +147,6 @@ def _is_at(edge: Edge) -> Column:
     return F.col("edge") == int(edge)
 
 
-def _binary(name: str) -> str:
-    """SQL of a fingerprint's bytes."""
-    return f"X'{name}'"
-
-
 def _canonical(value: str, kind: DataType) -> str:
     """SQL of a value of this type, NaN in the one form that it has when it is read from a text."""
     cast = f"CAST({value} AS {kind.simpleString()})"
@@ -249,9 +162,7 @@ def _quoted(name: str) -> str:
     return f"`{escaped}`"
 
 
-def _microseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * _MICROSECOND)
-
-
-def _moment(moment: datetime) -> str:
-    return f"timestamp_micros({_microseconds(moment)})"
+def _metadata_sql(value: int | None, kind: str) -> str:
+    if value is None:
+        return "NULL"
+    return f"timestamp_micros({value})" if kind == "timestamp" else str(value)

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.plan.slices import Range
-from tap_spark_jdbc.plan.stream_sql import range_condition
+from tap_spark_jdbc.plan.stream_sql import Point, range_condition
 
 if TYPE_CHECKING:
     from singer_spark.singer.bookmark import Bookmark
     from tap_spark_jdbc.extraction.extraction import Extraction
-    from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -43,12 +42,9 @@ def without_unchanged(extraction: Extraction) -> Extraction:
 
 
 def sealed(bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamSnapshots) -> Bookmark | None:
-    """The bookmark with the checksum of the rows at it, where the database can tell what all readers saw.
+    """The bookmark that a stream ends with, with the checksum of the rows at it, if the snapshot is still held.
 
-    Args:
-        bookmark: That a stream ends with; None: it stays as it was.
-        extraction: What was read.
-        snapshots: The snapshot that it was read in, still held.
+    None, for a bookmark that stays as it was, stays None.
     """
     upper = extraction.sql.upper
     if bookmark is None or bookmark.boundary is None or upper is None or not _is_quick(extraction):
@@ -77,8 +73,7 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
     key = extraction.plan.replication_key
     assert key is not None
     condition = range_condition(sql.dialect.quote(key.column.name), Range(at, at, closed=True))
-    columns = sql.plan.columns
-    selected = [f"{sql.dialect.select(each)} AS {name}" for each, name in zip(columns, sql.aliases(), strict=True)]
+    selected = [f"{sql.dialect.select(each)} AS {alias}" for alias, each in sql.aliased]
     query = _SUMS.replace("{rows}", f"SELECT {', '.join(selected)} {sql.source} AND {condition}")
     try:
         ((snapshot, *sums),) = connection.rows(query)
@@ -86,6 +81,8 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
         logger.debug("stream %s: no checksum of the rows at the bookmark: %s", sql.plan.stream, error)
         return None
     # What is made of the columns belongs to it: rendered in another way the same rows are other records.
-    rendering = [(each.name, sql.dialect.select(each), each.reading.read_as, each.reading.becomes) for each in columns]
+    rendering = [
+        (each.name, sql.dialect.select(each), each.reading.read_as, each.reading.becomes) for _, each in sql.aliased
+    ]
     text = repr((FORMAT, rendering, sums))
     return str(snapshot), hashlib.sha256(text.encode()).hexdigest()[:CHARACTERS]

@@ -13,12 +13,7 @@ BUFFER_BYTES = 1 << 18
 
 
 def pipe_texts(rows: DataFrame, path: Path) -> None:
-    """Writes each text as a line to a named pipe, beside the task that makes it.
-
-    Args:
-        rows: Their one column, a text, in one part.
-        path: The pipe; where nobody reads it any more, the job fails.
-    """
+    """Writes each text of one column, in one part, as a line to a named pipe, beside its task."""
     jvm: Any = rows.sparkSession.sparkContext._jvm
     texts = getattr(rows._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING()).toJavaRDD()
     command = jvm.java.util.ArrayList()

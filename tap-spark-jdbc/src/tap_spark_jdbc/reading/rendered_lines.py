@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.spark.cluster import is_remote, shares_disk
 from singer_spark.spark.connect_answer import answer
 from tap_spark_jdbc.reading.jvm_pipe import pipe_texts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+from tap_spark_jdbc.reading.text_buffer import joined_text
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -28,18 +25,13 @@ _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 
 def write_lines(rows: DataFrame, folder: Path) -> Path:
-    """Writes the lines of one slice.
-
-    Args:
-        rows: Their one column, `LINE`, in one part.
-        folder: Where the file goes; it must not be there yet.
-
-    Returns:
-        The file; it may be empty.
-    """
+    """Writes the lines of a slice, one column in one part, to a file of a new folder; it may be empty."""
     if shares_disk(rows.sparkSession):
         rows.write.text(folder.as_uri())
-        return _file_of(folder)
+        # Spark may write no file where there are no rows.
+        found = next(folder.glob("part-*.txt"), folder / "empty.txt")
+        found.touch()
+        return found
     folder.mkdir()
     path = folder / "lines.txt"
     ended = _ended(rows)
@@ -56,12 +48,7 @@ def write_lines(rows: DataFrame, folder: Path) -> Path:
 
 
 def pipe_lines(rows: DataFrame, path: Path) -> None:
-    """Writes lines to a named pipe of this machine, as fast as they are read there.
-
-    Args:
-        rows: Their one column, `LINE`, in one part.
-        path: The pipe; where nobody reads it any more, the job fails.
-    """
+    """Writes lines, one column in one part, to a named pipe of this machine, as fast as they are read there."""
     if shares_disk(rows.sparkSession):
         pipe_texts(rows, path)
     else:
@@ -72,31 +59,12 @@ def _ended(rows: DataFrame) -> DataFrame:
     return rows.select(F.concat(LINE, F.lit("\n")).alias(LINE))
 
 
-def _file_of(folder: Path) -> Path:
-    """The one file of a slice; Spark may write none where there are no rows."""
-    found = next(folder.glob("part-*.txt"), folder / "empty.txt")
-    found.touch()
-    return found
-
-
 def _write_at_once(lines: DataFrame, path: Path) -> None:
     """The texts of a column lie behind each other in Arrow's buffer, so that it is the file."""
     table = answer(lines)[0] if is_remote(lines.sparkSession) else lines.toArrow()
-    with path.open("wb", buffering=0) as file:
+    with path.open("wb") as file:
         for chunk in table.column(LINE).chunks:
-            text = _text_of(chunk)
-            while text:
-                text = text[file.write(text) :]
-
-
-def _text_of(chunk: pa.Array) -> memoryview:
-    if not len(chunk):
-        return memoryview(b"")
-    _, offsets, data = chunk.buffers()
-    wide = str(chunk.type).startswith("large_")
-    ends = memoryview(offsets).cast("q" if wide else "i")
-    first, last = ends[chunk.offset], ends[chunk.offset + len(chunk)]
-    return memoryview(data)[first:last] if last > first else memoryview(b"")
+            file.write(joined_text(chunk))
 
 
 def _write_in_pieces(lines: DataFrame, path: Path) -> None:

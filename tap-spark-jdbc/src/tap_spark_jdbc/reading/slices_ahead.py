@@ -5,100 +5,81 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from singer_spark.process import stdout
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Point
 from tap_spark_jdbc.source.lost_connection import again
 
+if TYPE_CHECKING:
+    from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
+    from tap_spark_jdbc.source.database import Database
+
 R = TypeVar("R")
 LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Threads:
-    """Who works ahead.
+class Lane:
+    """What streams are read over, one after another: connections and a snapshot of the lane's own, and threads.
 
     Attributes:
-        planner: One thread, which cuts the slices in their order.
-        makers: As many as slices are worked at at the same time.
+        makers: As many threads as slices are worked at at the same time, by all lanes of a run.
+        planner: One thread, which cuts the slices of this lane in their order.
+        on_cut: Called once all slices of a stream are cut, in the planner's thread.
+        on_trouble: Called before something is tried anew because a connection broke, in any thread.
     """
 
-    planner: Executor
+    database: Database
+    snapshots: StreamSnapshots
     makers: Executor
+    on_cut: Callable[[], None] = lambda: None
+    on_trouble: Callable[[], object] = lambda: None
+    planner: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "plan"), init=False)
 
     @classmethod
-    def of(cls, n_jobs: int) -> Threads:
-        """Threads for one stream alone."""
-        return cls(planner(), makers(n_jobs))
+    def of(cls, database: Database, snapshots: StreamSnapshots) -> Lane:
+        """The first lane of a run; no thread is begun before it has work."""
+        return cls(database, snapshots, ThreadPoolExecutor(database.n_jobs, "make"))
 
-    def close(self) -> None:
-        """Begins nothing more, and waits for nothing."""
-        for each in (self.planner, self.makers):
-            each.shutdown(wait=False, cancel_futures=True)
-
-
-def planner() -> Executor:
-    """The thread that cuts; it is begun when it has work."""
-    return ThreadPoolExecutor(1, thread_name_prefix="plan")
-
-
-def makers(n_jobs: int) -> Executor:
-    """Threads that work at slices; none is begun before it has work."""
-    return ThreadPoolExecutor(n_jobs, thread_name_prefix="make")
+    def beside(self) -> Lane:
+        """Another one, whose connections are opened when they are first used."""
+        database = self.database.beside()
+        return replace(self, database=database, snapshots=self.snapshots.beside(database))
 
 
 class Ahead(Generic[R]):
     """Makes something of each slice; twice as much as is worked at is there at most."""
 
-    def __init__(
-        self,
-        slices: Iterator[Slice[Point]],
-        make: Callable[[Slice[Point]], R],
-        n_jobs: int,
-        threads: Threads,
-        *,
-        all_cut: Callable[[], None] = lambda: None,
-        troubled: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Prepares; nothing is made before `start` or `results`.
+    def __init__(self, slices: Iterator[Slice[Point]], make: Callable[[Slice[Point]], R], lane: Lane) -> None:
+        """Makes nothing before `start` or `results`.
 
         Args:
-            slices: Consumed lazily, by the planner.
-            make: Once more where a connection breaks; what a failed attempt leaves is its own to remove.
-            n_jobs: Slices that are worked at side by side.
-            threads: That work for it.
-            all_cut: Called, in another thread, once the last slice is cut.
-            troubled: Called, in another thread, before something is made anew because its connection broke.
+            slices: Consumed lazily, by the lane's planner.
+            make: Called again where a connection breaks; it removes what a failed attempt leaves.
+            lane: Whose threads work.
         """
         self._slices = slices
         self._make = make
-        self._n_jobs = n_jobs
-        self._threads = threads
-        self._all_cut = all_cut
-        self._troubled = troubled
+        self._lane = lane
         self._pending: deque[Future[Future[R] | None]] = deque()
         self._last_made: Future[R] | None = None
         self._over = Event()
 
     def start(self, most: int) -> None:
-        """Begins with slices that nobody asks for yet.
-
-        Args:
-            most: How many.
-        """
+        """Begins with so many slices before anybody asks for them."""
         while len(self._pending) < most:
-            self._pending.append(self._threads.planner.submit(self._cut))
+            self._pending.append(self._lane.planner.submit(self._cut))
 
     def results(self) -> Iterator[R]:
         """What was made, in the order of the slices."""
         try:
             while True:
-                self.start(2 * self._n_jobs)
+                self.start(2 * self._lane.database.n_jobs)
                 making = result_of(self._pending.popleft())
                 if making is None:
                     return
@@ -107,7 +88,7 @@ class Ahead(Generic[R]):
             self.give_up()
 
     def give_up(self) -> None:
-        """Nobody wants anything of it any more; what is worked at comes to its end unseen."""
+        """Nothing more is needed; what is worked at comes to its end unseen."""
         self._over.set()
         for each in self._pending:
             each.cancel()
@@ -121,10 +102,7 @@ class Ahead(Generic[R]):
         if self._over.is_set():
             raise CancelledError
         each = next(self._slices, None)
-        if each is None:
-            self._all_cut()
-            return None
-        self._last_made = self._threads.makers.submit(self._made, each)
+        self._last_made = None if each is None else self._lane.makers.submit(self._made, each)
         return self._last_made
 
     def _made(self, each: Slice[Point]) -> R:
@@ -133,13 +111,13 @@ class Ahead(Generic[R]):
         return again(partial(self._make, each), self._pause)
 
     def _pause(self, seconds: float) -> None:
-        self._troubled()
+        self._lane.on_trouble()
         if self._over.wait(seconds):
             raise CancelledError
 
 
 def result_of(work: Future[R]) -> R:
-    """Waits for work in another thread, which may take long, but only as long as somebody reads the output."""
+    """Waits for work in another thread as long as somebody reads the output."""
     while not wait([work], timeout=LOOK_SECONDS).done:
         stdout.check_reader()
     return work.result()

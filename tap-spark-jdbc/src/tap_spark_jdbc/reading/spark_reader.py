@@ -6,26 +6,28 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from singer_spark.errors import ConnectionLostError, ResourceError, SourceError, StorageError
+from singer_spark.errors import ResourceError, SingerSparkError
 from singer_spark.jvm.spark_jvm import jvm_failure
 from singer_spark.process.shortage import shortage
 from singer_spark.singer.bookmark import HASH_CHARACTERS
 from tap_spark_jdbc.extraction.fingerprints import MARKS, Frame
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
+from tap_spark_jdbc.reading.reading_errors import refused, unwritable
 from tap_spark_jdbc.reading.rendered_lines import LINE, pipe_lines, write_lines
-from tap_spark_jdbc.source.jdbc_errors import job_reason, with_hint
+from tap_spark_jdbc.source.jdbc_errors import job_reason
 from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_of_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from tap_spark_jdbc.source.jdbc_connection import JdbcSource
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
@@ -40,100 +42,75 @@ class TooWideError(Exception):
 
 
 class SliceReader:
-    """Reads the slices of one stream."""
+    """Reads the slices of one stream.
+
+    Attributes:
+        sql: Of the stream, in this run.
+        changed_buckets: Where it is set, of the rows at the bookmark only those in these buckets are read.
+    """
+
+    changed_buckets: Collection[int] | None = None
 
     def __init__(
-        self, spark: SparkSession, source: JdbcSource, sql: StreamSql, frame: Frame, *, fetch_bytes: int | None = None
+        self,
+        spark: Callable[[], SparkSession],
+        source: JdbcSource,
+        sql: StreamSql,
+        frame: Frame,
+        *,
+        fetch_bytes: int | None = None,
     ) -> None:
-        """Reads nothing yet.
+        """Reads nothing yet, and needs no session for that; records stand in a frame.
 
-        Args:
-            spark: The session.
-            source: The database.
-            sql: What is read.
-            frame: What a record stands in.
-            fetch_bytes: A round trip of several rows that brings more raises `TooWideError`, where the driver can tell;
-                None for no bound.
+        A round trip of several rows that brings more than `fetch_bytes` raises `TooWideError`, if the driver can tell.
         """
         self._spark = spark
         self._source = source
-        self._sql = sql
+        self.sql = sql
         self._frame = frame
         self._fetch_bytes = fetch_bytes
 
-    def render(
-        self,
-        each: Slice[Point],
-        folder: Path,
-        *,
-        fetch_size: int,
-        limit: int | None = None,
-        changed_buckets: Collection[int] | None = None,
-    ) -> Path:
-        """Renders a slice, in one Spark job.
-
-        Args:
-            each: What to read.
-            folder: Where the spool file goes; it must not be there yet.
-            fetch_size: JDBC rows a round trip.
-            limit: At most so many rows.
-            changed_buckets: Of the rows at the bookmark only those whose fingerprint lies in these buckets.
-
-        Returns:
-            The file; it may be empty.
-
-        Raises:
-            ConnectionLostError: the connection broke.
-            SourceError: the database refused, or holds a value that its column's type can't.
-        """
+    def render(self, each: Slice[Point], folder: Path, *, fetch_size: int, limit: int | None = None) -> Path:
+        """Renders a slice, in one Spark job, into the one file of a folder that is not there yet; it may be empty."""
         with self.told():
-            lines = self._rendered(each, fetch_size, changed_buckets)
+            lines = self._rendered(each, fetch_size)
             return write_lines(lines if limit is None else lines.limit(limit), folder)
 
-    def stream(
-        self, each: Slice[Point], pipe: Path, *, fetch_size: int, changed_buckets: Collection[int] | None = None
-    ) -> None:
-        """Renders a slice of any size, in one Spark job, as fast as it is read.
+    def stream(self, each: Slice[Point], pipe: Path, *, fetch_size: int) -> None:
+        """Renders a slice of any size, in one Spark job, into a named pipe.
 
-        Args:
-            each: What to read.
-            pipe: The named pipe where the lines go.
-            fetch_size: JDBC rows a round trip.
-            changed_buckets: See `render`.
-
-        Raises:
-            ConnectionLostError: the connection broke.
-            SourceError: the database refused, or holds a value that its column's type can't.
+        Its round trips have no bound: what was sent can't be fetched anew by fewer rows.
         """
         with self.told():
-            pipe_lines(self._rendered(each, fetch_size, changed_buckets), pipe)
+            pipe_lines(self._rendered(each, fetch_size, bounded=False), pipe)
 
-    def _rendered(self, each: Slice[Point], fetch_size: int, changed_buckets: Collection[int] | None) -> DataFrame:
-        rows = self.rows(each, fetch_size).withColumn("record", self.record())
-        if changed_buckets is not None:
-            at_bookmark = F.col("edge") == int(Edge.BOOKMARK)
-            rows = rows.where(~at_bookmark | bucket(fingerprint(F.col("record"))).isin(*changed_buckets))
-        line = F.concat(F.lit(self._frame.prefix.decode()), "record", self._suffix())
+    def _rendered(self, each: Slice[Point], fetch_size: int, *, bounded: bool = True) -> DataFrame:
+        rows = self.rows(each, fetch_size, bounded=bounded)
+        line = F.concat(F.lit(self._frame.prefix.decode()), self.record(), self._suffix())
         return rows.select(line.alias(LINE))
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
         """(rows, sum of fingerprints) of all rows at one key, by bucket; nothing of them leaves Spark."""
         with self.told():
             at_point = self.rows(Slice(Range(point, point, closed=True)), fetch_size)
-            hashed = at_point.withColumn("record", self.record()).select(fingerprint(F.col("record")).alias("hash"))
+            hashed = at_point.select(fingerprint(self.record()).alias("hash"))
             halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
             sums = hashed.groupBy(bucket(F.col("hash")).alias("bucket")).agg(F.count("*"), *halves)
             return {number: (rows, (high << 32) + low) for number, rows, high, low in sums.collect()}
 
-    def rows(self, each: Slice[Point], fetch_size: int) -> DataFrame:
+    def rows(self, each: Slice[Point], fetch_size: int, *, bounded: bool = True) -> DataFrame:
         """The rows of a slice: the columns as they are read, under their aliases, and `edge`."""
         # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
         # drivers know most of them only in their own spelling.
         options = {**self._source.reader_options(), "customSchema": self._read_schema()}
-        if self._fetch_bytes is not None and fetch_size > 1:
+        if self._fetch_bytes is not None and fetch_size > 1 and bounded:
             options["url"] = self._source.dialect.bounded_url(options["url"], self._fetch_bytes)
-        reader = self._spark.read.format("jdbc").options(**options).option("fetchsize", fetch_size)
-        return reader.option("dbtable", self._sql.relation(each)).load()
+        reader = self._spark().read.format("jdbc").options(**options).option("fetchsize", fetch_size)
+        rows = reader.option("dbtable", self.sql.relation(each)).load()
+        if self.changed_buckets is None:
+            return rows
+        changed = bucket(fingerprint(self.record())).isin(*self.changed_buckets)
+        return rows.where((F.col("edge") != int(Edge.BOOKMARK)) | changed)
 
     def rows_of(self, slices: Sequence[Slice[Point]], fetch_size: int) -> DataFrame:
         """The rows of several slices, each read by a task of its own."""
@@ -141,15 +118,11 @@ class SliceReader:
 
     @contextmanager
     def told(self, place: str = "") -> Iterator[None]:
-        """Turns what Spark reports of a failed job into the one line that matters.
-
-        Args:
-            place: Where the job writes beside this machine's temporary files, in words.
-        """
-        stream = f"stream {self._sql.plan.stream}"
+        """Turns what Spark reports of a failed job, which writes to this place, if to any, into one line."""
+        stream = f"stream {self.sql.plan.stream}"
         try:
             yield
-        except TooWideError:
+        except (TooWideError, SingerSparkError):
             raise
         except Exception as error:
             if self._too_wide(error):
@@ -160,16 +133,9 @@ class SliceReader:
                 raise lacking from error
             reason = job_reason(str(error))
             if place and is_of_storage(error):
-                raise StorageError(
-                    f"{stream}: a batch can't be written to {place}: {reason[:400]}; look at `batch_config` and "
-                    "`storage_options`"
-                ) from error
-            kind = ConnectionLostError if is_lost(error) else SourceError
-            told = with_hint(reason, first_sql_state(error))
-            if self._source.snapshot is not None and self._source.snapshot in reason:
-                told = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
-                told += "run again: that goes on where this run stopped"
-            raise kind(f"{stream}: reading failed: {told}") from error
+                raise unwritable(self.sql.plan.stream, place, reason) from error
+            state, lost = first_sql_state(error), is_lost(error)
+            raise refused(self.sql.plan.stream, self._source, reason, state, lost=lost) from error
 
     def _too_wide(self, error: Exception) -> bool:
         bound = self._source.dialect.fetch_bound
@@ -177,23 +143,17 @@ class SliceReader:
 
     def read_types(self) -> list[tuple[str, str]]:
         """The alias of each column, and the Spark type that it is read as."""
-        columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
-        return [(alias, column.reading.read_as) for alias, column in columns]
+        return [(alias, column.reading.read_as) for alias, column in self.sql.aliased]
 
     def values(self) -> list[str]:
         """Spark SQL of each column's value, over the columns as they are read."""
-        columns = zip(self._sql.aliases(), self._sql.plan.columns, strict=True)
-        as_bytes = self._source.text_as_bytes
-        return [
-            column.reading.becomes.replace(
-                "{c}", f"CAST({alias} AS STRING)" if as_bytes and column.reading.read_as == "STRING" else alias
-            )
-            for alias, column in columns
-        ]
+        casts = {"STRING": "CAST({c} AS STRING)"} if self._source.text_as_bytes else {}
+        readings = [(alias, column.reading) for alias, column in self.sql.aliased]
+        return [each.becomes.replace("{c}", casts.get(each.read_as, "{c}").replace("{c}", a)) for a, each in readings]
 
     def record(self) -> Column:
         """A row's record as it stands in its RECORD line."""
-        columns = zip(self.values(), self._sql.plan.columns, strict=True)
+        columns = zip(self.values(), self.sql.plan.columns, strict=True)
         named = [f"{value} AS `{column.name.replace('`', '``')}`" for value, column in columns]
         # One text for all: a call for each of a thousand columns takes longer than reading them.
         return F.to_json(F.expr(f"struct({', '.join(named)})"), JSON_OPTIONS)
@@ -205,13 +165,13 @@ class SliceReader:
 
     def _suffix(self) -> Column:
         """The line's end, with the mark of the row's edge."""
-        suffix = self._frame.suffix.decode()
-        plain = F.lit(suffix)
-        if self._sql.plan.replication_key is None:
+        ends = {edge: F.lit((self._frame.suffix + mark).decode()) for edge, mark in MARKS.items()}
+        plain = ends.pop(Edge.NONE)
+        if self.sql.plan.replication_key is None:
             return plain
         marked = F.when(F.col("edge") == int(Edge.NONE), plain)
-        for edge in (Edge.BOOKMARK, Edge.UPPER, Edge.NULL):
-            marked = marked.when(F.col("edge") == int(edge), F.lit(suffix + MARKS[edge].decode()))
+        for edge, end in ends.items():
+            marked = marked.when(F.col("edge") == int(edge), end)
         return marked
 
 

@@ -24,96 +24,45 @@ PIECE_BYTES = 32_000_000
 
 @dataclass(frozen=True)
 class SpoolFile:
-    """The rendered lines of one slice.
-
-    Attributes:
-        slice: Which.
-        path: Where they are.
-        rows: How many they were when rendered.
-    """
+    """The rendered lines of a slice, or of a piece of a long scan, and how many they were when rendered."""
 
     slice: Slice[Point]
     path: Path
     rows: int
 
 
-class SpoolStream:
-    """The rendered lines of one long scan, piece by piece.
-
-    It begins when its turn has come: one that waited for its reader would keep a task from those before it.
-    """
-
-    def __init__(
-        self,
-        each: Slice[Point],
-        begin: Callable[[], tuple[StreamedLines, Path | None]],
-        troubled: Callable[[], None],
-    ) -> None:
-        """Begins nothing yet.
-
-        Args:
-            each: The slice.
-            begin: Gives the lines and their first piece; what fails before that is tried anew, for nothing is sent.
-            troubled: Called before it is.
-        """
-        self._slice = each
-        self._begin = begin
-        self._troubled = troubled
-
-    def files(self) -> Iterator[SpoolFile]:
-        """The pieces; each is deleted, and the next one made, once that is asked for."""
-        lines, path = again(self._begin, self._pause)
-        try:
-            while path is not None:
-                yield SpoolFile(self._slice, path, count_lines(path))
-                path.unlink()
-                path = lines.next()
-        finally:
-            lines.close()
-
-    def _pause(self, seconds: float) -> None:
-        self._troubled()
-        time.sleep(seconds)
-
-
 class Spool:
     """The files of one stream, in a folder of its own."""
 
     def __init__(self, size: SliceSize) -> None:
-        """Makes the folder.
-
-        Args:
-            size: Learns from what was rendered.
-        """
         self._size = size
         self._streams: list[StreamedLines] = []
         self._numbers = count()
         self._folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
 
-    def file(self, each: Slice[Point], render: Callable[[Path], Path]) -> SpoolFile:
-        """Renders a slice; an attempt that fails leaves nothing.
-
-        Args:
-            each: Which.
-            render: Renders it into a new folder and gives the file.
-        """
+    def file(self, each: Slice[Point], render: Callable[[Path], tuple[Path, int]]) -> SpoolFile:
+        """Renders a slice, which tells its rows, into a new folder; an attempt that fails leaves nothing."""
         folder = self._new_folder()
         try:
-            path = render(folder)
+            path, rows = render(folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        file = SpoolFile(each, path, count_lines(path))
+        file = SpoolFile(each, path, rows)
         self._size.learn(file.rows, path.stat().st_size)
         return file
 
-    def stream(self, each: Slice[Point], job: Callable[[Path], None], troubled: Callable[[], None]) -> SpoolStream:
-        """Renders a slice of any size piece by piece.
+    def stream(
+        self, each: Slice[Point], job: Callable[[Path], None], on_trouble: Callable[[], object]
+    ) -> Iterator[SpoolFile]:
+        """Renders a slice of any size piece by piece; each is deleted, and the next one made, once that is asked for.
+
+        It begins when its turn has come: one that waited for its reader would keep a task from those before it.
 
         Args:
             each: Which.
-            job: Renders it into a named pipe.
-            troubled: See `Ahead`.
+            job: Renders it into a named pipe; what fails before the first piece is tried anew, for nothing is sent.
+            on_trouble: Called before it is.
         """
 
         def begin() -> tuple[StreamedLines, Path | None]:
@@ -125,7 +74,18 @@ class Spool:
                 lines.close()
                 raise
 
-        return SpoolStream(each, begin, troubled)
+        def pause(seconds: float) -> None:
+            on_trouble()
+            time.sleep(seconds)
+
+        lines, path = again(begin, pause)
+        try:
+            while path is not None:
+                yield SpoolFile(each, path, count_lines(path))
+                path.unlink()
+                path = lines.next()
+        finally:
+            lines.close()
 
     def _new_folder(self) -> Path:
         return self._folder / f"slice-{next(self._numbers):06d}"
@@ -137,14 +97,14 @@ class Spool:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def one_by_one(made: Iterator[SpoolFile | SpoolStream]) -> Iterator[SpoolFile]:
+def one_by_one(made: Iterator[SpoolFile | Iterator[SpoolFile]]) -> Iterator[SpoolFile]:
     """The files; each is deleted once the next one is asked for."""
     for each in made:
-        if isinstance(each, SpoolStream):
-            yield from each.files()
-        else:
+        if isinstance(each, SpoolFile):
             yield each
             shutil.rmtree(each.path.parent, ignore_errors=True)
+        else:
+            yield from each
 
 
 def count_lines(path: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -18,7 +19,7 @@ class StreamedLines:
         """Begins the job, in a thread of its own.
 
         Args:
-            job: Writes lines to this path, and ends where nobody reads them any more.
+            job: Writes lines to this path, and ends where they are not read any more.
             folder: Where the pipe and the pieces lie; it must not be there yet.
             piece_bytes: Of a piece, about.
         """
@@ -28,10 +29,11 @@ class StreamedLines:
         self._failure: BaseException | None = None
         pipe = folder / "pipe"
         os.mkfifo(pipe)
-        self._lines = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        lines = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         # As long as this is open a job that has not begun to write is not taken for one that has ended.
         self._held = os.open(pipe, os.O_WRONLY)
-        os.set_blocking(self._lines, True)
+        os.set_blocking(lines, True)
+        self._lines = os.fdopen(lines, "rb")
         self._thread = Thread(target=self._run, args=(job, pipe), name="stream", daemon=True)
         self._thread.start()
         self._pieces = self._cut()
@@ -39,11 +41,7 @@ class StreamedLines:
         self._wanted = True
 
     def next(self) -> Path | None:
-        """The next piece, which is the caller's to remove; None at the end.
-
-        Raises:
-            Exception: the job's.
-        """
+        """The next piece, which is the caller's to remove; None at the end. What the job failed with is raised."""
         with self._reading:
             try:
                 return next(self._pieces, None) if self._wanted else None
@@ -51,7 +49,7 @@ class StreamedLines:
                 self._end_unwanted()
 
     def close(self) -> None:
-        """Nobody reads on, in whatever thread: the job meets a closed pipe, and the files are removed."""
+        """Nothing more is read, in whatever thread: the job meets a closed pipe, and the files are removed."""
         self._wanted = False
         # Who reads just now sees it behind the next chunk.
         if self._reading.acquire(blocking=False):
@@ -61,9 +59,8 @@ class StreamedLines:
                 self._reading.release()
 
     def _end_unwanted(self) -> None:
-        if not self._wanted and self._lines >= 0:
-            os.close(self._lines)
-            self._lines = -1
+        if not self._wanted and not self._lines.closed:
+            self._lines.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, job: Callable[[Path], None], pipe: Path) -> None:
@@ -75,30 +72,23 @@ class StreamedLines:
             os.close(self._held)
 
     def _cut(self) -> Iterator[Path]:
-        number, rest, over = 0, b"", False
-        while not over:
-            path = self._folder / f"piece-{number:06d}.txt"
+        for number in count():
+            path, size = self._folder / f"piece-{number:06d}.txt", 0
             with path.open("wb", buffering=0) as file:
-                size, end = _write(file.fileno(), rest), 0
-                rest = b""
-                while not end:
-                    chunk = os.read(self._lines, CHUNK_BYTES)
-                    over = not chunk
-                    full = size + len(chunk) >= self._piece_bytes
-                    end = len(chunk) if over else chunk.rfind(b"\n") + 1 if full else 0
-                    size += _write(file.fileno(), chunk[:end] if end else chunk)
-                    rest = chunk[end:] if end else b""
-                    if over or not self._wanted:
-                        break
+                while self._wanted and size < self._piece_bytes and (chunk := self._lines.read1(CHUNK_BYTES)):
+                    size += _write(file.fileno(), chunk)
+                if size >= self._piece_bytes:
+                    # A piece ends with a line; at the end of all lines this is empty.
+                    _write(file.fileno(), self._lines.readline())
             if not self._wanted:
                 return
-            if over:
+            if size < self._piece_bytes:
                 self._thread.join()
                 if self._failure is not None:
                     raise self._failure
-            if size:
-                yield path
-            number += 1
+            if not size:
+                return
+            yield path
 
 
 def _write(file: int, text: bytes) -> int:

@@ -36,21 +36,17 @@ class LockWatch:
 
     Attributes:
         mark: The statement by which a transaction is known as one of these.
-        waiter: The process of the session that waited; None: none did.
+        waiter: The process of the session that waited, if one did.
     """
 
     def __init__(self, holder: JdbcConnection) -> None:
-        """Looks at nothing yet.
-
-        Args:
-            holder: Its transaction is ended first, so that no further reader can begin.
-        """
+        """Looks at nothing yet. The holder's transaction is ended first, so that no further reader can begin."""
         number = secrets.randbits(62)
-        halves = {"high": str(number >> 32), "low": str(number & 0xFFFFFFFF)}
+        halves = {"high": number >> 32, "low": number & 0xFFFFFFFF}
         # No query: a transaction's snapshot must be set before the first one is parsed, and some drivers parse ahead.
         self.mark = f"DO 'BEGIN PERFORM pg_advisory_xact_lock_shared({number}); END'"
         self.waiter: str | None = None
-        self._waiting, self._end = (_filled(each, halves) for each in (_WAITING, _END))
+        self._waiting, self._end = (each.format(**halves) for each in (_WAITING, _END))
         self._holder = holder
         self._over = Event()
         self._thread: Thread | None = None
@@ -84,9 +80,3 @@ class LockWatch:
             self._holder.execute("ROLLBACK")
         # Until nobody reads any longer: one may just have begun.
         self._holder.rows(self._end)
-
-
-def _filled(sql: str, values: dict[str, str]) -> str:
-    for name, value in values.items():
-        sql = sql.replace(f"{{{name}}}", value)
-    return sql

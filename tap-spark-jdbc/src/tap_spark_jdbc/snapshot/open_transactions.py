@@ -32,23 +32,16 @@ class OpenTransactions:
     """Which transactions are open, look by look; one that outlasted the patience once is not waited for again."""
 
     def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
-        """Looks at nothing yet.
+        """Looks at nothing yet; asks outside of a transaction.
 
-        Args:
-            connection: To ask by, outside of a transaction.
-            own_name: A string literal, the application name of taps' sessions.
-            long: Those that have outlasted the patience; more may be added.
+        `own_name` is a literal, the application name of taps' sessions; `long` has those that outlasted the patience.
         """
         self._connection = connection
         self._open = _OPEN.replace("{name}", own_name)
         self._long = long
 
     def lasting(self) -> frozenset[str]:
-        """Those that are open now and still are after `PATIENCE_SECONDS`.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """Those that are open now and still are after `PATIENCE_SECONDS`."""
         first = still = self.now()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while still - self._long and time.monotonic() < deadline:
@@ -58,9 +51,5 @@ class OpenTransactions:
         return still
 
     def now(self) -> frozenset[str]:
-        """Those that are open.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """Those that are open."""
         return frozenset(name for (name,) in self._connection.rows(self._open) if name is not None)

@@ -41,14 +41,10 @@ _KNOWN = "SELECT MIN(CAST(oid AS text)) FROM pg_catalog.pg_class WHERE oid = ANY
 
 @dataclass(frozen=True)
 class _Shape:
-    """Of one table or view.
+    """Of one table or view, named with its schema; columns are name, type and modifier by number.
 
-    Attributes:
-        name: With its schema.
-        file: Where its rows lie; another one once they were written anew, or thrown away.
-        partition: Whether it goes by its parent's columns and name.
-        columns: Name, type and modifier by number.
-        rule: The version of what a view selects.
+    Its `file` is another one once rows were written anew or thrown away. A partition goes by its parent's columns and
+    name. The rule is the version of what a view selects.
     """
 
     name: str
@@ -81,28 +77,12 @@ class RelationShapes:
 
     @classmethod
     def of(cls, within: JdbcConnection, source: str) -> RelationShapes:
-        """What the snapshot shows.
-
-        Args:
-            within: A connection that asks within the snapshot.
-            source: `FROM` and `WHERE` of the statement.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """What a connection that asks within the snapshot shows, given `FROM` and `WHERE` of the statement."""
         roots = within.rows(_NAMED.replace("{source}", source))[0][0] or ""
         return cls(roots, _shapes(within, roots))
 
     def change(self, now: JdbcConnection, within: JdbcConnection) -> str | None:
-        """What was changed since, in words; None: nothing that matters.
-
-        Args:
-            now: A connection that sees the present.
-            within: One that asks within the snapshot.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """What was changed since, in words, by a connection that sees the present and one within the snapshot."""
         present = _shapes(now, self.roots)
         for oid, shape in self.shapes.items():
             if told := shape.change(present.get(oid)):

@@ -17,7 +17,8 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 # The first that tells snapshots, and which transactions they show, by numbers that don't come round.
 _OLDEST = 13
-_VERSION = "SELECT current_setting('server_version_num'), current_setting('server_version')"
+# By names of their own: Spark reads no two columns of the same one.
+_VERSION = "SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS version"
 _SERVER = """
 SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
   CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE') THEN '1' ELSE '0' END AS may_ask,
@@ -38,6 +39,15 @@ FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 
 
+# Rows of a heap lie in pages, which are found by their numbers from this version on; a parent has those of others.
+_PAGES = """
+SELECT CAST(pg_relation_size(c.oid) / CAST(current_setting('block_size') AS int) AS text)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'heap'
+WHERE c.oid = to_regclass({table}) AND c.relkind IN ('r', 'm') AND NOT c.relhassubclass
+  AND CAST(current_setting('server_version_num') AS int) >= 140000
+"""
+
+
 class SnapshotServer:
     """The server that a database connection leads to."""
 
@@ -47,7 +57,7 @@ class SnapshotServer:
     def beside(self, database: Database) -> SnapshotServer:
         """The same over another connection: what is known of it is not asked, or said, again."""
         other = SnapshotServer(database)
-        found = ("has_snapshots", "_answers", "system")
+        found = ("has_snapshots", "has_unicode_text", "_answers", "system")
         other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}
         return other
 
@@ -83,6 +93,12 @@ class SnapshotServer:
         """The server's own identifier; empty where it does not tell."""
         return str(self._database.connection.rows(_SYSTEM)[0][0]) if self._answers[1] == "1" else ""
 
+    @cached_property
+    def has_unicode_text(self) -> bool:
+        """Whether every text of the database is surely Unicode."""
+        ((encoding,),) = self._database.connection.rows("SELECT current_setting('server_encoding') AS encoding")
+        return encoding != "SQL_ASCII"
+
     def snapshot(self) -> str:
         """The server's own text of a snapshot of this moment."""
         return str(self._database.connection.rows("SELECT CAST(pg_current_snapshot() AS text)")[0][0])
@@ -93,6 +109,14 @@ class SnapshotServer:
         name = dialect.string(dialect.table(replace(table, query=None)))
         is_table = table.query is None or table.computed_key is not None
         return is_table and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1"
+
+    def pages(self, table: Table) -> int:
+        """How many physical pages a table has by which it can be cut; 0: it can't be."""
+        if table.query is not None:
+            return 0
+        dialect = self._database.source.dialect
+        found = self._database.connection.rows(_PAGES.replace("{table}", dialect.string(dialect.table(table))))
+        return int(found[0][0] or 0) if found else 0
 
     @cached_property
     def _answers(self) -> tuple[str, str]:

@@ -41,12 +41,7 @@ _AGAIN = "run again: that goes on where this run stopped"
 class Undisturbed:
     """What is read in a snapshot, and how it is known that no other session stood in its way.
 
-    Attributes:
-        stream: What is read.
-        shapes: As the snapshot shows them.
-        holder: Sees the present; its own transaction keeps the snapshot.
-        within: Asks within the snapshot.
-        watch: Looks whether somebody waits.
+    The holder sees the present; its own transaction keeps the snapshot. Another connection asks within the snapshot.
     """
 
     stream: str
@@ -57,11 +52,7 @@ class Undisturbed:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Around all that is read of rows; nothing of it may be used before this is left.
-
-        Raises:
-            SourceError: this run gave way to another session, or the table is another one now.
-        """
+        """Around all that is read of rows; SourceError: they don't count, as DDL has come in between, or waits."""
         try:
             yield
         except SourceError as error:
@@ -113,14 +104,7 @@ class SharedSnapshot:
         return replace(source, transaction=begin, snapshot=self.identifier)
 
     def begin(self) -> str:
-        """Takes a snapshot and shares it until `end`.
-
-        Returns:
-            The server's own text of it.
-
-        Raises:
-            SourceError: the server can't share one.
-        """
+        """Takes a snapshot and shares it until `end`; gives the server's own text of it."""
         holder, connection = self._database.snapshot_connection, self._database.connection
         self._watch = LockWatch(holder)
         holder.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {self._watch.mark}")
@@ -133,15 +117,7 @@ class SharedSnapshot:
         return str(snapshot)
 
     def undisturbed(self, stream: str, source: str) -> Undisturbed | None:
-        """What is read in it, as it is now; None where no snapshot is held.
-
-        Args:
-            stream: What is read.
-            source: `FROM` and `WHERE` of it.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """How a stream is read in it, by `FROM` and `WHERE`, as it is now; None where no snapshot is held."""
         if self._watch is None or self.identifier is None:
             return None
         connection = self._database.connection

@@ -7,26 +7,23 @@ transaction that began before the bound was fixed is either met by the look, or 
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConnectionLostError, SourceError
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
-from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.plan.late_rows import WRITER, LateRows, Written, written_of, written_query
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.snapshot.open_transactions import OpenTransactions
 from tap_spark_jdbc.snapshot.server import SnapshotServer, warn
-from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot
+from tap_spark_jdbc.snapshot.shared_snapshot import SharedSnapshot, Undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.snapshot.shared_snapshot import Undisturbed
     from tap_spark_jdbc.source.database import Database
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
@@ -37,26 +34,26 @@ _FAR = 2**31
 
 
 class StreamSnapshots:
-    """The snapshot of the stream that is being read; that of one stream at a time."""
+    """The snapshot of the stream that is being read; that of one stream at a time.
+
+    Attributes:
+        server: What tells them.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._shared = SharedSnapshot(database)
-        self._server = SnapshotServer(database)
+        self.server = SnapshotServer(database)
         self._cannot_share = False
         self._text: str | None = None
         self._undisturbed: Undisturbed | None = None
         self._long: set[str] = set()
 
     def beside(self, database: Database) -> StreamSnapshots:
-        """The same for a stream that is read at the same time, over connections of its own.
-
-        Args:
-            database: These connections.
-        """
+        """The same for a stream that is read at the same time, over connections of its own."""
         other = StreamSnapshots(database)
         other._cannot_share, other._long = self._cannot_share, self._long
-        other._server = self._server.beside(database)
+        other.server = self.server.beside(database)
         return other
 
     @property
@@ -72,31 +69,23 @@ class StreamSnapshots:
     def begin(self, extraction: Extraction, *, follows: bool = True) -> Extraction:
         """Takes the snapshot that the stream is read by, once the last stream's is ended.
 
-        Args:
-            extraction: The stream.
-            follows: Whether bookmarks come of it, which must know of the transactions that are still open.
-
-        Returns:
-            The extraction with the rows that were committed late since its bookmark, and with what its next bookmarks
-            must know of the transactions that are still open.
-
-        Raises:
-            SourceError: the database refused.
+        Gives the extraction with the rows that were committed late since its bookmark, and, where bookmarks come of it
+        (`follows`), with what these must know of the transactions that are still open.
         """
         if not self._database.source.dialect.shares_snapshots:
             return extraction
-        if extraction.progress.complete or not self._server.has_snapshots:
+        if extraction.progress.complete or not self.server.has_snapshots:
             return extraction
         last, plan = _last_snapshot(extraction), extraction.plan
         guarded = follows and plan.replication_key is not None and plan.end_value is None
         followed = self._open.lasting() if guarded else frozenset()
-        is_open = guarded and (self._server.is_standby or bool(followed))
+        is_open = guarded and (self.server.is_standby or bool(followed))
         self._text = self._shared_snapshot(extraction)
         self._undisturbed = self._shared.undisturbed(plan.stream, extraction.sql.source)
         remembers = is_open or (guarded and plan.late_rows == "all")
         if not (remembers or last is not None):
             return extraction
-        if not self._server.knows_writers(plan.table):
+        if not self.server.knows_writers(plan.table):
             if is_open or last is not None:
                 logger.warning(
                     "stream %s: transactions are open, and its rows don't say who wrote them (a view, query or foreign "
@@ -105,13 +94,13 @@ class StreamSnapshots:
                     plan.stream,
                 )
             return extraction
-        text = self._text or self._server.snapshot()
+        text = self._text or self.server.snapshot()
         if is_open:
             logger.info(
                 "stream %s: transactions %s open that began before this run's upper bound was fixed; the next run "
                 "looks for what they commit",
                 plan.stream,
-                "may be" if self._server.is_standby else "are",
+                "may be" if self.server.is_standby else "are",
             )
         last = self._usable(extraction, last, _numbers(text)[1])
         if not follows:
@@ -141,7 +130,7 @@ class StreamSnapshots:
 
     def _shared_snapshot(self, extraction: Extraction) -> str | None:
         """The server's text of the snapshot that all slices share; None where they can't share one."""
-        if self._cannot_share or self._server.is_standby:
+        if self._cannot_share or self.server.is_standby:
             return None
         if not self._database.connection.holds:
             self._cannot_share = True
@@ -163,7 +152,7 @@ class StreamSnapshots:
         self, extraction: Extraction, last: TransactionSnapshot | None, xmax: int
     ) -> TransactionSnapshot | None:
         """What the last run could see, if it was here and before."""
-        if last is None or (last.system == self._server.system and last.xmax <= xmax):
+        if last is None or (last.system == self.server.system and last.xmax <= xmax):
             return last
         logger.warning(
             "stream %s: the last run saw a later state of the database, or another database: this run does not look "
@@ -177,11 +166,7 @@ class StreamSnapshots:
     ) -> Extraction:
         """The rows that the last run could not see, and what this run can see; costs at most one scan of the table.
 
-        Args:
-            extraction: The stream.
-            last: What the last run could see.
-            text: The server's own text of this run's snapshot.
-            followed: The transactions that are open; None: the bookmarks of this run need not know what it can see.
+        `text` is this run's snapshot; `followed` are the open transactions, None: bookmarks need not know of them.
         """
         xmin, xmax = _numbers(text)
         if last is not None and last.xmin == last.xmax == xmax:
@@ -205,8 +190,8 @@ class StreamSnapshots:
         # Numbers come round: one of a transaction that has just ended could be that of a row a whole cycle older.
         if xmax >= 2**32 and followed - self._open.now():
             seen = ()
-        quiet = not (followed or self._server.is_standby)
-        return replace(extraction, snapshot=TransactionSnapshot(self._server.system, xmin, xmax, seen, quiet))
+        quiet = not (followed or self.server.is_standby)
+        return replace(extraction, snapshot=TransactionSnapshot(self.server.system, xmin, xmax, seen, quiet))
 
     def _written(self, extraction: Extraction, late: LateRows[Point] | None, text: str) -> Written:
         (xmin, xmax), sql = _numbers(text), extraction.sql
@@ -252,15 +237,14 @@ def _sent_before(extraction: Extraction) -> tuple[Slice[Point], ...]:
     plan, bookmark, place, whole = extraction.plan, extraction.bookmark, extraction.progress.split, extraction.whole
     if plan.replication_key is None:
         return ()
-    bounds = ColumnBounds(extraction.connection, extraction.sql, plan.replication_key)
+    bounds = extraction.bounds(plan.replication_key)
     sent: list[Slice[Point]] = []
     if bookmark is not None:
         start = None if plan.start_value is None else bounds.point_of(plan.start_value)
         lower = whole.lower if whole is not None else bounds.point_of_bookmark(bookmark)
         sent.append(Slice(Range(start, lower)))
     if place is not None and place.upper is not None and extraction.sql.split is not None:
-        along_split = ColumnBounds(extraction.connection, extraction.sql, extraction.sql.split)
         until = bounds.point_of_bookmark(place.until or place.upper)
-        pieces = Range(None, along_split.point_of_bookmark(place.next))
+        pieces = Range(None, extraction.bounds(extraction.sql.split).point_of_bookmark(place.next))
         sent.append(Slice(Range(whole.lower if whole is not None else None, until), pieces))
     return tuple(sent)

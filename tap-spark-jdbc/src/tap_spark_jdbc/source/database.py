@@ -10,19 +10,26 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from singer_spark.spark.cluster import is_local, tasks_at_once
 from singer_spark.spark.s3_connector import s3a_jars
-from singer_spark.spark.session import SparkOptions, begin_jvm, get_gateway, get_session, local_cores
+from singer_spark.spark.session import SparkOptions, begin_jvm, get_context, get_gateway, get_session, local_cores
 from singer_spark.storage.storage import Storage
-from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, JdbcSource
+from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.remote_connection import RemoteConnection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from tap_spark_jdbc.config.settings import TapSettings
+
+T = TypeVar("T")
 
 # Spool files live for seconds: no checksum files beside them, and few system calls.
 # Hadoop's connectors to object stores, which keep in local files what they are about to upload, fail with it.
@@ -48,8 +55,9 @@ class Database:
     settings: TapSettings
     _beside: Database | None = None
     _others: list[Database] = field(default_factory=list, init=False, repr=False)
+    _out_of_reach: bool = field(default=False, init=False, repr=False)
     _starting: Lock = field(default_factory=Lock, init=False, repr=False)
-    _started: Future[SparkSession] | None = field(default=None, init=False, repr=False)
+    _columnar: ColumnarDatabase = field(default_factory=ColumnarDatabase, init=False, repr=False)
 
     def beside(self) -> Database:
         """The same source in the same session, over connections of its own; closed with this one."""
@@ -58,27 +66,42 @@ class Database:
         self._others.append(other)
         return other
 
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether the columnar driver was found not to reach it; nobody tries again in this run."""
+        return self._root._out_of_reach
+
+    @property
+    def columnar(self) -> ColumnarDatabase:
+        """What the columnar driver opens, for all slices of the run."""
+        return self._root._columnar
+
+    def put_out_of_reach(self) -> None:
+        """The columnar driver can't reach it."""
+        self._root._out_of_reach = True
+
     @cached_property
     def source(self) -> JdbcSource:
         """Dialect, driver and address."""
         return JdbcSource.of(self.settings)
 
     def begin_jvm(self) -> None:
-        """Starts the JVM in the background.
-
-        Raises:
-            ConfigurationError: there is no Java, or no driver.
-        """
+        """Starts the JVM in the background; a ConfigurationError where there is no Java, or no driver."""
         begin_jvm(self._options)
 
     def begin_session(self) -> None:
-        """Starts the session in the background, as rows are sure to be read."""
-        self._session  # noqa: B018
+        """Starts the session in the background, as rows are sure to be read by it."""
+        _ = self._session
 
     @property
     def spark(self) -> SparkSession:
         """The session."""
         return self._session.result()
+
+    @property
+    def context(self) -> SparkContext | None:
+        """What runs tasks; None where Spark Connect does."""
+        return None if self.settings.spark.remote else self._context.result()
 
     @property
     def n_jobs(self) -> int:
@@ -97,6 +120,14 @@ class Database:
         batches = self.settings.batch_config
         return None if batches is None else Storage(batches.root, self.settings.storage_options)
 
+    @property
+    def may_be_columnar(self) -> bool:
+        """Whether streams are read by the columnar driver, where each of their columns can be."""
+        batches, driver = self.settings.batch_config, self.source.dialect.columnar_driver
+        # Lines of a cluster are rendered by its executors.
+        fit = self.shares_disk if batches is None else batches.format == "parquet"
+        return fit and driver is not None and self.settings.reader != "jdbc"
+
     @cached_property
     def connection(self) -> JdbcConnection:
         """A connection for metadata and bounds; starts the JVM and no session."""
@@ -113,15 +144,26 @@ class Database:
         return JdbcConnection.open(get_gateway(self._options), self.source, lasting=lasting)
 
     @property
+    def _root(self) -> Database:
+        return self if self._beside is None else self._beside._root
+
+    @property
     def _session(self) -> Future[SparkSession]:
-        if self._beside is not None:
-            return self._beside._session
-        with self._starting:
-            if self._started is None:
-                thread = ThreadPoolExecutor(1, thread_name_prefix="session")
-                self._started = thread.submit(get_session, self._options)
-                thread.shutdown(wait=False)
-            return self._started
+        with self._root._starting:
+            return self._root._in_session
+
+    @property
+    def _context(self) -> Future[SparkContext]:
+        with self._root._starting:
+            return self._root._in_context
+
+    @cached_property
+    def _in_session(self) -> Future[SparkSession]:
+        return _in_background("session", lambda: get_session(self._options))
+
+    @cached_property
+    def _in_context(self) -> Future[SparkContext]:
+        return _in_background("context", lambda: get_context(self._options))
 
     @cached_property
     def _options(self) -> SparkOptions:
@@ -136,14 +178,11 @@ class Database:
             dict(spark.conf),
             (*self.source.jars, *(s3a_jars(spark.conf) if on_s3 else ())),
             hadoop_conf={**of_spool, **of_batches},
+            rows=not self.may_be_columnar,
         )
 
     def connect(self) -> None:
-        """Opens what a stream is read by.
-
-        Raises:
-            SourceError: the server refused, or can't be reached.
-        """
+        """Opens what a stream is read by; a SourceError where the server refuses, or can't be reached."""
         _ = self.connection
         if self.source.dialect.shares_snapshots:
             _ = self.snapshot_connection
@@ -165,3 +204,11 @@ class Database:
         """Closes all connections, those beside too; the session stays for whoever else uses it."""
         for each in (self, *self._others):
             each.disconnect()
+        self.columnar.close()
+
+
+def _in_background(name: str, work: Callable[[], T]) -> Future[T]:
+    thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+    future = thread.submit(work)
+    thread.shutdown(wait=False)
+    return future

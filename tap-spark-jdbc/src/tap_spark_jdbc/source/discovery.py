@@ -6,15 +6,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tap_spark_jdbc.dialects import CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
 from tap_spark_jdbc.source.driver_metadata import tables_by_driver
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.dialects import CatalogQueries, Dialect
-    from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 Row = Sequence[Any]
 

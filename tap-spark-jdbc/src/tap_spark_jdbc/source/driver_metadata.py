@@ -6,15 +6,12 @@ import logging
 import re
 from collections import defaultdict
 from glob import escape
-from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
+from tap_spark_jdbc.dialects import Dialect
 from tap_spark_jdbc.dialects.tables import Column, Table
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.dialects import Dialect
-    from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.discovery_bounds import Bounds, Name
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 Described = dict[str, str | None]
 

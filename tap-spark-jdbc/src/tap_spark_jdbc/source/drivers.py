@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, run_command_line
 from singer_spark.spark.packages import COORDINATES, JarCache
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PINNED_SHA256 = {
     "org.mariadb.jdbc:mariadb-java-client:3.5.6": "a129703efd7b0f334564d46753de999f09b3a361489a2eb647e6020390981cc9",
@@ -34,10 +31,6 @@ CACHE = JarCache("drivers", "the driver", "on a machine without network give its
 def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str, ...]:
     """Local paths of the jars of `group:artifact:version[,…]`, fetched where the cache lacks them.
 
-    Args:
-        packages: Maven coordinates, with commas between them.
-        ivy_settings: Path of an Ivy settings file that names the repositories; the public one else.
-
     Raises:
         ConfigurationError: malformed coordinates, a jar that can't be had, or one that is not what was pinned.
     """
@@ -52,11 +45,7 @@ def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str,
 
 
 def local_jars(paths: Sequence[str]) -> tuple[str, ...]:
-    """The jars that the user has put on this machine, by absolute path.
-
-    Raises:
-        ConfigurationError: some are not there; all of them are named.
-    """
+    """The jars that the user has put on this machine, by absolute path; a ConfigurationError names all that lack."""
     jars = [Path(path).expanduser().absolute() for path in paths]
     missing = [str(jar) for jar in jars if not jar.is_file()]
     if missing:

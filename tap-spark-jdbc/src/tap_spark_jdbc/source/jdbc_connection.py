@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 from py4j.protocol import Py4JJavaError
@@ -17,12 +18,6 @@ from tap_spark_jdbc.source.jdbc_source import JdbcSource, plain_url
 from tap_spark_jdbc.source.jvm_driver import loaded_driver
 from tap_spark_jdbc.source.lost_connection import again
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-__all__ = ["JdbcConnection", "JdbcSource"]
-
 Row = tuple[str | None, ...]
 T = TypeVar("T")
 
@@ -30,12 +25,9 @@ _ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
 
 
 class JdbcConnection:
-    """A java.sql.Connection in autocommit mode; a context manager, for one thread at a time.
+    """A java.sql.Connection in autocommit mode, for one thread at a time; a refusal is a SourceError of one line."""
 
-    Attributes:
-        holds: Whether a transaction that is begun is there for the next question.
-    """
-
+    # A transaction that is begun is there for the next question.
     holds = True
 
     def __init__(self, connection: Any, gateway: Any, reopen: Callable[[], JdbcConnection] | None = None) -> None:
@@ -48,13 +40,7 @@ class JdbcConnection:
 
     @classmethod
     def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
-        """Connects.
-
-        Args:
-            gateway: Py4J's, to the JVM; it needs no session.
-            source: The database.
-            lasting: Whether a question whose connection breaks is asked again over a new one: not where the session
-                holds something, a transaction or a snapshot.
+        """Connects, without a session; a `lasting` connection that breaks is opened anew, and holds no transaction.
 
         Raises:
             ConfigurationError: the driver is not on Spark's class path, or does not take the URL.
@@ -80,35 +66,20 @@ class JdbcConnection:
         return connection
 
     def within(self, *begin: str) -> None:
-        """From here on each of `rows` is a short transaction of its own, which keeps no lock behind it.
-
-        Args:
-            begin: The statements that it begins with; none: questions stand alone again.
-        """
+        """From here on `rows` is a short transaction that begins so and keeps no lock; without words it is none."""
         with self._asking:
             self._begin = "; ".join(begin) or None
 
     def execute(self, sql: str) -> None:
-        """Runs a statement that gives no rows.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """Runs a statement that gives no rows."""
         try:
-            statement = self._connection.createStatement()
-            try:
+            with closing(self._connection.createStatement()) as statement:
                 statement.execute(sql)
-            finally:
-                statement.close()
         except Py4JJavaError as error:
             raise refused(f"the database refused {shown(sql)}", error) from error
 
     def rows(self, sql: str) -> list[Row]:
-        """All rows of a small result (MAX, COUNT, bounds), each value by `getString`.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """All rows of a small result (MAX, COUNT, bounds), each value by `getString`."""
         return self._answer(partial(self._rows, sql))
 
     def _rows(self, sql: str) -> list[Row]:
@@ -126,39 +97,30 @@ class JdbcConnection:
 
     def _selected(self, sql: str) -> list[Row]:
         try:
-            statement = self._connection.createStatement()
-            try:
+            with closing(self._connection.createStatement()) as statement:
                 return _row_by_row(statement.executeQuery(sql))
-            finally:
-                statement.close()
         except Py4JJavaError as error:
             raise refused(f"the database refused {shown(sql)}", error) from error
 
-    def describe(self, query: str) -> list[dict[str, str | None]]:
-        """The columns of a query's result, which is not run, named as `getColumns` names what it knows of columns.
+    def java_number(self, value: float, single: bool) -> str:
+        """A floating point number, a single one where so said, as Java prints it."""
+        kind = self._gateway.jvm.java.lang.Float if single else self._gateway.jvm.java.lang.Double
+        return str(kind.toString(value))
 
-        Raises:
-            SourceError: the database refused.
-        """
+    def describe(self, query: str) -> list[dict[str, str | None]]:
+        """The columns of a query's result, which is not run, named as `getColumns` names what it knows of columns."""
         return self._answer(partial(self._describe, query))
 
     def _describe(self, query: str) -> list[dict[str, str | None]]:
         try:
-            statement = self._connection.prepareStatement(query)
-            try:
+            with closing(self._connection.prepareStatement(query)) as statement:
                 found = statement.getMetaData()
                 return [_described(found, place + 1) for place in range(found.getColumnCount())]
-            finally:
-                statement.close()
         except Py4JJavaError as error:
             raise kind_of(error)(reason(error)) from error
 
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
-        """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case."""
         try:
             return self._answer(partial(self._metadata, method, arguments, self._at_once))
         except (ElementTree.ParseError, _NotAtOnce):
@@ -200,24 +162,13 @@ class JdbcConnection:
         with self._asking:
             return again(attempt)
 
-    def __enter__(self) -> JdbcConnection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _metadata(self, method: str, arguments: tuple[Any, ...], move: Any) -> list[dict[str, str | None]]:
         try:
-            result = getattr(self._connection.getMetaData(), method)(*map(self._java, arguments))
-            try:
+            with closing(getattr(self._connection.getMetaData(), method)(*map(self._java, arguments))) as result:
                 described = result.getMetaData()
                 count = described.getColumnCount()
                 names = [described.getColumnLabel(position + 1).upper() for position in range(count)]
                 return [dict(zip(names, row, strict=True)) for row in move(result)]
-            finally:
-                result.close()
         except Py4JJavaError as error:
             raise refused(f"the database refused to describe itself ({method})", error) from error
 

@@ -29,7 +29,12 @@ _RSA = (
     "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, or, where the network "
     "is trusted, allowPublicKeyRetrieval=true"
 )
-_HINTS_BY_WORDS = {"RSA public key is not available": _RSA, "Public Key Retrieval is not allowed": _RSA}
+_HINTS_BY_WORDS = {
+    "RSA public key is not available": _RSA,
+    "Public Key Retrieval is not allowed": _RSA,
+    # The columnar driver says no SQLSTATE between two batches.
+    "canceling statement due to": _HINTS["57014"],
+}
 
 # What says of a failure only that somebody waited for it.
 _AWAITED = re.compile(r"Exception thrown in awaitResult")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, redact
-from tap_spark_jdbc.dialects import dialect_of
+from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.source.drivers import cached_jars, local_jars
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.config.settings import TapSettings
-    from tap_spark_jdbc.dialects import Dialect
 
 _LOGIN = re.compile(
     r"(?i)(?<=[?&;])(?:user|username|uid|password|pwd|sslpassword|token|secret)=[^&;]*"  # a parameter
@@ -23,18 +19,7 @@ _LOGIN = re.compile(
 
 @dataclass(frozen=True)
 class JdbcSource:
-    """How the database is reached.
-
-    Attributes:
-        url: JDBC URL.
-        dialect: Its kind.
-        driver: The driver's class.
-        jars: Local paths of the driver's jars, for `SparkOptions.jars`.
-        user: If any.
-        password: If any; registered as a secret.
-        transaction: What a reader's transaction begins with.
-        snapshot: The server's name of the snapshot that it reads in, if any.
-    """
+    """How the database is reached; a reader's transaction begins with `transaction` and reads in `snapshot`."""
 
     url: str = field(repr=False)
     dialect: Dialect

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
 from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.source.jdbc_errors import reason
-
-if TYPE_CHECKING:
-    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 
 def loaded_driver(gateway: Any, source: JdbcSource) -> Any:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from singer_spark.errors import ConnectionLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 logger = logging.getLogger("tap-spark-jdbc")
@@ -37,11 +35,7 @@ _DEEPEST = 8
 
 
 def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -> T:
-    """Does the work; where a connection breaks, again after a pause, a few times.
-
-    Args:
-        work: It must be the same the second time, and leave nothing behind where it fails.
-        wait: Waits so many seconds, or raises where nobody wants the work any more.
+    """Does the work, which leaves nothing behind where it fails; again, a few times, where a connection breaks.
 
     Raises:
         ConnectionLostError: the last attempt met a broken connection too.
@@ -59,10 +53,15 @@ def is_lost(error: BaseException) -> bool:
     """Whether a failure in a JVM, as Py4J or PySpark raised it, comes from a broken connection."""
     known = False
     for cause in _causes(error):
-        if sql_state(cause).startswith(_LOST_STATES) or str(cause.getClass().getName()).startswith(_LOST_CLASSES):
+        if is_lost_state(sql_state(cause)) or str(cause.getClass().getName()).startswith(_LOST_CLASSES):
             return True
         known = True
     return not known and bool(_LOST_TEXT.search(str(error)))
+
+
+def is_lost_state(state: str) -> bool:
+    """Whether an SQLSTATE says that the connection broke, or that none can be had now."""
+    return state.startswith(_LOST_STATES)
 
 
 def is_of_storage(error: BaseException) -> bool:

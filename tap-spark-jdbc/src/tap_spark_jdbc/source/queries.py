@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.config.query_text import bare
-from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.config.settings import QueryStream
+from tap_spark_jdbc.dialects import Dialect
+from tap_spark_jdbc.dialects.tables import Column, Table
 from tap_spark_jdbc.source.driver_metadata import native_type
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from tap_spark_jdbc.config.settings import QueryStream
-    from tap_spark_jdbc.dialects import Dialect
-    from tap_spark_jdbc.dialects.tables import Column
-    from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
+from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
 
 def described_queries(
     connection: JdbcConnection, dialect: Dialect, queries: Sequence[QueryStream], tables: Collection[str]
 ) -> list[Table]:
-    """Each query as a table without schema.
-
-    Args:
-        connection: To the database, which runs none of them.
-        dialect: The database's.
-        queries: The user's.
-        tables: Streams that are there already.
+    """Each query as a table without schema; none of them is run.
 
     Raises:
         ConfigurationError: a query's name is a table's stream, or its columns have no names of their own.

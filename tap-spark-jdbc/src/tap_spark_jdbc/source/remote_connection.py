@@ -40,45 +40,32 @@ class RemoteConnection(JdbcConnection):
         self._source = source
 
     def execute(self, sql: str) -> None:
-        """Asks, where it is a question.
-
-        Raises:
-            SourceError: the database refused, or it is none: nothing that a session keeps can be said to it.
-        """
+        """Asks, where it is a question; else a SourceError: nothing that a session keeps can be said to it."""
         if not sql.lstrip().upper().startswith("SELECT"):
             raise SourceError("Spark Connect gives no connection of its own")
         self.rows(sql)
 
     def rows(self, sql: str) -> list[Row]:
-        """All rows of a small result, each value by `getString`; the columns have names of their own.
-
-        Raises:
-            SourceError: the database refused.
-        """
+        """All rows of a small result, each value by `getString`; the columns have names of their own."""
         return again(partial(self._asked, sql))
 
-    def describe(self, query: str) -> list[dict[str, str | None]]:
-        """The columns of a query's result, which is not run.
+    def java_number(self, value: float, single: bool) -> str:
+        """A floating point number as Java prints it, asked of the server."""
+        from pyspark.sql import functions as F
 
-        Raises:
-            SourceError: the database refused.
-        """
+        printed = F.lit(value).cast("float" if single else "double").cast("string")
+        return str(self._spark.range(1).select(printed).toArrow().column(0)[0].as_py())
+
+    def describe(self, query: str) -> list[dict[str, str | None]]:
+        """The columns of a query's result, which is not run."""
         return again(partial(self._described, query))
 
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
-        """Nothing: there is no driver to ask.
-
-        Raises:
-            ConfigurationError: always.
-        """
+        """A ConfigurationError: there is no driver to ask."""
         raise self._no_driver()
 
     def identifier_quote(self) -> str:
-        """Nothing: there is no driver to ask.
-
-        Raises:
-            ConfigurationError: always.
-        """
+        """A ConfigurationError: there is no driver to ask."""
         raise self._no_driver()
 
     def search_pattern(self, name: str) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from singer_spark.config.setting_problems import nearest
+from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.dialects.tables import Table
 from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tap_spark_jdbc.config.settings import TapSettings
-    from tap_spark_jdbc.dialects.tables import Table
 
 logger = logging.getLogger("tap-spark-jdbc")
 
@@ -20,13 +16,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 def unknown_names(
     found: Sequence[Table], settings: TapSettings, all_within: Callable[[tuple[str, ...]], Sequence[Table]]
 ) -> list[str]:
-    """What to say of plain names; of patterns that nothing matches the log is told.
-
-    Args:
-        found: The tables within the settings' bounds.
-        settings: With the bounds.
-        all_within: The tables within schemas, or all; asked only where a name is not known.
-    """
+    """Problems of plain names, warnings for patterns; `all_within` asks for the tables within schemas, or all."""
     tables = [each for each in settings.tables if not any(_is_table(each, table) for table in found)]
     schemas = [each for each in settings.schemas if not any(_is_schema(each, table) for table in found)]
     # A schema may well be there without any table that `tables` lets through.

@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from singer_sdk import Stream
+from singer_sdk import Stream, Tap
 from singer_sdk.mapper import SameRecordTransform
 
 from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.reading.bookmark_checksum import sealed
-from tap_spark_jdbc.reading.lane import Lane
-from tap_spark_jdbc.reading.slices_ahead import Threads
+from tap_spark_jdbc.reading.slices_ahead import Lane
 from tap_spark_jdbc.streams.stream_batches import BatchReading
+from tap_spark_jdbc.streams.stream_keys import KeyReading, keys_plan
 from tap_spark_jdbc.streams.stream_lines import LineReading
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from singer_sdk import Tap
-
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.reading.edges import Edges
+    from tap_spark_jdbc.plan.stream_sql import Point
+    from tap_spark_jdbc.reading.batch_place import BatchPlace
     from tap_spark_jdbc.reading.spool import SpoolFile
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.source.database import Database
@@ -45,6 +45,18 @@ class TapRun:
     snapshots: StreamSnapshots
     state: RunState
     progress: Progress
+    batches: BatchPlace | None
+
+    def reading(self, plan: StreamPlan, lane: Lane, *, lines: bool = False) -> StreamReading[Any]:
+        """How a stream is read over a lane: for batches where they have a place, unless lines are asked for."""
+        reading: StreamReading[Any]
+        if lines or self.batches is None:
+            reading = LineReading(plan, lane, self.state, self.settings)
+        else:
+            reading = BatchReading(plan, lane, self.state, self.settings, self.batches)
+        if plan.detect_deletes:
+            reading.keys = KeyReading(keys_plan(plan), lane, self.state, self.settings)
+        return reading
 
 
 class JdbcStream(Stream):
@@ -59,30 +71,33 @@ class JdbcStream(Stream):
         self.forced_replication_method = plan.replication_method
         self._tap_state = {}
         self._reading: StreamReading[Any] | None = None
-        self._own_threads: Threads | None = None
+        self._in_run = False
         self._states_between = True
 
     @property
     def reading(self) -> StreamReading[Any]:
-        """What is read of it in this run; begun, for lines, when it is first asked for, unless it was."""
+        """What is read of it; outside of a run it is begun, for lines, when it is first asked for."""
         if self._reading is None:
-            run = self._run
-            self._own_threads = Threads.of(run.database.n_jobs)
-            lane = Lane(run.database, run.snapshots, self._own_threads)
-            self._reading = reading = LineReading(self.plan, run.state, run.settings, lane)
-            if self.ABORT_AT_RECORD_COUNT is not None:
+            lane = Lane.of(self._run.database, self._run.snapshots)
+            reading = self._reading = self._run.reading(self.plan, lane, lines=True)
+            if self.ABORT_AT_RECORD_COUNT is not None and isinstance(reading, LineReading):
                 reading.limit(self.ABORT_AT_RECORD_COUNT)
             reading.begin()
         return self._reading
 
-    @contextmanager
-    def read_by(self, reading: StreamReading[Any]) -> Iterator[None]:
-        """Sends what is read here, for as long as the context lasts."""
-        self._reading = reading
+    @property
+    def keys(self) -> KeyReading | None:
+        """The keys of all rows, where they are sent behind the records."""
+        keys = self.reading.keys
+        return keys if isinstance(keys, KeyReading) else None
+
+    def send(self, reading: StreamReading[Any]) -> None:
+        """Sends what is read in a run."""
+        self._reading, self._in_run = reading, True
         try:
-            yield
+            self.sync()
         finally:
-            self._reading = None
+            self._reading, self._in_run = None, False
 
     @property
     def extraction(self) -> Extraction:
@@ -117,43 +132,45 @@ class JdbcStream(Stream):
         self, context: Mapping[str, Any] | None = None, *, write_messages: bool = True
     ) -> Generator[dict[str, Any], Any, Any]:
         self._states_between = write_messages
-        if not (self.hands_on_lines and write_messages):
+        if self.hands_on_lines and write_messages:
+            with self._keys_around():
+                for file, rows in self._sent_files():
+                    size = file.path.stat().st_size
+                    with self._announced(late=file.slice.late and rows > 0):
+                        stdout.send_file(file.path)
+                    self._run.progress.advance(self.name, rows, size)
+        else:
             yield from super()._sync_records(context, write_messages=write_messages)
-            self._end_own_reading()
-            return
-        keys = self.reading.keys
-        if keys is not None:
-            keys.announce()
-        for file, rows in self._sent_files():
-            size = file.path.stat().st_size
-            with self._announced(late=file.slice.late and rows > 0):
-                stdout.send_file(file.path)
-            self._run.progress.advance(self.name, rows, size)
-        if keys is not None:
-            keys.send()
-        self._end_own_reading()
+        if not self._in_run:
+            self.reading.give_up()
+            self.reading.lane.snapshots.end()
+            self._reading = None
 
     def get_batch_config(self, config: Mapping[str, Any]) -> Any:
         """As configured; none in a test of the connection, which sends one record."""
         return super().get_batch_config(config) if self.ABORT_AT_RECORD_COUNT is None else None
 
     def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
-        reading, state = self.reading, self._run.state
+        reading = self.reading
         assert isinstance(reading, BatchReading)
-        if reading.keys is not None:
-            reading.keys.announce()
-        for batch, rows in reading.sent():
-            if batch.files:
-                with self._announced(late=batch.slice.late):
-                    stdout.write(reading.message(batch))
-                self._run.progress.advance(self.name, rows, sum(file.size for file in batch.files))
-            if moved := reading.edges.after(batch.slice):
-                state.advance(self.plan, *moved)
-                state.write()
-        self._conclude(reading.edges)
-        state.write()
-        if reading.keys is not None:
-            reading.keys.send()
+        with self._keys_around():
+            for batch in reading.sent():
+                if (file := batch.file) is not None:
+                    with self._announced(late=batch.slice.late):
+                        stdout.write(reading.message(file))
+                    self._run.progress.advance(self.name, file.rows, file.size)
+                self._advance(batch.slice)
+            self._conclude()
+
+    @contextmanager
+    def _keys_around(self) -> Iterator[None]:
+        """Around all records: where the keys of all rows are sent, they are announced before and follow behind."""
+        keys = self.keys
+        if keys is not None:
+            keys.announce(self.name)
+        yield
+        if keys is not None:
+            keys.send(self.name)
 
     @contextmanager
     def _announced(self, *, late: bool) -> Iterator[None]:
@@ -192,41 +209,39 @@ class JdbcStream(Stream):
         part = self.extraction.is_delta or self.plan.where is not None or self.extraction.progress.rows > 0
         return None if part else self.plan.table.row_estimate
 
-    def _end_own_reading(self) -> None:
-        """Those that the run has begun are the run's to end."""
-        if self._own_threads is not None and self._reading is not None:
-            self._reading.end()
-            self._own_threads.close()
-            self._reading, self._own_threads = None, None
-
     def _sent_files(self) -> Iterator[tuple[SpoolFile, int]]:
         """The files to send, with their rows; when the next is asked for, STATE may say that the last is sent."""
-        state, reading, limit = self._run.state, self.reading, self.ABORT_AT_RECORD_COUNT
+        reading = self.reading
         assert isinstance(reading, LineReading)
-        edges = reading.edges
-        for file in reading.files():
-            yield file, edges.treat(file)
-            if limit is None and (moved := edges.after(file.slice)):
-                state.advance(self.plan, *moved)
-                if self._states_between:
-                    state.write()
-        if limit is None:
-            self._conclude(edges)
-        if self._states_between:
-            state.write()
+        for file, rows in reading.sent():
+            yield file, rows
+            self._advance(file.slice)
+        self._conclude()
 
-    def _conclude(self, edges: Edges) -> None:
+    def _advance(self, sent: Slice[Point]) -> None:
+        """Moves the state behind a slice, if a next run could go on from there; not in a test of the connection."""
+        if self.ABORT_AT_RECORD_COUNT is None and (moved := self.reading.edges.after(sent)):
+            self._run.state.advance(self.plan, *moved)
+            self._write_state()
+
+    def _conclude(self) -> None:
         """Moves the bookmark to the upper bound, and says what the user should know."""
-        state = self._run.state
-        bookmark, progress = edges.final()
-        state.advance(self.plan, sealed(bookmark, self.extraction, self.reading.lane.snapshots), progress)
-        if self.plan.replication_key is None:
-            state.drop(self.plan)
+        state, reading, edges = self._run.state, self.reading, self.reading.edges
+        if self.ABORT_AT_RECORD_COUNT is None:
+            bookmark, progress = edges.final()
+            state.advance(self.plan, sealed(bookmark, reading.extraction, reading.lane.snapshots), progress)
+            if self.plan.replication_key is None:
+                state.drop(self.plan)
+        self._write_state()
         if edges.nulls:
             self.logger.info(
                 "stream %s: %d rows whose replication key %r is NULL were sent, as they are on every run",
                 self.name, edges.nulls, self.replication_key,
             )  # fmt: skip
+
+    def _write_state(self) -> None:
+        if self._states_between:
+            self._run.state.write()
 
     # State is kept by the run's `RunState`: what the SDK would note of it per record is not needed.
 
@@ -240,8 +255,3 @@ class JdbcStream(Stream):
     ) -> None: ...
 
     def _finalize_state(self, state: dict[str, Any] | None = None) -> None: ...
-
-    def _write_state_message(self) -> None: ...
-
-    def finalize_state_progress_markers(self, state: dict[str, Any] | None = None) -> None:
-        """Nothing: there are no markers."""

@@ -2,153 +2,144 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from singer_spark.singer import messages
 from tap_spark_jdbc.extraction.slice_size import SliceSize
-from tap_spark_jdbc.source.lost_connection import again
+from tap_spark_jdbc.plan.slices import page_slices
+from tap_spark_jdbc.reading.batch_columns import BatchColumns
 from tap_spark_jdbc.streams.stream_reading import StreamReading
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from tap_spark_jdbc.columnar.columnar_writer import ColumnarWriter
     from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.extraction.fingerprints import Found
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.reading.batch_place import BatchFile, BatchPlace
-    from tap_spark_jdbc.reading.batch_writer import BatchWriter, Written
-    from tap_spark_jdbc.reading.edges import Found
-    from tap_spark_jdbc.reading.lane import Lane
+    from tap_spark_jdbc.reading.batch_writer import BatchWriter
+    from tap_spark_jdbc.reading.slices_ahead import Lane
 
 # Of a file as it is compressed; no row of it passes a pipe.
 FILE_BYTES = 128_000_000
+# Some databases scan the whole table for each slice of this size.
+MOST_ROWS = 2_000_000
+# Smaller slices would cost more than an idle core at the end.
+FEWEST_ROWS = 250_000
+# Of a table that no key cuts: 64 MB are not worth a second task, 256 MB make a file of some 60.
+FEW_PAGES = 8_192
+MOST_PAGES = 32_768
 
 
 @dataclass(frozen=True)
 class SliceBatch:
-    """What was written of a slice.
-
-    Attributes:
-        slice: Which.
-        files: None where there is nothing to send.
-        found: What was read of it.
-    """
+    """What was written of a slice; no file where there is nothing to send."""
 
     slice: Slice[Point]
-    files: tuple[BatchFile, ...]
+    file: BatchFile | None
     found: Found
 
 
 class BatchReading(StreamReading[SliceBatch]):
     """A stream whose records are sent as files."""
 
-    def __init__(
-        self,
-        plan: StreamPlan,
-        state: RunState,
-        settings: TapSettings,
-        lane: Lane,
-        place: BatchPlace,
-        *,
-        all_cut: Callable[[], None] = lambda: None,
-        troubled: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Asks nothing yet.
-
-        Args:
-            plan: The stream.
-            state: Where it starts.
-            settings: The tap's.
-            lane: Over which it is read.
-            place: Where the files go.
-            all_cut: See `Ahead`.
-            troubled: See `Ahead`.
-        """
-        super().__init__(plan, state, settings, lane, all_cut=all_cut, troubled=troubled)
+    def __init__(self, plan: StreamPlan, lane: Lane, state: RunState, settings: TapSettings, place: BatchPlace) -> None:
+        super().__init__(plan, lane, state, settings)
         self._place = place
         # Bytes read for each byte of a file.
         self._expansion = 1.0
 
-    def message(self, batch: SliceBatch) -> bytes:
-        """The BATCH line that names a slice's files."""
-        self._place.name(batch.files)
+    def message(self, file: BatchFile) -> bytes:
+        """The BATCH line that names a slice's file."""
+        self._place.name(file)
         return messages.batch_message(
             self.plan.stream,
             self._place.settings.encoding,
-            [file.url for file in batch.files],
-            files=[{"rows": file.rows, "bytes": file.size} for file in batch.files],
+            [file.url],
+            files=[{"rows": file.rows, "bytes": file.size}],
             time_extracted=self.extracted,
-            record_metadata=self._writer.metadata,
+            record_metadata=self._columns.metadata,
         )
 
-    def sent(self) -> Iterator[tuple[SliceBatch, int]]:
-        """What was written, in the order of the slices, with its rows; it is to be named before the next is asked for.
-
-        Raises:
-            SourceError: the database refused.
-            StorageError: a file can't be written.
-        """
+    def sent(self) -> Iterator[SliceBatch]:
+        """What was written, in the order of the slices; its file is to be named before the next is asked for."""
         for batch in self._begun.results():
-            twins: list[BatchFile] = []
-            rows = self.edges.settle(batch.found, partial(self._send_twins, batch.slice, twins))
-            yield replace(batch, files=(*batch.files, *twins)), rows
+            self.edges.settle(batch.found)
+            yield batch
 
     def _new_size(self) -> SliceSize:
-        return SliceSize(*self._said, slice_bytes=FILE_BYTES, look=self._first_width)
+        return SliceSize(*self._given, slice_bytes=FILE_BYTES, look=self._first_width)
 
     def _rows(self) -> int:
         # Nothing is known of the rows' width before the first slice is written.
         if not self.size.known:
             self._begun.wait_for_last()
-        return self.size.rows()
+            if not self.size.known:
+                return self.size.rows()
+        return self.size.rows(self._most_rows)
 
     @cached_property
-    def _writer(self) -> BatchWriter:
+    def _most_rows(self) -> int:
+        """Rows a slice at most: so many that all slices of a whole table end at about the same time."""
+        rows, jobs = self.plan.table.row_estimate, self.lane.database.n_jobs
+        if not rows or self.extraction.sql.bookmark is not None:
+            return MOST_ROWS
+        # An old estimate may be far too low.
+        return max(-(-rows // (jobs * -(-rows // (jobs * MOST_ROWS)))), FEWEST_ROWS)
+
+    def _slices(self) -> Iterator[Slice[Point]]:
+        if self.plan.replication_key is None and self.extraction.sql.split is None:
+            snapshots = self.lane.snapshots
+            # A row that is written meanwhile moves to another page: all are read in one snapshot, or in one slice.
+            pages = snapshots.server.pages(self.plan.table) if snapshots.held is not None else 0
+            if pages > FEW_PAGES and not self.extraction.progress.complete:
+                yield from page_slices(pages, MOST_PAGES, self.lane.database.n_jobs)
+                return
+        yield from super()._slices()
+
+    @cached_property
+    def _columns(self) -> BatchColumns:
+        return BatchColumns(self.plan, self._place, self.extracted)
+
+    @cached_property
+    def _by_jdbc(self) -> BatchWriter:
         from tap_spark_jdbc.reading.batch_writer import BatchWriter
 
-        return BatchWriter(self.plan, self._reader, self._place, self.extracted)
+        return BatchWriter(self._reader, self._columns)
+
+    @cached_property
+    def _writer(self) -> BatchWriter | ColumnarWriter:
+        if self._columnar is None:
+            return self._by_jdbc
+        from tap_spark_jdbc.columnar.columnar_writer import ColumnarWriter
+
+        reader, by_jdbc = lambda: self._reader, lambda: self._by_jdbc
+        return ColumnarWriter(self._columnar, self._columns, self.lane.database, reader, by_jdbc)
+
+    def _unfit(self) -> str | None:
+        from tap_spark_jdbc.columnar.columnar_source import unfit
+
+        if self._place.settings.format != "parquet":
+            return f"it writes Parquet, and batch_config asks for {self._place.settings.format}"
+        return unfit(self.plan, self.lane)
 
     def _make(self, each: Slice[Point]) -> SliceBatch:
         look = self.edges.look(each)
-
-        def write(fetch_size: int) -> tuple[str, Written]:
-            folder = self._place.new_folder(self.plan.stream)
-            written = self._writer.write(
-                each, folder, fetch_size=fetch_size, look=look, wide=self.size.wide, changed_buckets=self._changed
-            )
-            return folder, written
-
-        folder, written = self._fetching(write)
-        found = written.found
-        rows = found.rows - found.left_out(look.sent).total()
-        files = self._files(folder, rows)
-        if files:
-            stored = files[0].size / rows
-            if written.width is not None:
-                self._expansion = written.width / stored
-            self.size.learn(rows, files[0].size, stored * self._expansion)
-        return SliceBatch(each, files, found)
-
-    def _send_twins(self, each: Slice[Point], files: list[BatchFile], twins: Counter[str]) -> tuple[bytes, ...]:
-        """Writes twins of rows that were sent before into a file of their own."""
-
-        def write(fetch_size: int) -> tuple[bytes, ...]:
-            folder, look = self._place.new_folder(self.plan.stream), self.edges.look(each)
-            with self.reading():
-                sent = self._writer.write_twins(each, folder, fetch_size=fetch_size, look=look, twins=twins)
-            files.extend(self._files(folder, len(sent)))
-            return sent
-
-        return again(lambda: self._fetching(write))
-
-    def _files(self, folder: str, rows: int) -> tuple[BatchFile, ...]:
-        if rows:
-            return (self._place.file(folder, rows),)
-        # Spark writes one without rows, too.
-        self._place.discard(folder)
-        return ()
+        written = self._fetching(
+            lambda rows: self._writer.write(each, self.edges.sent, fetch_size=rows, look=look, wide=self.size.wide)
+        )
+        file = written.file
+        if not file.rows:
+            self._place.discard(file.folder)
+            return SliceBatch(each, None, written.found)
+        stored = file.size / file.rows
+        if written.width is not None:
+            self._expansion = written.width / stored
+        self.size.learn(file.rows, file.size, stored * self._expansion)
+        return SliceBatch(each, file, written.found)

@@ -17,12 +17,7 @@ _OF_A_STREAM = (SourceError, StateError, ConfigurationError, SchemaError)
 
 
 class StreamErrors:
-    """The streams that did not arrive.
-
-    Attributes:
-        skips: Whether the others arrive all the same.
-        told: Why, by stream.
-    """
+    """The streams that did not arrive, each with the reason; `skips`: the others arrive all the same."""
 
     def __init__(self, policy: Literal["fail", "skip"]) -> None:
         self.skips = policy == "skip"
@@ -35,15 +30,7 @@ class StreamErrors:
 
     @contextmanager
     def of(self, stream: str, skipped: Callable[[], None] | None = None) -> Iterator[None]:
-        """Around all that may fail of one stream.
-
-        Args:
-            stream: Its name.
-            skipped: Called once it is left out.
-
-        Raises:
-            SingerSparkError: what went wrong, with the stream's name, where a failing stream ends the run.
-        """
+        """Around all that may fail of one stream, which is named; `skipped` is called once the stream is left out."""
         try:
             yield
         except _OF_A_STREAM as error:
@@ -57,14 +44,7 @@ class StreamErrors:
                 skipped()
 
     def finish(self, streams: int) -> None:
-        """The run is over.
-
-        Args:
-            streams: How many arrived.
-
-        Raises:
-            SkippedStreamsError: not all.
-        """
+        """The run is over, and so many streams arrived; SkippedStreamsError: not all."""
         if self.told:
             raise SkippedStreamsError(
                 f"{len(self.told)} of {streams + len(self.told)} streams did not arrive, their tables and bookmarks "

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.extraction.fingerprints import cut_out, found_in
 from tap_spark_jdbc.extraction.slice_bounds import long_columns
 from tap_spark_jdbc.extraction.slice_size import FIRST_FETCH_SIZE, SCAN_FETCHED, SliceSize
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.reading.spool import Spool, SpoolFile, SpoolStream, one_by_one
+from tap_spark_jdbc.reading.spool import Spool, SpoolFile, count_lines, one_by_one
 from tap_spark_jdbc.streams.stream_reading import StreamReading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
     from tap_spark_jdbc.plan.stream_sql import Point
 
 
-class LineReading(StreamReading[SpoolFile | SpoolStream]):
+class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
     """A stream whose records are sent as lines."""
+
+    as_json = True
 
     _limit: int | None = None
     _spool: Spool | None = None
@@ -31,45 +37,85 @@ class LineReading(StreamReading[SpoolFile | SpoolStream]):
         """The files in the order of their slices; each is deleted once the next one is asked for."""
         return one_by_one(self._begun.results())
 
+    def sent(self) -> Iterator[tuple[SpoolFile, int]]:
+        """The files without the rows that were sent before, each with its rows."""
+        for file in self.files():
+            looked_at = self.edges.look(file.slice)
+            dropped = self.edges.settle(found_in(file.path, self.frame, file.rows, looked_at))
+            cut_out(file.path, self.frame, dropped)
+            yield file, file.rows - len(dropped)
+
     def give_up(self) -> None:
-        """Nothing of it is wanted any more; its snapshot is still held."""
+        """Nothing more of it is needed; its snapshot is still held."""
         super().give_up()
         if self._spool is not None:
             self._spool.remove()
 
     def _new_size(self) -> SliceSize:
         database = self.lane.database
-        size = SliceSize(*self._said, in_memory=not database.shares_disk, look=self._first_width)
+        size = SliceSize(*self._given, in_memory=not database.shares_disk, look=self._first_width)
         size.share(2 * database.n_jobs)
         self._spool = Spool(size)
         return size
 
-    def _make(self, each: Slice[Point]) -> SpoolFile | SpoolStream:
-        spool, reader, limit = self._spool, self._reader, self._limit
+    def _make(self, each: Slice[Point]) -> SpoolFile | Iterator[SpoolFile]:
+        spool = self._spool
         assert spool is not None
-        if self._is_scan(each):
-            # What was sent of it can't be fetched anew: rows of any width come few at a time.
-            rows = min(self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE)
-            if self._settings.fetch_size is not None:
-                rows = self._settings.fetch_size
-            scan = self._new_reader(fetch_bytes=None).stream
+        if not self._is_scan(each):
+            return self._fetching(lambda rows: spool.file(each, lambda folder: self._rendered(each, folder, rows)))
+        # What was sent of it can't be fetched anew: rows of any width come few at a time.
+        rows = min(self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE)
+        rows = self._settings.fetch_size or rows
 
-            def stream(pipe: Path) -> None:
-                # It goes on long after this slice counts as made.
-                with self.reading():
-                    scan(each, pipe, fetch_size=rows, changed_buckets=self._changed)
+        def stream(pipe: Path) -> None:
+            # It goes on long after this slice counts as made.
+            with self.reading():
+                self._stream(each, pipe, rows)
 
-            return spool.stream(each, stream, self._troubled)
+        return spool.stream(each, stream, self.lane.on_trouble)
 
-        def read(fetch_size: int) -> SpoolFile:
-            return spool.file(
-                each,
-                lambda folder: reader.render(
-                    each, folder, fetch_size=fetch_size, limit=limit, changed_buckets=self._changed
-                ),
+    def _rendered(self, each: Slice[Point], folder: Path, fetch_size: int) -> tuple[Path, int]:
+        """Renders a slice into the one file of a new folder; its rows, too."""
+        path = folder / "lines.txt"
+        rows = None if self._columnar is None else self._written(self._columnar, each, path)
+        if rows is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            path = self._reader.render(each, folder, fetch_size=fetch_size, limit=self._limit)
+            rows = count_lines(path)
+        return path, rows
+
+    def _stream(self, each: Slice[Point], pipe: Path, fetch_size: int) -> None:
+        """Renders a slice of any size into a named pipe."""
+        # What is sent can't be left to Spark any more, as too many rows at an edge are.
+        columnar = self._columnar if self.plan.replication_key is None else None
+        if columnar is None or self._written(columnar, each, pipe) is None:
+            self._reader.stream(each, pipe, fetch_size=fetch_size)
+
+    def _written(self, columnar: ColumnarSource, each: Slice[Point], path: Path) -> int | None:
+        """Writes the lines of a slice by the columnar driver; None: they are to be rendered by Spark."""
+        from tap_spark_jdbc.columnar.columnar_query import read
+        from tap_spark_jdbc.columnar.record_lines import RecordLines
+
+        if not columnar.reads(each, self.edges.look(each)):
+            return None
+        with RecordLines(path, self.frame, columnar.number) as lines:
+            outcome = read(columnar.query(each, self._limit), lines, self.lane.database.columnar)
+        if columnar.has_read(outcome, str(path)):
+            return outcome.rows
+        if lines.rows and path.is_fifo():
+            # They are on their way.
+            raise SourceError(
+                f"stream {self.plan.stream}: {outcome.refused}; "
+                "set its type_overrides to text (reader jdbc names the value)"
             )
+        return None
 
-        return self._fetching(read)
+    def _unfit(self) -> str | None:
+        from tap_spark_jdbc.columnar.columnar_source import unfit
+
+        if not self.lane.database.shares_disk:
+            return "the executors of a cluster render its lines"
+        return unfit(self.plan, self.lane)
 
     def _is_scan(self, each: Slice[Point]) -> bool:
         """Whether a slice may be a whole table, and there is no way to cut it."""

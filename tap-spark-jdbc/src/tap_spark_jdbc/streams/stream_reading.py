@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from importlib.util import find_spec
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.singer import messages
 from tap_spark_jdbc.extraction.extraction import Extraction
 from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.extraction.slice_bounds import first_width
-from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND
+from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, SliceSize
 from tap_spark_jdbc.reading.bookmark_checksum import without_unchanged
 from tap_spark_jdbc.reading.edges import Edges
-from tap_spark_jdbc.reading.slices_ahead import Ahead
-from tap_spark_jdbc.reading.source_keys import PresentKeys
+from tap_spark_jdbc.reading.slices_ahead import Ahead, Lane
 from tap_spark_jdbc.source.lost_connection import again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.run_state import RunState
-    from tap_spark_jdbc.extraction.slice_size import SliceSize
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
-    from tap_spark_jdbc.reading.lane import Lane
     from tap_spark_jdbc.reading.spark_reader import SliceReader
+
+logger = logging.getLogger("tap-spark-jdbc")
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -39,41 +42,27 @@ KEYS_AHEAD = 2
 
 
 class StreamReading(ABC, Generic[R]):
-    """One stream in one run, over one lane; what becomes of a slice is a subclass's to say.
+    """One stream in one run, over one lane; a subclass says what becomes of a slice.
 
     Attributes:
         plan: The stream.
         lane: Free for this stream until `end`.
-        keys: The keys of all rows, where they are sent behind the records.
+        keys: Reads the keys of all rows, where they are sent behind the records.
+        cut: Whether all of its slices are known.
+        as_json: Whether its rows become JSON.
+        must_be_columnar: Whether it is an error where the user asked for the columnar driver, which can't read it.
     """
 
-    def __init__(
-        self,
-        plan: StreamPlan,
-        state: RunState,
-        settings: TapSettings,
-        lane: Lane,
-        *,
-        all_cut: Callable[[], None] = lambda: None,
-        troubled: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Asks nothing yet.
+    must_be_columnar = True
+    as_json = False
 
-        Args:
-            plan: The stream.
-            state: Where it starts.
-            settings: The tap's.
-            lane: Over which it is read.
-            all_cut: See `Ahead`.
-            troubled: See `Ahead`.
-        """
+    def __init__(self, plan: StreamPlan, lane: Lane, state: RunState, settings: TapSettings) -> None:
         self.plan = plan
         self.lane = lane
-        self.keys = PresentKeys(plan, settings, lane) if plan.detect_deletes else None
+        self.keys: StreamReading[Any] | None = None
+        self.cut = False
         self._state = state
         self._settings = settings
-        self._all_cut = all_cut
-        self._troubled = troubled
         self._ahead: Ahead[R] | None = None
         self._alone = Lock()
 
@@ -89,37 +78,27 @@ class StreamReading(ABC, Generic[R]):
         snapshots.end()
         dialect, lag = database.source.dialect, self._settings.safety_lag_seconds
         began = Extraction.begin(database.connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan))
-        self.extraction = snapshots.begin(began)
-        self.reading = snapshots.reading
-        self.extracted = datetime.now(UTC)
-        self.frame = Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted))
-        self.edges = Edges(self.extraction, self.frame)
+        extraction, self.extracted = snapshots.begin(began), datetime.now(UTC)
+        self._prepare(extraction, Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted)))
+
+    def _prepare(self, extraction: Extraction, frame: Frame) -> None:
+        self.extraction = extraction
+        self.frame = frame
+        self.reading = self.lane.snapshots.reading
+        self.edges = Edges(extraction)
         self.size = self._new_size()
-        self._changed: set[int] | None = None
-        self._ahead = Ahead(
-            self._undisturbed_slices(),
-            self._made,
-            database.n_jobs,
-            self.lane.threads,
-            all_cut=self._go_on,
-            troubled=self._troubled,
-        )
+        self._ahead = Ahead(self._undisturbed_slices(), self._made, self.lane)
 
     def start(self, most: int) -> None:
-        """Begins with slices, so many, that nobody asks for yet; it has begun."""
+        """Begins with so many slices before anybody asks for them; `begin` was called."""
         self._begun.start(most)
 
     def give_up(self) -> None:
-        """Nothing of it is wanted any more; its snapshot is still held."""
+        """Nothing more of it is needed; its snapshot is still held."""
         if self._ahead is not None:
             self._ahead.give_up()
         if self.keys is not None:
             self.keys.give_up()
-
-    def end(self) -> None:
-        """Gives up, and lets go of the snapshot; never raises."""
-        self.give_up()
-        self.lane.snapshots.end()
 
     @abstractmethod
     def _new_size(self) -> SliceSize:
@@ -131,23 +110,43 @@ class StreamReading(ABC, Generic[R]):
 
     @property
     def _begun(self) -> Ahead[R]:
-        if self._ahead is None:
-            raise ValueError(f"stream {self.plan.stream} was not begun")
+        assert self._ahead is not None
         return self._ahead
 
     @cached_property
     def _reader(self) -> SliceReader:
-        """Made when there is something to read: nobody starts Spark where there is not."""
-        return self._new_reader(None if self._settings.fetch_size is not None else FETCH_BOUND)
-
-    def _new_reader(self, fetch_bytes: int | None) -> SliceReader:
         from tap_spark_jdbc.reading.spark_reader import SliceReader
 
-        spark, source = self.lane.database.spark, self.lane.snapshots.source
-        return SliceReader(spark, source, self.extraction.sql, self.frame, fetch_bytes=fetch_bytes)
+        database, source = self.lane.database, self.lane.snapshots.source
+        bound = None if self._settings.fetch_size is not None else FETCH_BOUND
+        return SliceReader(lambda: database.spark, source, self.extraction.sql, self.frame, fetch_bytes=bound)
+
+    @cached_property
+    def _columnar(self) -> ColumnarSource | None:
+        """What the database's columnar driver reads it by; None: its rows are read over JDBC.
+
+        Raises:
+            ConfigurationError: the user wants no other reader, and this one can't read it.
+        """
+        driver, only = self.lane.database.source.dialect.columnar_driver, self._settings.reader == "arrow"
+        if self._settings.reader == "jdbc" or (driver is None and not only):
+            return None
+        why_not = _lacking(driver) or self._unfit()
+        if why_not is None:
+            from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+
+            return ColumnarSource(self.extraction.sql, self.lane, only=only, as_json=self.as_json)
+        if only and self.must_be_columnar:
+            raise ConfigurationError(f"stream {self.plan.stream}: reader arrow can't read it: {why_not}; use jdbc")
+        logger.info("stream %s: read over JDBC: %s", self.plan.stream, why_not)
+        return None
+
+    @abstractmethod
+    def _unfit(self) -> str | None:
+        """Why the database's columnar driver can't read it; None where it can."""
 
     def _fetching(self, read: Callable[[int], T]) -> T:
-        """Reads by so many rows a round trip as are thought right, and by fewer where they turn out too wide."""
+        """Reads by as many rows a round trip as seem right, and by fewer where they turn out too wide."""
         from tap_spark_jdbc.reading.spark_reader import TooWideError
 
         while True:
@@ -159,8 +158,8 @@ class StreamReading(ABC, Generic[R]):
                 self.size.fetch_fewer(rows)
 
     @property
-    def _said(self) -> tuple[int | None, int | None]:
-        """Rows a slice and rows a round trip, where these are no matter of the rows' width."""
+    def _given(self) -> tuple[int | None, int | None]:
+        """Rows a slice and rows a round trip, where they don't depend on the rows' width."""
         return self._settings.slice_rows, self._settings.fetch_size or self.lane.database.source.dialect.fetch_size
 
     def _first_width(self) -> float | None:
@@ -180,20 +179,26 @@ class StreamReading(ABC, Generic[R]):
             with self.reading():
                 each = next(slices, None)
             if each is None:
-                return
+                break
             yield each
+        # Without a snapshot keys are read last: a row may come between them and the records.
+        if self.keys is not None and self.lane.snapshots.held is not None:
+            self.keys.start(KEYS_AHEAD)
+        self.cut = True
+        self.lane.on_cut()
 
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
         if extraction is self.extraction and extraction.saved_buckets and extraction.sql.bookmark is not None:
             read = partial(self._reader.bucket_sums, extraction.sql.bookmark)
-            sums = again(lambda: self._fetching(read))
-            self._changed = self.edges.changed_buckets(sums)
-            extraction = extraction if self._changed else extraction.behind_bookmark()
+            changed = self.edges.changed_buckets(again(lambda: self._fetching(read)))
+            self._reader.changed_buckets = changed
+            extraction = extraction if changed else extraction.behind_bookmark()
         yield from extraction.slices(self._rows)
 
-    def _go_on(self) -> None:
-        """All is cut. Without a snapshot keys are read last: a row may come between them and the records."""
-        if self.keys is not None and self.lane.snapshots.held is not None:
-            self.keys.start(KEYS_AHEAD)
-        self._all_cut()
+
+def _lacking(columnar_driver: str | None) -> str | None:
+    """What of the columnar driver is not installed, if something is not."""
+    modules = () if columnar_driver is None else ("pyarrow", columnar_driver)
+    lacking = next((name for name in modules if find_spec(name) is None), None)
+    return None if lacking is None else f"{lacking} is not installed"

@@ -10,26 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import FIRM, ROW
-from singer_spark.singer.bookmark import BUCKETS
 from tap_spark_jdbc.extraction.extraction import Extraction, split_key
+from tap_spark_jdbc.extraction.fingerprints import changed_buckets
 from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql, enclosed, range_condition
 from tap_spark_jdbc.reading.batch_writer import lake_columns
-from tap_spark_jdbc.reading.spark_reader import bucket, fingerprint
+from tap_spark_jdbc.reading.spark_reader import SliceReader, bucket, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
-
     from singer_spark.singer.bookmark import Bookmark
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
-    from tap_spark_jdbc.reading.spark_reader import SliceReader
     from tap_spark_jdbc.source.database import Database
 
 # Beside `Edge`: a row that the next run sends, or that the tap leaves out.
@@ -40,10 +38,7 @@ LOOSE = 4
 class StandingSql(StreamSql):
     """The SQL of all rows of a stream; `edge` says how each stands to the bookmark.
 
-    Attributes:
-        start: Rows below are left out.
-        end: Rows at it and above are left out.
-        lowered: From here on the next run sends rows again.
+    Rows below `start`, and at `end` and above, are left out; from `lowered` on the next run sends rows again.
     """
 
     start: Point | None = None
@@ -74,17 +69,7 @@ class StandingSql(StreamSql):
 
 
 def standing(database: Database, plan: StreamPlan, bookmark: Bookmark | None, lag: float) -> Extraction:
-    """All rows of a stream, with their standing; nothing is read yet.
-
-    Args:
-        database: The source.
-        plan: The stream.
-        bookmark: The stream's saved one.
-        lag: `safety_lag_seconds`.
-
-    Raises:
-        SourceError: the database refused.
-    """
+    """All rows of a stream, with their standing to its saved bookmark; nothing is read yet."""
     dialect, connection = database.source.dialect, database.connection
     kept = None if plan.end_value is not None else bookmark
     sql = StandingSql(dialect, plan, split_key(plan, dialect))
@@ -112,14 +97,7 @@ def _with_newer_rows(sql: StandingSql) -> StreamPlan:
 
 
 def source_rows(extraction: Extraction, reader: SliceReader, slices: Sequence[Slice[Point]], fetch: int) -> DataFrame:
-    """The rows as `SourceRows.rows` has them.
-
-    Args:
-        extraction: Of `standing`.
-        reader: Of its SQL.
-        slices: Each a task of its own.
-        fetch: JDBC rows a round trip.
-    """
+    """The rows as `SourceRows.rows` has them, each slice a task of its own; the reader is of the SQL of `standing`."""
     rows = reader.rows_of(slices, fetch)
     firm = F.col("edge") == int(Edge.NONE)
     if (sent := _sent(extraction, reader, fetch)) is not None:
@@ -143,6 +121,5 @@ def _sent(extraction: Extraction, reader: SliceReader, fetch: int) -> Column | N
         # One text: a call for each of a thousand fingerprints takes long.
         known = ", ".join(f"'{each}'" for each in sorted(set(boundary.hashes)))
         return F.expr(f"fingerprint IN ({known})")
-    present = reader.bucket_sums(at, fetch)
-    changed = [n for n in range(BUCKETS) if boundary.buckets[n] != present.get(n, (0, 0))[1] % 2**64]
+    changed = changed_buckets(boundary.buckets, reader.bucket_sums(at, fetch))
     return ~bucket(F.col("fingerprint")).isin(*changed) if changed else F.lit(True)

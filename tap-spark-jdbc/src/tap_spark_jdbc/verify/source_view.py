@@ -12,9 +12,9 @@ from singer_spark.imports.singer_sdk_import import import_singer_sdk
 from singer_spark.singer.schema_mapping import stream_spark_schema
 from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.extraction.run_state import bookmark_of, checked_state
-from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds, long_columns
+from tap_spark_jdbc.extraction.slice_bounds import long_columns
 from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, FEWER, SCAN_FETCHED
-from tap_spark_jdbc.plan.slices import joined, split_slices
+from tap_spark_jdbc.plan.slices import Slice, joined, split_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tap_spark_jdbc.extraction.extraction import Extraction
-    from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.tap import TapSparkJdbc
@@ -40,15 +39,9 @@ _OWN = {"on_stream_error": "fail", "batch_config": None}
 def open_source(
     config: Mapping[str, Any], catalog: Mapping[str, Any] | None = None, *, from_environment: bool = False
 ) -> SourceView:
-    """The source of a tap with this config; no JVM yet.
+    """The source of a tap with this config and catalog, by its environment variables too if wanted; no JVM yet.
 
-    Args:
-        config: As the tap's `--config` holds it.
-        catalog: As its `--catalog` holds it.
-        from_environment: Whether its environment variables count, as by `--config ENV`.
-
-    Raises:
-        ConfigurationError: every bad setting, in one line; or records are changed on their way.
+    ConfigurationError: a setting is bad, or records are changed on their way, so that there is nothing to compare.
     """
     changes = [name for name in _CHANGES_RECORDS if config.get(name)]
     if changes:
@@ -69,7 +62,6 @@ class SourceView:
     """See `singer_spark.compared_source.ComparedSource`."""
 
     def __init__(self, tap: TapSparkJdbc) -> None:
-        """Asks nothing yet."""
         self._tap = tap
         self._plans: dict[str, StreamPlan] | None = None
 
@@ -96,7 +88,7 @@ class SourceView:
         extraction = tap.snapshots.begin(extraction, follows=False)
         try:
             with tap.snapshots.reading():
-                reader = SliceReader(session, source, extraction.sql, Frame(b"", b""), fetch_bytes=bound)
+                reader = SliceReader(lambda: session, source, extraction.sql, Frame(b"", b""), fetch_bytes=bound)
                 slices = self._slices(extraction)
 
                 @cache
@@ -146,5 +138,5 @@ class SourceView:
     def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
         """Cut along the primary key: a row that moves to another replication key meanwhile is read once."""
         split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
-        bounds = None if split is None else ColumnBounds(extraction.connection, extraction.sql, split)
+        bounds = None if split is None else extraction.bounds(split)
         return joined(list(split_slices(bounds, lambda: rows)), MOST_SLICES)

@@ -1,4 +1,4 @@
-"""`spark-lake`, the command for those who run pipelines, and `spark-lake init`.
+"""`spark-lake`, the command for those who run pipelines.
 
-It may import every room but `meltano`. Start with `spark_lake`; `parser` has its words and flags.
+It may import every room but `meltano`. Start with `spark_lake`; a command is one file in `commands`.
 """

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from singer_spark.errors import ConfigurationError
+from singer_spark.process.signals import too_late_to_stop
+from singer_spark.process.whole_file import write_whole
+from target_spark_lake.cli.command import DEFAULT_CONFIG, PROGRAM, installed
 from target_spark_lake.cli.meltano_yml import TAP, TARGET, MeltanoEntry
 from target_spark_lake.cli.new_pipeline import NewPipeline, text_of
 
@@ -18,23 +19,14 @@ PROJECT = "meltano.yml"
 
 @dataclass(frozen=True)
 class InitReport:
-    """What was written, and how it is run; every command is for a shell in `directory`.
-
-    Attributes:
-        files: Written, relative to the directory.
-        variables: Environment variables that must be set, or stand in `.env`.
-        dry_run: Shows what would be read.
-        pipe: The first run, and every later one.
-        meltano: The same by Meltano.
-        crontab: A line for `crontab -e`; None where no time was chosen.
-        notes: What the user should know.
-    """
+    """What was written, and how it is run; every command is for a shell in `directory`, in which the files lie."""
 
     pipeline: str
     directory: str
     files: list[str]
     variables: list[str]
     dry_run: str
+    run: str
     pipe: str
     meltano: str
     crontab: str | None
@@ -42,22 +34,24 @@ class InitReport:
 
 
 def init(
-    new: NewPipeline, directory: Path, *, tap_config: str = "tap.json", config: str = "target.json", force: bool = False
+    new: NewPipeline,
+    directory: Path,
+    *,
+    tap_config: str = "tap.json",
+    config: str = "target.json",
+    force: bool = False,
+    notes: Sequence[str] = (),
 ) -> InitReport:
     """Writes the tap's and the target's config and the entry in `meltano.yml`; nothing where anything is wrong.
 
-    Args:
-        new: What the user chose.
-        directory: Where the files go; made when missing.
-        tap_config: Name of the tap's config in it.
-        config: Name of the target's.
-        force: Writes over files, and over this pipeline's entry, that are there.
+    With `force` it writes over files, and over this pipeline's entry, that are there.
 
     Raises:
         ConfigurationError: a value is bad, or something is there already.
     """
-    checked = new.check()
-    files = {directory / tap_config: text_of(new.tap_config), directory / config: text_of(new.target_config)}
+    new.check()
+    placed = new.in_folder(directory)
+    files = {directory / tap_config: text_of(placed.tap_config), directory / config: text_of(placed.target_config)}
     if len(files) < 2 or directory / PROJECT in files:
         raise ConfigurationError("nothing was written: the two configs and meltano.yml must be different files")
     there = [str(path) for path in files if path.exists()]
@@ -69,52 +63,44 @@ def init(
     programs = {program: _executable(program, directory) for program in (TAP, TARGET)}
     entry = MeltanoEntry(new.pipeline, new.tap_config, new.target_config, programs, new.cron)
     project = directory / PROJECT
-    files[project], notes = entry.added_to(_read(project), replace=force, origin=str(project))
-    if not checked:
-        notes.append(f"{TAP} is not installed beside this program: what {tap_config} says was not checked")
+    files[project], said = entry.added_to(_read(project), replace=force, origin=str(project))
+    too_late_to_stop()
     for path, text in files.items():
         _write(path, text)
-    pipe = f"{TAP} --config {_word(tap_config)} --state-from {_word(config)}"
+    pipe = f"{TAP} --config {quote(tap_config)} --state-from {quote(config)}"
     return InitReport(
         pipeline=new.pipeline,
         directory=str(directory),
         files=[str(path.relative_to(directory)) for path in files],
         variables=list(new.variables),
         dry_run=f"{pipe} --dry-run",
-        pipe=f"set -o pipefail; {pipe} | {TARGET} --config {_word(config)}",
+        run=_run(tap_config, config),
+        pipe=f"set -o pipefail; {pipe} | {TARGET} --config {quote(config)}",
         meltano=f"meltano run {entry.name}",
         crontab=_crontab(new, directory, tap_config, config, log=f"{entry.name}.log") if new.cron else None,
-        notes=notes,
+        notes=[*notes, *said],
     )
+
+
+def _run(tap_config: str, config: str) -> str:
+    flags = [("--tap-config", tap_config, "tap.json"), ("--config", config, DEFAULT_CONFIG)]
+    return " ".join([f"{PROGRAM} run", *(f"{flag} {quote(name)}" for flag, name, usual in flags if name != usual)])
 
 
 def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *, log: str) -> str:
     """The line for `crontab -e`: cron runs it from elsewhere, by a shell of its own, with hardly a variable set."""
-    tap, target = (_word(_installed(program) or program) for program in (TAP, TARGET))
-    pipe = f"{tap} --config {_word(tap_config)} --state-from {_word(config)} | {target} --config {_word(config)}"
+    tap, target = (quote(installed(program) or program) for program in (TAP, TARGET))
+    pipe = f"{tap} --config {quote(tap_config)} --state-from {quote(config)} | {target} --config {quote(config)}"
     variables = "set -a; [ ! -f .env ] || . ./.env; set +a; "
-    line = f"cd {_word(str(directory.resolve()))} && bash -o pipefail -c {_word(variables + pipe)} >>{_word(log)} 2>&1"
+    line = f"cd {quote(str(directory.resolve()))} && bash -o pipefail -c {quote(variables + pipe)} >>{quote(log)} 2>&1"
     # cron takes a percent sign for the end of the line.
     return f"{new.cron} {line}".replace("%", "\\%")
 
 
-def _word(text: str) -> str:
-    return shlex.quote(text)
-
-
-def _installed(program: str) -> str | None:
-    """Absolute path of a program: beside this one, else where the shell finds it."""
-    beside = Path(sys.executable).with_name(program)
-    return str(beside) if beside.is_file() else shutil.which(program)
-
-
 def _executable(program: str, directory: Path) -> str:
-    """How `meltano.yml` names a program: from the project's folder where it lies below it."""
-    found = _installed(program)
-    if found is None:
-        return program
-    path, root = Path(found), directory.absolute()
-    return f"./{path.relative_to(root).as_posix()}" if path.is_relative_to(root) else found
+    """How `meltano.yml`, which others share, names a program: from the project's folder where it lies below it."""
+    path, root = Path(installed(program) or program), directory.absolute()
+    return f"./{path.relative_to(root).as_posix()}" if path.is_relative_to(root) else program
 
 
 def _read(path: Path) -> str | None:
@@ -127,14 +113,12 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """Writes a file whole or not at all; one that is there keeps its mode."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        if path.exists():
-            shutil.copymode(path, draft)
-        draft.replace(path.resolve() if path.is_symlink() else path)
+        mode = path.stat().st_mode if path.exists() else None
+        write_whole(path.resolve(), text.encode())
+        if mode is not None:
+            path.chmod(mode)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise ConfigurationError(f"can't write {path}: {error.strerror}") from error

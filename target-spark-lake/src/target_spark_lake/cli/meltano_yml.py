@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -15,8 +15,10 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.tokens import CommentToken
 
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.settings import PROPERTIES
 
 JSON = dict[str, Any]
+Node = TypeVar("Node", CommentedMap, CommentedSeq)
 
 TAP, TARGET = "tap-spark-jdbc", "target-spark-lake"
 BACKEND = "lake+"
@@ -28,23 +30,10 @@ _CAPABILITIES = {
 _KINDS = {
     TAP: {
         "password": "password",
-        "driver_jars": "array",
-        "schemas": "array",
-        "tables": "array",
-        "incremental_tables": "array",
-        "stream_options": "object",
-        "queries": "array",
-        "batch_config": "object",
-        "storage_options": "object",
-        "spark": "object",
+        **dict.fromkeys(("driver_jars", "schemas", "tables", "incremental_tables", "queries"), "array"),
+        **dict.fromkeys(("stream_options", "batch_config", "storage_options", "spark"), "object"),
     },
-    TARGET: {
-        "stream_options": "object",
-        "batch_roots": "array",
-        "state_backend": "object",
-        "storage_options": "object",
-        "spark": "object",
-    },
+    TARGET: {name: kind for name, each in PROPERTIES.items() for kind in each["type"] if kind in ("array", "object")},
 }
 _PLAIN = ("jdbc_url", "user"), ("bucket", "path", "pipeline", "format", "load_method", "compression")
 _SECRET = ("password", "storage_options", "state_backend")
@@ -61,15 +50,7 @@ _NO_VARIABLE = re.compile(r"\$(?=[A-Z])|(?<=\$)\$(?=\{\w+\})")
 
 @dataclass(frozen=True)
 class MeltanoEntry:
-    """What a pipeline has in `meltano.yml`.
-
-    Attributes:
-        pipeline: Its name.
-        tap_config: Of the extractor.
-        target_config: Of the loader.
-        executables: The commands of the two programs, by their names.
-        cron: When the job runs; None: there is no schedule.
-    """
+    """What a pipeline has in `meltano.yml`: the executables are the programs' commands by their names."""
 
     pipeline: str
     tap_config: Mapping[str, Any]
@@ -82,44 +63,31 @@ class MeltanoEntry:
         """The pipeline's name as Meltano's plugins, jobs and schedules may be called."""
         return re.sub(r"[^a-z0-9]+", "-", self.pipeline.lower()).strip("-") or self.pipeline
 
-    @property
-    def extractor(self) -> str:
-        """Name of the tap with this config."""
-        return f"{TAP}--{self.name}"
-
-    @property
-    def loader(self) -> str:
-        """Name of the target with this config."""
-        return f"{TARGET}--{self.name}"
-
     def added_to(
         self, text: str | None, *, replace: bool = False, origin: str = "meltano.yml"
     ) -> tuple[str, list[str]]:
-        """The file with this entry.
+        """The file with this entry, and what the user should know, a line each.
 
         Args:
             text: The file as it is; None: there is none.
             replace: Whether an entry of this pipeline that is there already is written anew.
             origin: The file's name, for errors.
 
-        Returns:
-            The new text, and what the user should know, a line each.
-
         Raises:
             ConfigurationError: the file is no project of Meltano's, or has such an entry.
         """
         yaml = _yaml(text or _NEW)
         project = _loaded(yaml, text or _NEW, origin)
-        plugins = _map_in(project, "plugins", origin)
+        plugins = _child(project, "plugins", CommentedMap, origin)
         # What stands at the end stays there, whatever comes before it.
         tails = [(node, _cut_tail(node)) for node in (project, plugins)]
         lists = {
-            "extractors": _list_in(plugins, "extractors", origin),
-            "loaders": _list_in(plugins, "loaders", origin),
-            "jobs": _list_in(project, "jobs", origin),
+            "extractors": _child(plugins, "extractors", CommentedSeq, origin),
+            "loaders": _child(plugins, "loaders", CommentedSeq, origin),
+            "jobs": _child(project, "jobs", CommentedSeq, origin),
         }
         if self.cron:
-            lists["schedules"] = _list_in(project, "schedules", origin)
+            lists["schedules"] = _child(project, "schedules", CommentedSeq, origin)
         there = [name for name, entries in lists.items() if _position(entries, self._name_in(name)) is not None]
         if there and not replace:
             raise ConfigurationError(
@@ -130,10 +98,11 @@ class MeltanoEntry:
             if _position(lists[name], program) is None:
                 _put(lists[name], self._program(program))
             config = self.tap_config if program == TAP else self.target_config
-            _put(lists[name], _ordered(name=self._name_in(name), inherit_from=program, config=_escaped(config)))
-        _put(lists["jobs"], _ordered(name=self.name, tasks=CommentedSeq([f"{self.extractor} {self.loader}"])))
+            _put(lists[name], CommentedMap(name=self._name_in(name), inherit_from=program, config=_escaped(config)))
+        task = f"{self._name_in('extractors')} {self._name_in('loaders')}"
+        _put(lists["jobs"], CommentedMap(name=self.name, tasks=CommentedSeq([task])))
         if self.cron:
-            _put(lists["schedules"], _ordered(name=self.name, interval=self.cron, job=self.name))
+            _put(lists["schedules"], CommentedMap(name=self.name, interval=self.cron, job=self.name))
         notes = self._share_state(project, origin)
         for node, tail in tails:
             _hang_tail(node, tail)
@@ -142,15 +111,15 @@ class MeltanoEntry:
         return written.getvalue(), notes
 
     def _name_in(self, name: str) -> str:
-        return {"extractors": self.extractor, "loaders": self.loader}.get(name, self.name)
+        return {"extractors": f"{TAP}--{self.name}", "loaders": f"{TARGET}--{self.name}"}.get(name, self.name)
 
     def _program(self, program: str) -> CommentedMap:
         plain = _PLAIN[program == TARGET]
-        settings = CommentedSeq(_flow(_ordered(name=name)) for name in plain)
+        settings = CommentedSeq(_flow(CommentedMap(name=name)) for name in plain)
         for name, kind in _KINDS[program].items():
-            setting = _ordered(name=name, kind=kind)
+            setting = CommentedMap(name=name, kind=kind)
             settings.append(_flow(setting | {"sensitive": True} if name in _SECRET else setting))
-        return _ordered(
+        return CommentedMap(
             name=program,
             namespace=program.replace("-", "_"),
             executable=self.executables[program],
@@ -162,20 +131,20 @@ class MeltanoEntry:
         """Makes Meltano keep its state where the pipe does, unless the project keeps it elsewhere."""
         bucket = str(self.target_config["bucket"])
         wanted = BACKEND + (bucket if "://" in bucket else f"file://{_under_project(bucket)}")
-        backend = _map_in(project, "state_backend", origin)
+        backend = _child(project, "state_backend", CommentedMap, origin)
         present = backend.setdefault("uri", wanted)
         if present != wanted:
             return [
                 f"{origin} keeps Meltano's state in {present}, and this pipeline's is in {bucket}: "
                 "start it by the pipe or by Meltano, not by both"
             ]
-        lake = _map_in(backend, "lake", origin)
+        lake = _child(backend, "lake", CommentedMap, origin)
         if options := self.target_config.get("storage_options"):
             lake["storage_options"] = _escaped(options)
-        pipelines = _map_in(lake, "pipelines", origin)
+        pipelines = _child(lake, "pipelines", CommentedMap, origin)
         for environment in project.get("environments") or []:
             if isinstance(environment, dict):
-                state_id = f"{environment.get('name')}:{self.extractor}-to-{self.loader}"
+                state_id = f"{environment.get('name')}:{TAP}--{self.name}-to-{TARGET}--{self.name}"
                 suffix = environment.get("state_id_suffix")
                 pipelines[f"{state_id}:{suffix}" if suffix else state_id] = self.pipeline
         return []
@@ -207,23 +176,14 @@ def _loaded(yaml: YAML, text: str, origin: str) -> CommentedMap:
     return project
 
 
-def _map_in(project: CommentedMap, key: str, origin: str) -> CommentedMap:
-    found: CommentedMap = _child(project, key, CommentedMap, origin)
-    return found
-
-
-def _list_in(project: CommentedMap, key: str, origin: str) -> CommentedSeq:
-    found: CommentedSeq = _child(project, key, CommentedSeq, origin)
-    return found
-
-
-def _child(parent: CommentedMap, key: str, kind: type[Any], origin: str) -> Any:
+def _child(parent: CommentedMap, key: str, kind: type[Node], origin: str) -> Node:
     if not parent.get(key):
         # It may be `[]`: what is added to that would stand between its brackets.
         parent[key] = kind()
     if not isinstance(parent[key], kind):
         raise ConfigurationError(f"{origin}: {key} must be {'a list' if kind is CommentedSeq else 'a mapping'}")
-    return parent[key]
+    found: Node = parent[key]
+    return found
 
 
 def _position(entries: CommentedSeq, name: str) -> int | None:
@@ -272,10 +232,6 @@ def _last_leaf(node: Any) -> tuple[Any, Any, int]:
         place = next(reversed(node)) if slot else len(node) - 1
         node = node[place]
     return holder, place, slot
-
-
-def _ordered(**values: Any) -> CommentedMap:
-    return CommentedMap(values)
 
 
 def _flow(node: Any) -> Any:

@@ -8,10 +8,12 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.intake.batch_roots import BATCHES
 from target_spark_lake.layout import Layout
 from target_spark_lake.settings import TargetSettings
 
@@ -25,25 +27,13 @@ _SECRET_PARAMETER = re.compile(
 )
 _SECRET_LOGIN = re.compile(r"//[^/?@]*:(?!\$\{\w+\}@)[^/?@]+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@)[^/@]+@")
 _CRON_FIELD = re.compile(r"(\*|[0-9]+(-[0-9]+)?|[a-z]{3}(-[a-z]{3})?)(/[1-9][0-9]*)?", re.IGNORECASE)
-_CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_CRON_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(8))
 CRON_NAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually", "@midnight")
 
 
 @dataclass(frozen=True)
 class NewPipeline:
-    """What the user chose; None and an empty tuple where nothing.
-
-    Attributes:
-        pipeline: Name of the isolated state.
-        jdbc_url: The source.
-        bucket: The lake.
-        password_variable: Environment variable with the database's password; None: `<PIPELINE>_PASSWORD` where there is
-            a user.
-        endpoint_url: Of a store that speaks S3's language.
-        storage_keys: Whether the store's keys come from `<PIPELINE>_STORAGE_KEY` and `…_SECRET`; else they are found as
-            Amazon's own tools do.
-        cron: When it runs, in cron's words.
-    """
+    """What the user chose; a name of a setting is the setting, and None and an empty tuple are nothing."""
 
     pipeline: str
     jdbc_url: str
@@ -58,26 +48,30 @@ class NewPipeline:
     load_method: str | None = None
     endpoint_url: str | None = None
     storage_keys: bool = False
+    records: bool = False
     cron: str | None = None
 
     @property
     def tap_config(self) -> JSON:
         """The tap's config; a password is a reference to the environment."""
+        batches = {
+            "encoding": {"format": "parquet"},
+            "storage": {"root": f"{self.bucket.rstrip('/')}/{BATCHES}"},
+        }
         password = self.password_variable or (self._variable("PASSWORD") if self.user else None)
         return _given(
             jdbc_url=self.jdbc_url,
-            user=self.user,
+            user=self.user or None,
             password=_reference(password) if password else None,
             tables=list(self.tables),
             incremental_tables=list(self.incremental_tables),
+            batch_config=None if self.records else batches,
+            storage_options=self._storage_options,
         )
 
     @property
     def target_config(self) -> JSON:
-        """The target's config; keys of a store are references to the environment."""
-        keys = {"key": self._variable("STORAGE_KEY"), "secret": self._variable("STORAGE_SECRET")}
-        storage_options = _given(endpoint_url=self.endpoint_url)
-        storage_options |= {name: _reference(variable) for name, variable in keys.items() if self.storage_keys}
+        """The target's config."""
         return _given(
             bucket=self.bucket,
             path=self.path,
@@ -85,8 +79,21 @@ class NewPipeline:
             format=self.format,
             load_method=self.load_method,
             compression=self.compression,
-            storage_options=storage_options,
+            storage_options=self._storage_options,
         )
+
+    @property
+    def _storage_options(self) -> JSON:
+        """How both reach the store; its keys are references to the environment."""
+        keys = {"key": self._variable("STORAGE_KEY"), "secret": self._variable("STORAGE_SECRET")}
+        given = {name: _reference(variable) for name, variable in keys.items() if self.storage_keys}
+        return _given(endpoint_url=self.endpoint_url) | given
+
+    def in_folder(self, directory: Path) -> NewPipeline:
+        """The same with a local bucket by its full path; a relative one lies in this folder."""
+        if "://" in self.bucket or REFERENCE.search(self.bucket):
+            return self
+        return replace(self, bucket=str(directory.absolute() / Path(self.bucket).expanduser()))
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -94,15 +101,17 @@ class NewPipeline:
         found = REFERENCE.findall(repr((self.tap_config, self.target_config)))
         return tuple(dict.fromkeys(found))
 
-    def check(self) -> bool:
-        """Looks at every value by the settings of the two programs.
-
-        Returns:
-            Whether the tap's were looked at: False where the tap is not installed beside the target.
+    def check(self) -> None:
+        """Looks at every value.
 
         Raises:
             ConfigurationError: names every bad value at once.
         """
+        if problems := self.problems():
+            raise ConfigurationError(f"nothing was written: {'; '.join(problems)}")
+
+    def problems(self) -> list[str]:
+        """What is wrong with the values, by the settings of the two programs, as far as these are installed."""
         problems = [*self._written_badly(), *_cron_problems(self.cron)]
         try:
             settings = TargetSettings.from_config(_standing_in(self.target_config))
@@ -110,17 +119,14 @@ class NewPipeline:
         except ConfigurationError as error:
             problems.append(f"target: {str(error).removeprefix('config: ')}")
         # The programs know nothing of each other's code: this asks the tap where it happens to be installed.
-        tap = importlib.util.find_spec("tap_spark_jdbc")
-        if tap is not None:
+        if importlib.util.find_spec("tap_spark_jdbc") is not None:
             try:
                 importlib.import_module("tap_spark_jdbc.config.settings").TapSettings.from_config(
                     _standing_in(self.tap_config)
                 )
             except ConfigurationError as error:
                 problems.append(f"tap: {error}")
-        if problems:
-            raise ConfigurationError(f"nothing was written: {'; '.join(problems)}")
-        return tap is not None
+        return problems
 
     def _written_badly(self) -> list[str]:
         """Values that would break a file or a line they are written to, and secrets that would lie there in plain."""
@@ -168,7 +174,7 @@ def _stand_in(found: re.Match[str]) -> str:
 
 
 def _cron_problems(cron: str | None) -> list[str]:
-    if cron is None or cron in CRON_NAMES:
+    if not cron or cron in CRON_NAMES:
         return []
     fields = cron.split()
     if len(fields) == len(_CRON_RANGES) and all(map(_cron_field, fields, _CRON_RANGES)):
@@ -176,16 +182,11 @@ def _cron_problems(cron: str | None) -> list[str]:
     return [f"cron: {cron!r} is not five fields of cron's, as in '0 5 * * *', nor one of {', '.join(CRON_NAMES)}"]
 
 
-def _cron_field(field: str, bounds: tuple[int, int]) -> bool:
-    return all(
-        _CRON_FIELD.fullmatch(part) and all(bounds[0] <= int(number) <= bounds[1] for number in _numbers(part))
-        for part in field.split(",")
-    )
-
-
-def _numbers(part: str) -> list[str]:
-    """The numbers of a part of a cron field, without the step."""
-    return re.findall(r"[0-9]+", part.partition("/")[0])
+def _cron_field(field: str, numbers: range) -> bool:
+    # A step is a number of its own.
+    plain = re.sub("/[0-9]+", "", field)
+    fits = all(int(number) in numbers for number in re.findall("[0-9]+", plain))
+    return fits and all(map(_CRON_FIELD.fullmatch, field.split(",")))
 
 
 def text_of(config: Mapping[str, Any]) -> str:

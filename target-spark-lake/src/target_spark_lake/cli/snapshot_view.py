@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.metadata_columns import DELETED_AT
+from singer_spark.storage.storage import Storage
 from target_spark_lake.columns.partitioning import NULL_VALUE, Partitioning, escaped
 from target_spark_lake.config_schema import DELTA, PARQUET
-from target_spark_lake.layout import LAKE_FOLDER
+from target_spark_lake.layout import LAKE_FOLDER, Layout
+from target_spark_lake.settings import TargetSettings
 from target_spark_lake.tables.table_record import check_owner, read_record
-
-if TYPE_CHECKING:
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.layout import Layout
-    from target_spark_lake.settings import TargetSettings
 
 Quoter = Callable[[str], str]
 DUCKDB, SPARK = "duckdb", "spark"
@@ -35,13 +31,6 @@ _DUCKDB_TYPES = {"string": "VARCHAR"}
 
 def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, stream: str, engine: str) -> str:
     """The SQL for a stream's table.
-
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        settings: The target's: the options of the stream count.
-        stream: Its name.
-        engine: One of `ENGINES`.
 
     Raises:
         ConfigurationError: there is no such table, or its key is not known.
@@ -82,6 +71,10 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
         inner = ",".join(path.removeprefix(f"{LAKE_FOLDER}/") for path in found)
         orders = f"{storage.url_for_spark(LAKE_FOLDER)}/{{{inner}}}"
     return SnapshotView(url, orders, record.columns, keys, cursor, hides, record.format, folders).sql(engine)
+
+
+def _quoter(mark: str) -> Quoter:
+    return lambda name: mark + name.replace(mark, mark * 2) + mark
 
 
 def _text(value: str) -> str:
@@ -128,18 +121,7 @@ _SPARK_ORDER = f"""
 
 @dataclass(frozen=True)
 class SnapshotView:
-    """What the SQL is about.
-
-    Attributes:
-        url: Folder of the table, as the engine reaches it.
-        orders: Pattern of the objects that tell the order of rows, of which there may be none.
-        columns: The table's columns: name to Spark's name of the type, in order.
-        keys: The key's columns.
-        cursor: Columns that tell the newest row, the first one first.
-        without_deleted: Whether keys whose latest row is marked as deleted are left out.
-        format: `parquet` or `delta`.
-        folders: The table's hive folders, which say some of the columns; None where it has none.
-    """
+    """What the SQL is about: a folder as the engine reaches it, a pattern of objects that tell its rows' order."""
 
     url: str
     orders: str
@@ -155,10 +137,7 @@ class SnapshotView:
         return self._duckdb() if engine == DUCKDB else self._spark()
 
     def _duckdb(self) -> str:
-        def quoted(name: str) -> str:
-            escaped = name.replace('"', '""')
-            return f'"{escaped}"'
-
+        quoted = _quoter('"')
         options = "union_by_name = true, filename = '_spark_lake_file', file_row_number = true"
         if said := self._said():
             types = ", ".join(f"{quoted(name)}: {_DUCKDB_TYPES.get(kind, kind)}" for name, kind in said.items())
@@ -169,10 +148,7 @@ class SnapshotView:
         return self._select(quoted, f"({_DUCKDB_ORDER.format(source=source, orders=_text(self.orders))})", _RECEIVED)
 
     def _spark(self) -> str:
-        def quoted(name: str) -> str:
-            escaped = name.replace("`", "``")
-            return f"`{escaped}`"
-
+        quoted = _quoter("`")
         plain = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
         source = f"delta.{quoted(self.url)}" if self.format == DELTA else plain
         if not self.folders:

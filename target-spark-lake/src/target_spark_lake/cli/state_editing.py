@@ -1,25 +1,24 @@
-"""`spark-lake state set | reset | restore`: a state that a person gives, saved by a journalled run of its own."""
+"""`spark-lake state set | reset | restore`: a state given by a person, saved by a journalled run.
+
+Each takes an open run and ends it, well or not; see `change_state` for what else it raises.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
-from singer_spark.state.run_log import ABORTED, read_entry
+from singer_spark.singer.key_value import KeyValue
+from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
+from singer_spark.storage.storage import Storage
 from target_spark_lake.cli.stream_key import KEY, VALUE, is_bookmark, key_of_stream
+from target_spark_lake.commit.pipeline_run import PipelineRun
 from target_spark_lake.commit.run_reports import entries
 from target_spark_lake.commit.state_change import change_state
+from target_spark_lake.layout import Layout
+from target_spark_lake.state.bookmark_key import BookmarkKey
 from target_spark_lake.state.saving import cleared
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from singer_spark.singer.key_value import KeyValue
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.layout import Layout
-    from target_spark_lake.state.bookmark_key import BookmarkKey
 
 JSON = dict[str, Any]
 
@@ -27,60 +26,17 @@ JSON = dict[str, Any]
 def set_value(
     run: PipelineRun, stream: str, value: str, replication_key: str | None = None, key_type: str | None = None
 ) -> bool:
-    """Sets where a stream's next run starts.
-
-    Args:
-        run: The open run; ended here, well or not.
-        stream: The stream's name.
-        value: As a person writes it.
-        replication_key: The column, where no state of the pipeline says.
-        key_type: Its type, where neither a state nor the table says.
-
-    Returns:
-        Whether the state is another one now; False leaves no trace of the run.
-
-    Raises:
-        ConfigurationError: the value is none of the key, or nothing tells what the key is.
-        StorageError: the storage failed; the text says whether the run is committed.
-        LockedError: another run took the pipeline over.
-    """
+    """Sets where a stream's next run starts, or raises ConfigurationError; False where that is the state already."""
     return change_state(run, lambda saved: _with_value(run, saved or {}, stream, value, replication_key, key_type))
 
 
 def reset(run: PipelineRun, stream: str | None = None) -> bool:
-    """Removes a stream's bookmark, or all: the next run starts there from the beginning.
-
-    Args:
-        run: The open run; ended here, well or not.
-        stream: The stream's name; None: all of the state.
-
-    Returns:
-        Whether the state is another one now; False leaves no trace of the run.
-
-    Raises:
-        ConfigurationError: the state has no bookmark of the stream.
-        StorageError: the storage failed; the text says whether the run is committed.
-        LockedError: another run took the pipeline over.
-    """
+    """Removes a stream's bookmark, or all; False where there is none. ConfigurationError: the stream has none."""
     return change_state(run, lambda saved: _without(saved, stream, run.layout.pipeline))
 
 
 def restore(run: PipelineRun, run_id: str, *, before: bool = False) -> bool:
-    """Makes the state that a run saved the current one.
-
-    Args:
-        run: The open run; ended here, well or not.
-        run_id: The run that saved the state.
-        before: Takes the state that this run found instead: what it did to the state is undone.
-
-    Returns:
-        Whether the state is another one now; False leaves no trace of the run.
-
-    Raises:
-        ConfigurationError: there is no such run, or it saved no state.
-        StorageError: the storage failed; the text says whether the run is committed.
-        LockedError: another run took the pipeline over.
-    """
+    """Makes the state that a run saved (or, `before`, found) the current one, or raises ConfigurationError."""
     return change_state(run, lambda _: _state_of(run.storage, run.layout, run_id, before=before))
 
 
@@ -102,7 +58,7 @@ def _with_value(
         value = key.value(text)
     except ValueError as error:
         raise ConfigurationError(f"stream {stream}: {error}") from None
-    if saved is None or saved.get(KEY, key.name) != key.name or not _same_value(saved, key, value):
+    if saved is None or saved.get(KEY, key.name) != key.name or _saved_value(saved, key) != value:
         bookmarks[stream] = _bookmark(saved or {}, key, value)
     return state
 
@@ -111,23 +67,19 @@ def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JS
     """As a person would write it: what was sent at the value is not known any more."""
     bookmark: JSON = {KEY: key.name, VALUE: value.json_value()}
     # Rows of transactions that were open are still to come, but where rows are to be left out they are not looked up.
-    if "snapshot" in saved and saved.get(KEY) == key.name and _is_at_most(value, saved, key):
-        bookmark["snapshot"] = saved["snapshot"]
+    if "snapshot" in saved and saved.get(KEY) == key.name:
+        before = _saved_value(saved, key)
+        if before is not None and value <= before:
+            bookmark["snapshot"] = saved["snapshot"]
     return bookmark
 
 
-def _is_at_most(value: KeyValue, saved: Mapping[str, Any], key: BookmarkKey) -> bool:
+def _saved_value(saved: Mapping[str, Any], key: BookmarkKey) -> KeyValue | None:
+    """The value of a bookmark; None where it is none of the key."""
     try:
-        return value <= key.value(str(saved[VALUE]))
+        return key.value(str(saved[VALUE]))
     except ValueError:
-        return False
-
-
-def _same_value(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> bool:
-    try:
-        return value == key.value(str(saved[VALUE]))
-    except ValueError:
-        return False
+        return None
 
 
 def _without(state: JSON | None, stream: str | None, pipeline: str) -> JSON | None:

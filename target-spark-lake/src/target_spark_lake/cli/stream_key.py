@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.commit.pipeline_run import PipelineRun
 from target_spark_lake.commit.run_reports import entries
-from target_spark_lake.state.bookmark_key import key_of_bookmark, key_of_column, key_of_type
+from target_spark_lake.state.bookmark_key import BookmarkKey, key_of_bookmark, key_of_column, key_of_type
 from target_spark_lake.tables.table_record import records_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.state.bookmark_key import BookmarkKey
 
 JSON = dict[str, Any]
 KEY, VALUE = "replication_key", "replication_key_value"
@@ -28,13 +24,6 @@ def key_of_stream(
     run: PipelineRun, stream: str, saved: JSON | None, replication_key: str | None, key_type: str | None
 ) -> BookmarkKey:
     """The stream's key: as the user says, as the bookmark tells, as an older one told, as the table's column tells.
-
-    Args:
-        run: An open run of the pipeline.
-        stream: The stream's name.
-        saved: Its bookmark now; None where it has none.
-        replication_key: The column, where the user says it.
-        key_type: The column's type, where the user says it.
 
     Raises:
         ConfigurationError: nothing tells it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +32,9 @@ _OTHER_TEXTS = (pa.large_string(), pa.string_view())
 _LAKE = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
 # Arrow's own text of these is the one that comes in JSON; of the others Python makes it, value by value.
 _TEXT_BY_ARROW = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
+# What is text in JSON and something else in the lake.
+_READ_AS_TEXT = ("date", "timestamp", "timestamp_ntz", "binary")
+_WITHOUT_ZONE = r"([T ]\d\d:\d\d:\d\d(?:\.\d+)?)$"
 # Since 1970, of the years 1 to 9999.
 _FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799_999_999
 # A decimal with more digits behind the point may get an exponent from Arrow.
@@ -48,6 +53,15 @@ def arrow_type(kind: LakeType) -> pa.DataType:
     if isinstance(kind, Array):
         return pa.list_(pa.field("element", arrow_type(kind.element)))
     return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
+
+
+def type_as_read(kind: LakeType) -> pa.DataType:
+    """The Arrow type as which JSON values of a lake column are read; `fitted` makes the column's of it."""
+    if isinstance(kind, Struct):
+        return pa.struct([pa.field(each.name, type_as_read(each.type)) for each in kind])
+    if isinstance(kind, Array):
+        return pa.list_(type_as_read(kind.element))
+    return pa.string() if kind.name in _READ_AS_TEXT else arrow_type(kind)
 
 
 def is_dated(moments: pa.Array) -> bool:
@@ -77,8 +91,12 @@ def _lake_type(arrow: pa.DataType) -> LakeType:
 def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
     """The rows under the columns of their table: by name, missing ones NULL, others left out, types widened.
 
+    Args:
+        rows: Of narrower types, or as `type_as_read` has them.
+        columns: Of the table.
+
     Raises:
-        pyarrow.ArrowInvalid: a value does not fit, so the columns are not wide enough.
+        pyarrow.ArrowInvalid: a value does not fit, so the columns are not wide enough, or a text is no such value.
     """
     present = set(rows.schema.names)
     arrays = [
@@ -100,10 +118,34 @@ def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
         return _fit_struct(values, kind)
     if isinstance(kind, Array):
         return _fit_list(values, kind)
+    if kind.name in _READ_AS_TEXT and pa.types.is_string(values.type):
+        return from_text(values, kind)
     if kind.name == "string" and values.type not in _OTHER_TEXTS:
         return _texts(values)
     # The user asked for the double that is nearest to a large integer.
     return pc.cast(values, target, safe=not pa.types.is_floating(target))
+
+
+def from_text(texts: pa.Array, kind: Scalar) -> pa.Array:
+    """Dates, times and bytes from their texts in JSON; an instant without a zone is UTC's.
+
+    Raises:
+        pyarrow.ArrowInvalid: a text is none, or an instant is of another year than 1 to 9999 in UTC.
+    """
+    if kind.name == "binary":
+        try:
+            decoded = [None if each is None else base64.b64decode(each, validate=True) for each in texts.to_pylist()]
+        except binascii.Error as error:
+            raise pa.ArrowInvalid(str(error)) from error
+        return pa.array(decoded, pa.binary())
+    try:
+        found = pc.cast(texts, arrow_type(kind))
+    except pa.ArrowInvalid:
+        zoned = pc.replace_substring_regex(texts, pattern=_WITHOUT_ZONE, replacement=r"\1Z")
+        found = pc.cast(zoned if kind.name == "timestamp" else texts, arrow_type(kind))
+    if kind.name == "timestamp" and not is_dated(found):
+        raise pa.ArrowInvalid("a time is of the year 0 or 10000 in UTC")
+    return found
 
 
 def _fit_struct(values: pa.StructArray, kind: Struct) -> pa.Array:

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from target_spark_lake.columns.arrow_columns import arrow_schema
 from target_spark_lake.columns.lake_parquet import parquet_writer
 from target_spark_lake.columns.partitioning import Part, Partitioning, moment_text
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from target_spark_lake.columns.lake_type import Struct
 
@@ -30,18 +28,11 @@ class FolderWriter:
             codec: Of Parquet.
             partitioning: Of the table.
         """
-        self.schema = arrow_schema(columns)
         self._root = root
         self._columns = partitioning.inside(columns)
         self._codec = codec
         self._partitioning = partitioning
         self._tables = 0
-
-    def __enter__(self) -> FolderWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Nothing is open; whoever gave the root removes it after a failure."""
 
     def write_table(self, rows: pa.Table) -> None:
         """Writes a file into each folder that these rows have.

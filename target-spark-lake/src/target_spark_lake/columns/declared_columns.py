@@ -10,14 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from singer_spark.singer.schema_mapping import json_types, single_branch
-from singer_spark.singer.sql_type import SQL_DATATYPE
+from singer_spark.singer.sql_type import SQL_DATATYPE, SqlType
 from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct, parse_type
+from target_spark_lake.columns.widening import STRING, TIMESTAMP
 
 JSON = dict[str, Any]
 
 _INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
 _FLOATING = {"float": "REAL", "double": "DOUBLE PRECISION"}
 _MOMENTS = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
+_OTHERS = {"boolean": "BOOLEAN", "date": "DATE", "binary": "VARBINARY"}
+_LAKE_NAMES = {ansi: lake for lake, ansi in {**_INTEGERS, **_FLOATING, **_MOMENTS, **_OTHERS}.items()}
+_AS_TEXT = ("TEXT", "VARCHAR", "CHAR", "JSON", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL")
 
 
 def declared_types(columns: Mapping[str, str]) -> dict[str, LakeType]:
@@ -26,7 +30,20 @@ def declared_types(columns: Mapping[str, str]) -> dict[str, LakeType]:
     Raises:
         ValueError: a text is no type.
     """
-    return {name: parse_type(text) for name, text in columns.items()}
+    return {name: _declared_type(text) for name, text in columns.items()}
+
+
+def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, LakeType]:
+    """The columns declared as `TIMESTAMP` that the table has with a time zone, and their type there.
+
+    Until 0.1 `TIMESTAMP` was Spark's here, which has a zone; a config from then must not change its table.
+    """
+    found = table.types if table else {}
+    return {
+        name: TIMESTAMP
+        for name, text in columns.items()
+        if text.strip().upper() == "TIMESTAMP" and found.get(name) == TIMESTAMP
+    }
 
 
 def type_problems(columns: Any) -> list[str]:
@@ -34,10 +51,46 @@ def type_problems(columns: Any) -> list[str]:
     problems = []
     for name, text in columns.items() if isinstance(columns, Mapping) else ():
         try:
-            parse_type(str(text))
+            _declared_type(str(text))
         except ValueError as error:
             problems.append(f"{name}: {error}")
     return problems
+
+
+def _declared_type(text: str) -> LakeType:
+    """A type by its ANSI name, or as Spark prints one that has parts: `array<bigint>`, `struct<a:int>`.
+
+    Raises:
+        ValueError: it is none that a lake column can have.
+    """
+    if "<" in text:
+        return parse_type(text)
+    try:
+        return _lake_type(SqlType.parse(text))
+    except ValueError as error:
+        raise ValueError(
+            f"{text!r} is no type; use {', '.join((*_AS_TEXT, *_LAKE_NAMES))}, DECIMAL(12,2), one of them with ARRAY "
+            "behind it, or struct<a:…> and array<…> as Spark prints them"
+        ) from error
+
+
+def _lake_type(sql_type: SqlType) -> LakeType:
+    if sql_type.element is not None:
+        return Array(_lake_type(sql_type.element))
+    if sql_type.is_exact_decimal:
+        return parse_type(str(sql_type))
+    # A number of any digits.
+    unbounded = sql_type.name == "DECIMAL" and sql_type.precision is None
+    if sql_type.name in _AS_TEXT or unbounded:
+        return STRING
+    if sql_type.name not in _LAKE_NAMES:
+        raise ValueError(f"{sql_type} is no type of a lake")
+    return Scalar(_LAKE_NAMES[sql_type.name])
+
+
+def as_setting(kind: LakeType) -> str:
+    """A type as the setting `columns` takes it."""
+    return _MOMENTS.get(str(kind), str(kind))
 
 
 def read_as_declared(properties: JSON, declared: Mapping[str, LakeType]) -> JSON:

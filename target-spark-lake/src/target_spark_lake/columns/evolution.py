@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from singer_spark.errors import SchemaError
+from target_spark_lake.columns.declared_columns import as_setting
 from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct
 from target_spark_lake.columns.widening import may_become, remedy, wider
 
@@ -160,7 +161,7 @@ def _within(path: Path, kind: LakeType) -> str:
     """The type of a column that has this type at a path below it."""
     for name in reversed(path):
         kind = Array(kind) if name == ELEMENT else Struct((Field(name, kind),))
-    return str(kind)
+    return as_setting(kind)
 
 
 def _changes(path: Path, old: LakeType, new: LakeType) -> Iterator[str]:

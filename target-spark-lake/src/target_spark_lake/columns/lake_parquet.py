@@ -2,27 +2,81 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet
 
+from singer_spark.storage.repeating_columns import repeating
 from target_spark_lake.columns.arrow_columns import arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from target_spark_lake.columns.lake_type import Struct
 
-_COMPRESSION_LEVELS = {"zstd": 3}
+
+class LakeFile:
+    """A Parquet file that grows by row groups.
+
+    Attributes:
+        schema: Of its rows.
+    """
+
+    def __init__(self, path: Path, columns: Struct, codec: str) -> None:
+        """Writes nothing yet."""
+        self.schema = arrow_schema(columns)
+        self._path = path
+        self._codec = codec
+        self._writer: pyarrow.parquet.ParquetWriter | None = None
+
+    def write_table(self, rows: pa.Table) -> None:
+        """Adds rows; by the first ones it is decided which columns have a dictionary."""
+        if self._writer is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pyarrow.parquet.ParquetWriter(
+                self._path,
+                self.schema,
+                compression=self._codec,
+                use_dictionary=repeating(rows),
+                store_decimal_as_integer=True,
+            )
+        self._writer.write_table(rows)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a file."""
+        return self._writer is not None
+
+    def close(self) -> None:
+        """Ends it, if it is begun."""
+        if self._writer is not None:
+            self._writer.close()
 
 
-def parquet_writer(path: Path, columns: Struct, codec: str) -> pyarrow.parquet.ParquetWriter:
-    """A writer of rows with these columns; its schema is `arrow_schema(columns)`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return pyarrow.parquet.ParquetWriter(
-        path,
-        arrow_schema(columns),
-        compression=codec,
-        compression_level=_COMPRESSION_LEVELS.get(codec),
-        store_decimal_as_integer=True,
-    )
+@contextmanager
+def parquet_writer(path: Path, columns: Struct, codec: str) -> Iterator[LakeFile]:
+    """A new file of rows with these columns; one that gets no row has them all the same."""
+    file = LakeFile(path, columns, codec)
+    try:
+        yield file
+        if not file.is_begun:
+            file.write_table(file.schema.empty_table())
+    finally:
+        file.close()
+
+
+def gathered(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:
+    """The batches in tables of at least so many bytes, but for the last one."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= enough:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION
@@ -74,19 +73,24 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """Members by name, in their order; or the columns of a table."""
+    """Members in their order; or the columns of a table.
+
+    Attributes:
+        fields: The members.
+        types: Name to type, in their order.
+    """
 
     fields: tuple[Field, ...]
+    types: Mapping[str, LakeType] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Fills `types`: a lock, as a cached property has one, could not be sent to executors."""
+        object.__setattr__(self, "types", {each.name: each.type for each in self.fields})
 
     @classmethod
     def of(cls, columns: Mapping[str, LakeType]) -> Struct:
         """The members of a mapping, in its order."""
         return cls(tuple(Field(name, kind) for name, kind in columns.items()))
-
-    @cached_property
-    def types(self) -> Mapping[str, LakeType]:
-        """Name to type, in their order."""
-        return {field.name: field.type for field in self.fields}
 
     def without(self, names: Container[str]) -> Struct:
         """The others, in their order."""
@@ -96,7 +100,7 @@ class Struct:
         return iter(self.fields)
 
     def __str__(self) -> str:
-        return f"struct<{','.join(f'{_quoted(field.name)}:{field.type}' for field in self.fields)}>"
+        return f"struct<{','.join(f'{_quoted(each.name)}:{each.type}' for each in self.fields)}>"
 
 
 LakeType = Scalar | Array | Struct
@@ -113,7 +117,7 @@ def columns_from_text(columns: Mapping[str, str]) -> Struct:
 
 def columns_to_text(columns: Struct) -> dict[str, str]:
     """Name and type as text, in the columns' order."""
-    return {field.name: str(field.type) for field in columns}
+    return {each.name: str(each.type) for each in columns}
 
 
 def type_of_spark(spark: DataType) -> LakeType:
@@ -204,7 +208,7 @@ class _Reader:
             name = self._next()[0]
             self._expect(":")
             fields.append(Field(name, self.type()))
-        if not fields or len({field.name for field in fields}) < len(fields):
+        if not fields or len({each.name for each in fields}) < len(fields):
             raise self._fail()
         return Struct(tuple(fields))
 

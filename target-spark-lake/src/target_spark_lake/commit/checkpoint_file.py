@@ -30,26 +30,13 @@ VOID = "void"
 SIGNATURE = "signed_by"
 
 
-def take_over(
-    storage: Storage, layout: Layout, lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | None
-) -> Checkpoint | None:
+def take_over(lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | None) -> Checkpoint | None:
     """Keeps what the new holder may go on from, and removes all else that earlier runs staged.
 
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        lock: The new holder's.
-        saved: The committed state.
-        last: The last committed run, published.
-
-    Returns:
-        The checkpoint, signed; None where there is nothing to go on from.
-
-    Raises:
-        LockedError: another process took the pipeline over.
-        StorageError: the storage failed, or a newer version of the programs wrote the checkpoint.
+    Gives the checkpoint, signed, if it fits the committed state and the last run; else None.
     """
-    path, run_id = layout.checkpoint, lock.entry.run_id
+    storage, layout, run_id = lock.storage, lock.layout, lock.entry.run_id
+    path = layout.checkpoint
     dead = {layout.staging(entry.run_id) for entry in lock.earlier if not entry.released}
     while True:
         seen = storage.read(path)
@@ -92,42 +79,30 @@ class CheckpointFile:
         lost: Whether someone else wrote it, so that this run writes no more.
     """
 
-    def __init__(self, storage: Storage, layout: Layout, run_id: str, standing: Checkpoint | None) -> None:
+    def __init__(self, lock: RunLock, standing: Checkpoint | None) -> None:
         """Begins with what `take_over` gave."""
         self.standing = standing
         self.offered: set[str] = set()
         self.lost = False
-        self._storage = storage
-        self._layout = layout
-        self._run_id = run_id
+        self._storage, self._layout, self._run_id = lock.storage, lock.layout, lock.entry.run_id
         self._seen = standing.to_bytes() if standing else None
         self._unsure: bytes | None = None
-        self._taken = _run_folders(layout, staged_files(standing)) if standing else set()
+        self._taken = _run_folders(lock.layout, staged_files(standing)) if standing else set()
 
     def write(self, checkpoint: Checkpoint) -> bool:
-        """Puts a newer one in its place, unless someone else did; a storage that fails is only told.
-
-        Returns:
-            Whether it stands.
-        """
+        """Puts a newer one in its place, if nobody else did and the storage does not fail; whether it stands."""
         data = checkpoint.to_bytes()
         self.offered.update(staged_files(checkpoint))
         try:
             self._find_out()
-            if self.lost or not self._exchange(data):
-                return False
+            return not self.lost and self._exchange(data)
         except StorageError as error:
             self._unsure = data
             logger.warning("The checkpoint could not be written, the run goes on without it: %s", error)
             return False
-        return True
 
     def discard(self) -> None:
-        """Takes what stands from all later runs, and gives its space back.
-
-        Raises:
-            StorageError: the storage failed.
-        """
+        """Takes what stands from all later runs, and gives its space back."""
         if self.standing is None or not self._exchange(_void(self._run_id)):
             return
         self._remove_taken()
@@ -135,11 +110,7 @@ class CheckpointFile:
         self.standing, self._seen = None, None
 
     def remove(self) -> None:
-        """After the commit nothing is left to go on from.
-
-        Raises:
-            StorageError: the storage failed; the next start removes it.
-        """
+        """After the commit nothing is left to go on from; where the storage fails, the next start removes it."""
         self._storage.delete(self._layout.checkpoint)
         self._remove_taken()
 

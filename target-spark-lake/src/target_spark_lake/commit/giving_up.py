@@ -7,7 +7,6 @@ whoever comes after a crash finishes it, and the next run starts as if the one t
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -16,12 +15,10 @@ from singer_spark.state.choice import place_of
 from singer_spark.state.run_log import LAKE_FOLDER, PUBLISHED, RunEntry, read_entry
 from singer_spark.storage.at_once import each
 from target_spark_lake.commit import journal
-from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan, RunFacts
-from target_spark_lake.commit.publish import lost_files, publish
-from target_spark_lake.config_schema import APPEND_ONLY
-from target_spark_lake.delta_log.commit_plan import transaction_number
+from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan
+from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
 from target_spark_lake.delta_log.take_back import can_take_back
-from target_spark_lake.layout import JOINED, ORDERS, is_order
+from target_spark_lake.layout import JOINED, ORDERS, is_order, table_of_record
 from target_spark_lake.state.saving import cleared
 
 if TYPE_CHECKING:
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
     from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.delta_log.log_entry import DeltaCommit
     from target_spark_lake.layout import Layout
     from target_spark_lake.tables.changes import PublishedFile
     from target_spark_lake.tables.table_record import TableRecord
@@ -39,30 +35,6 @@ logger = logging.getLogger(__name__)
 
 CONVERT = "convert"
 STAGED = f"{LAKE_FOLDER}/staging/runs/"
-
-
-@dataclass(frozen=True)
-class StreamLoss:
-    """What giving up means for one stream.
-
-    Attributes:
-        lost_files: Files that were gone.
-        lost_rows: Rows that they held.
-        taken_back_files: Files that were still there, and do not count any more.
-        taken_back_rows: Rows in them.
-    """
-
-    lost_files: int = 0
-    lost_rows: int = 0
-    taken_back_files: int = 0
-    taken_back_rows: int = 0
-
-    def plus(self, file: PublishedFile, *, lost: bool) -> StreamLoss:
-        """With one more file counted in."""
-        if lost:
-            return replace(self, lost_files=self.lost_files + 1, lost_rows=self.lost_rows + file.rows)
-        files, rows = self.taken_back_files + 1, self.taken_back_rows + file.rows
-        return replace(self, taken_back_files=files, taken_back_rows=rows)
 
 
 def check_given_up(storage: Storage, layout: Layout, run_id: str, last: RunEntry | None) -> JSON | None:
@@ -100,115 +72,76 @@ def told(entry: RunEntry | None) -> JSON | None:
     return None if entry is None else {**entry.body[GIVES_UP], "by": entry.run_id}
 
 
-def give_up(
-    storage: Storage, layout: Layout, store: StateStore, lock: RunLock, entry: RunEntry, reason: UnpublishableError
-) -> RunEntry:
-    """Takes a committed run back, by a run in whose name the pipeline is held.
+def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: UnpublishableError) -> RunEntry:
+    """Takes a committed run back, which was just tried to be published, by the run in whose name the lock is held.
 
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        store: Where the published state is.
-        lock: The holder's.
-        entry: The run, which was just tried to be published.
-        reason: Why it could not be.
-
-    Returns:
-        The run that took it back, published.
+    Gives the run that took it back, published; `reason` says why the other could not be.
 
     Raises:
         UnpublishableError: someone else changed a table since; nothing was decided.
         StorageError: the storage failed; the next start goes on, or nothing was decided.
         LockedError: another process took over.
     """
+    storage, layout = lock.storage, lock.layout
     plan = Plan.of(entry)
     lost = lost_files(storage, plan)
-    undoing = _Undoing(storage, lock.entry.run_id, entry, plan, lost).plan()
-    state = _state_before(entry, store)
-    facts = RunFacts(
-        lock.entry.run_id, layout.pipeline, lock.entry.since, entry.last_committed, command=lock.entry.command
-    )
-    body = journal.committed_body(facts, undoing, {}, state, entry.body.get("previous_state"), place_of(entry))
-    streams = {stream: asdict(loss) for stream, loss in _losses(entry, plan, lost).items()}
-    body[GIVES_UP] = {
-        "run_id": entry.run_id,
-        "reason": str(reason).partition("; or give the run up")[0],
-        "streams": streams,
-    }
+    undoing = _undoing(storage, lock.entry.run_id, entry, plan, lost)
+    head = journal.head(layout, lock.entry, entry.last_committed)
+    state, before = _state_before(entry, store), entry.body.get("previous_state")
+    body = journal.committed_body(head, undoing, {}, state, before, place_of(entry))
+    cause = str(reason).partition(WAY_OUT)[0]
+    body[GIVES_UP] = {"run_id": entry.run_id, "reason": cause, "streams": _losses(entry, plan, lost)}
     lock.ensure_held()
-    if not journal.commit(storage, layout, body):
+    made = journal.commit(storage, layout, body)
+    if made is None:
         raise LockedError(
             f"pipeline {layout.pipeline}: another process took this one for dead, so nothing was given up"
         )
     logger.warning("Run %s is given up: what was published of it is taken back.", entry.run_id)
-    made = RunEntry(facts.run_id, body["phase"], body["last_committed"], body["state"], body)
-    return publish(storage, layout, store, made, lock.ensure_held)
+    return publish(lock, store, made)
 
 
-class _Undoing:
-    """Plans what takes a run back, table by table."""
+def _undoing(storage: Storage, run_id: str, entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> Plan:
+    """What goes, what stays after all, and which log entries undo others, table by table."""
+    converts = entry.body.get("command") == CONVERT
+    records = {table_of_record(path): (path, record) for path, record in plan.tables.items()}
+    delta = {commit.table: commit.undone_by(run_id) for commit in plan.delta}
+    made = {table for table, commit in delta.items() if can_take_back(storage, commit)}
+    # First what a process that sleeps could still move.
+    retire = [file.staged for file in plan.publish]
+    tables: dict[str, TableRecord] = {}
+    for table in dict.fromkeys((*(_table_of(file.final) for file in plan.publish), *records)):
+        path, record = records.get(table, ("", None))
+        files = [file for file in plan.publish if _table_of(file.final) == table]
+        if table in delta:
+            # A version of the log names its files: they go once nobody can ask for it any more (VACUUM).
+            retire += [] if table in made else [file.final for file in files]
+            # What the run has made of a new table can only become an empty table of the pipeline.
+            stays = table in made and (converts or delta[table].seen is None)
+        else:
+            old = [path for path in plan.retire if _table_of(path) == table]
+            stays = None in each(storage, storage.size, old)
+            twice = _keeps_versions(table, record)
+            retire += [file.final for file in files if not stays or (twice and not _is_written_anew(file))]
+            # Beside a file that is lost nobody knows which rows these alone still hold.
+            retire += old if stays and not set(files) & set(lost) else []
+        if stays and record is not None:
+            tables[path] = record
+    return Plan((), tuple(dict.fromkeys(retire)), tables, () if converts else tuple(delta.values()))
 
-    def __init__(
-        self, storage: Storage, run_id: str, entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]
-    ) -> None:
-        self._lost = frozenset(lost)
-        self._storage = storage
-        self._run_id = run_id
-        self._converts = entry.body.get("command") == CONVERT
-        self._plan = plan
-        self._records = {_table_of_record(path): (path, record) for path, record in plan.tables.items()}
-        self._delta = {commit.table: commit for commit in plan.delta}
 
-    def plan(self) -> Plan:
-        """What goes, what stays after all, and which entries undo others."""
-        delta = {table: self._entry_against(commit) for table, commit in self._delta.items()}
-        made = {table for table, commit in delta.items() if can_take_back(self._storage, commit)}
-        # First what a process that sleeps could still move.
-        retire = [file.staged for file in self._plan.publish]
-        tables: dict[str, TableRecord] = {}
-        for table in dict.fromkeys((*(_table_of(file.final) for file in self._plan.publish), *self._records)):
-            files = [file for file in self._plan.publish if _table_of(file.final) == table]
-            if table in self._delta:
-                # A version of the log names its files: they go once nobody can ask for it any more (VACUUM).
-                retire += [] if table in made else [file.final for file in files]
-                # What the run has made of a new table can only become an empty table of the pipeline.
-                stays = table in made and (self._converts or self._delta[table].seen is None)
-            else:
-                old = [path for path in self._plan.retire if _table_of(path) == table]
-                stays = None in each(self._storage, self._storage.size, old)
-                retire += [file.final for file in files if not stays or self._comes_again(table, file)]
-                # Beside a file that is lost nobody knows which rows these alone still hold.
-                retire += old if stays and not set(files) & self._lost else []
-            if stays and table in self._records:
-                path, record = self._records[table]
-                tables[path] = record
-        undone = () if self._converts else tuple(delta.values())
-        return Plan((), tuple(dict.fromkeys(retire)), tables, undone)
+def _keeps_versions(table: str, record: TableRecord | None) -> bool:
+    """Whether a table would have the rows twice that the next run brings again.
 
-    def _comes_again(self, table: str, file: PublishedFile) -> bool:
-        """Whether the next run brings all rows of a file, in a table whose files before are gone already.
+    One that holds a row for each key, or is written whole, takes the same rows again.
+    """
+    return table.endswith("__history") or (record is not None and record.method.keeps_versions)
 
-        A table that keeps every version would have the run's own rows twice; what was only written anew stays. One that
-        holds a row for each key, or is written whole, takes the same rows again.
-        """
-        record = self._records.get(table)
-        method = record[1].load_method if record else None
-        is_history = method == APPEND_ONLY or table.endswith("__history")
-        _, _, _, *folders = file.staged.removeprefix(STAGED).split("/")
-        written_anew = folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
-        return is_history and not written_anew
 
-    def _entry_against(self, commit: DeltaCommit) -> DeltaCommit:
-        return replace(
-            commit,
-            run_id=self._run_id,
-            transaction=transaction_number(self._run_id),
-            schema=None,
-            features=(),
-            add=(),
-            remove=(),
-            takes_back=commit.transaction,
-        )
+def _is_written_anew(file: PublishedFile) -> bool:
+    """Whether the rows of a file are older than its run."""
+    _, _, _, *folders = file.staged.removeprefix(STAGED).split("/")
+    return folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
 
 
 def _state_before(entry: RunEntry, store: StateStore) -> JSON | None:
@@ -219,20 +152,23 @@ def _state_before(entry: RunEntry, store: StateStore) -> JSON | None:
     return cleared(entry.state) if before is None and store.content() is not None else before
 
 
-def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> dict[str, StreamLoss]:
-    losses = {stream: StreamLoss() for stream in entry.body["streams"]}
+def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSON:
+    """Of each stream the files that were gone, those that do not count any more, and the rows in either."""
+    nothing = dict.fromkeys(("lost_files", "lost_rows", "taken_back_files", "taken_back_rows"), 0)
+    losses = {stream: {**nothing} for stream in entry.body["streams"]}
     for file in plan.publish:
-        if is_order(file.final):
-            continue
-        stream = _stream_of(file, plan)
-        losses[stream] = losses.get(stream, StreamLoss()).plus(file, lost=file in lost)
+        if not is_order(file.final):
+            of_stream = losses.setdefault(_stream_of(file, plan), {**nothing})
+            kind = "lost" if file in lost else "taken_back"
+            of_stream[f"{kind}_files"] += 1
+            of_stream[f"{kind}_rows"] += file.rows
     return losses
 
 
 def _stream_of(file: PublishedFile, plan: Plan) -> str:
     """As the record of its table says; else by its staged path, below `staging/runs/<pipeline>/<run>/<stream>`."""
     for path, record in plan.tables.items():
-        if _table_of(file.final) == _table_of_record(path):
+        if _table_of(file.final) == table_of_record(path):
             return record.stream
     return unquote(file.staged.removeprefix(STAGED).split("/")[2])
 
@@ -243,7 +179,3 @@ def _table_of(path: str) -> str:
     while "=" in folders[-1]:
         folders.pop()
     return "/".join(folders)
-
-
-def _table_of_record(path: str) -> str:
-    return path.removeprefix(f"{LAKE_FOLDER}/tables/").removesuffix(".json")

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import StorageError, one_line
 from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import STATE_PLACE
-from singer_spark.state.run_log import ABORTED, COMMITTED, PUBLISHED, RunEntry, decode, encode, read_entry
+from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
 from singer_spark.storage.at_once import each
-from target_spark_lake.delta_log.commit_plan import plan_delta
-from target_spark_lake.delta_log.log_entry import DeltaCommit
+from target_spark_lake.delta_log.log_entry import DeltaCommit, plan_delta
 from target_spark_lake.layout import is_in_parts
 from target_spark_lake.tables.changes import PublishedFile, StreamReport
 from target_spark_lake.tables.table_record import TableRecord
@@ -25,9 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.lock_entry import LockEntry
     from target_spark_lake.layout import Layout
     from target_spark_lake.tables.changes import Commit, TableChange
 
+JSON = dict[str, Any]
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
 KEPT_RUNS = 1000
 PRUNED_AT_ONCE = 100
@@ -53,51 +54,22 @@ class Plan:
 
     @staticmethod
     def of(entry: RunEntry) -> Plan:
-        """Reads the plan of a committed run.
-
-        Raises:
-            StorageError: the journal is damaged.
-        """
+        """Reads the plan of a committed run."""
+        body = entry.body
         try:
             return Plan(
-                publish=tuple(PublishedFile(**file) for file in entry.body["publish"]),
-                retire=tuple(entry.body["retire"]),
-                tables={path: TableRecord.from_body(body, path) for path, body in entry.body["tables"].items()},
+                tuple(PublishedFile(**file) for file in body["publish"]),
+                tuple(body["retire"]),
+                {path: TableRecord.from_body(record, path) for path, record in body["tables"].items()},
                 # Journals of the first version do not say.
-                delta=tuple(DeltaCommit.from_body(body) for body in entry.body.get("delta", ())),
+                tuple(map(DeltaCommit.from_body, body.get("delta", ()))),
             )
         except (KeyError, TypeError) as error:
             raise StorageError(f"the journal of run {entry.run_id} is damaged ({error})") from error
 
 
-@dataclass(frozen=True)
-class RunFacts:
-    """What every journal says about its run, whatever became of it.
-
-    Attributes:
-        run_id: The run's.
-        pipeline: Its name.
-        started_at: When the lock was taken, UTC.
-        last_committed: The newest committed run before it.
-        command: The command of `spark-lake` that the run was; None for a run of the target.
-    """
-
-    run_id: str
-    pipeline: str
-    started_at: datetime
-    last_committed: str | None
-    command: str | None = None
-
-
 def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]) -> Plan:
-    """Gives each staged file its final name, and gathers the rest.
-
-    Args:
-        layout: The pipeline's paths.
-        run_id: Makes the names ones that no other run uses.
-        commit: What the run wants.
-        records: Table folder to its record after the commit.
-    """
+    """Gives each staged file its final name, and gathers the rest; `records` are those after it, by table folder."""
     publish: list[PublishedFile] = []
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
@@ -106,16 +78,15 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
             final = layout.final_file(change.table, file.partition, run_id, number, extension, place, in_parts=in_parts)
             publish.append(PublishedFile(file.path, final, file.rows, file.bytes))
             if file.order is not None:
-                publish.append(
-                    PublishedFile(file.order.path, layout.row_order(change.table, final), 0, file.order.bytes)
-                )
+                order = layout.row_order(change.table, final)
+                publish.append(PublishedFile(file.order.path, order, 0, file.order.bytes))
     for stream, file in commit.rejected.items():
         publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))
     return Plan(
-        publish=tuple(publish),
-        retire=tuple(path for change in commit.changes for path in _retired(layout, change)),
-        tables={layout.table_record(table): record for table, record in records.items()},
-        delta=plan_delta(layout.pipeline, run_id, commit.changes, publish),
+        tuple(publish),
+        tuple(path for change in commit.changes for path in _retired(layout, change)),
+        {layout.table_record(table): record for table, record in records.items()},
+        plan_delta(layout.pipeline, run_id, commit.changes, publish),
     )
 
 
@@ -138,16 +109,18 @@ def stream_reports(commit: Commit) -> dict[str, StreamReport]:
 
 
 def committed_body(
-    facts: RunFacts,
+    head: JSON,
     plan: Plan,
     streams: Mapping[str, StreamReport],
     state: Mapping[str, Any] | None,
     previous_state: Mapping[str, Any] | None,
     state_place: str | None,
-) -> dict[str, Any]:
+) -> JSON:
     """A commit as a JSON object; `state` is None where the saved one stays, `state_place` where it is the bucket's."""
     return {
-        **_head(facts, COMMITTED, SUCCEEDED),
+        **head,
+        "phase": COMMITTED,
+        "outcome": SUCCEEDED,
         "committed_at": timestamp_text(datetime.now(UTC)),
         "streams": {name: asdict(report) for name, report in streams.items()},
         "state": state,
@@ -160,62 +133,57 @@ def committed_body(
     }
 
 
-def aborted_body(facts: RunFacts, outcome: str, error: BaseException | str) -> dict[str, Any]:
-    """A run that did not happen, as a JSON object, with the reason (secrets masked)."""
+def aborted_body(head: JSON, outcome: str, error: BaseException | str) -> JSON:
+    """A run that did not happen, as a JSON object, with the reason (secrets masked; a signal by its name)."""
+    if isinstance(error, BaseException):
+        stopped = f"stopped by {str(error) or type(error).__name__}"
+        error = one_line(error) if isinstance(error, Exception) else stopped
+    finished = timestamp_text(datetime.now(UTC))
+    return {**head, "phase": ABORTED, "outcome": outcome, "finished_at": finished, "error": error}
+
+
+def head(layout: Layout, run: LockEntry, last_committed: str | None) -> JSON:
+    """What every journal says about its run, which took the lock after `last_committed`, whatever became of it."""
     return {
-        **_head(facts, ABORTED, outcome),
-        "finished_at": timestamp_text(datetime.now(UTC)),
-        "error": error if isinstance(error, str) else _reason(error),
-    }
-
-
-def _reason(error: BaseException) -> str:
-    """The error as one line without secrets; a signal or Ctrl-C by its name."""
-    if isinstance(error, Exception):
-        return one_line(error)
-    return f"stopped by {str(error) or type(error).__name__}"
-
-
-def _head(facts: RunFacts, phase: str, outcome: str) -> dict[str, Any]:
-    return {
-        "run_id": facts.run_id,
-        "pipeline": facts.pipeline,
-        "command": facts.command,
-        "phase": phase,
-        "outcome": outcome,
-        "started_at": timestamp_text(facts.started_at),
+        "run_id": run.run_id,
+        "pipeline": layout.pipeline,
+        "command": run.command,
+        "phase": None,
+        "outcome": None,
+        "started_at": timestamp_text(run.since),
         "finished_at": None,
-        "last_committed": facts.last_committed,
+        "last_committed": last_committed,
         "streams": {},
         "state": None,
         "error": None,
     }
 
 
-def decide(storage: Storage, layout: Layout, body: Mapping[str, Any]) -> bool:
+def entry_of(body: JSON) -> RunEntry:
+    """The entry that a journal is."""
+    return RunEntry(body["run_id"], body["phase"], body["last_committed"], body["state"], body)
+
+
+def decide(storage: Storage, layout: Layout, body: JSON) -> bool:
     """Creates a run's journal; False when the run was decided before, in whatever way."""
-    return storage.create(layout.journal(body["run_id"]), encode(dict(body)))
+    return storage.create(layout.journal(body["run_id"]), encode(body))
 
 
-def commit(storage: Storage, layout: Layout, body: Mapping[str, Any]) -> bool:
-    """Decides a run as committed; False when it was decided otherwise before."""
+def commit(storage: Storage, layout: Layout, body: JSON) -> RunEntry | None:
+    """Decides a run as committed; None when it was decided otherwise before."""
     try:
-        return decide(storage, layout, body)
+        done = decide(storage, layout, body)
     except StorageError:
         # Only the answer may have got lost: these very bytes standing there are our commit.
-        return decide(storage, layout, body)
+        done = decide(storage, layout, body)
+    return entry_of(body) if done else None
 
 
-def mark_published(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None) -> RunEntry:
-    """Notes that readers see all of a committed run, and where its state is kept."""
-    finished = {"phase": PUBLISHED, "finished_at": timestamp_text(datetime.now(UTC)), "error": None}
-    body = {**entry.body, **finished}
-    return _rewritten(storage, layout, entry, {**body, STATE_PLACE: state_place})
-
-
-def mark_moved(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None) -> RunEntry:
-    """Notes that the state of a published run is kept elsewhere now."""
-    return _rewritten(storage, layout, entry, {**entry.body, STATE_PLACE: state_place})
+def rewritten(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None, **changes: Any) -> RunEntry:
+    """Notes where the state of a committed run is kept, and what else changes in its journal."""
+    body = {**entry.body, **changes, STATE_PLACE: state_place}
+    storage.replace(layout.journal(entry.run_id), encode(body))
+    return entry_of(body)
 
 
 def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: StorageError) -> None:
@@ -224,7 +192,7 @@ def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: Stora
         path = layout.journal(run_id)
         seen = storage.read(path)
         body = {} if seen is None else decode(seen, path)
-        if seen is not None and body.get("phase") == COMMITTED:
+        if body.get("phase") == COMMITTED:
             storage.exchange(path, seen, encode({**body, "error": one_line(error)}))
 
 
@@ -235,31 +203,14 @@ def mark_given_up(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -
         return
     error = f"its publishing was given up by run {by.run_id}: {by.body[GIVES_UP]['reason']}"
     kept = {name: entry.body.get(name) for name in ("run_id", "pipeline", "command", "started_at", "last_committed")}
-    finished = timestamp_text(datetime.now(UTC))
-    undone: dict[str, Any] = {
-        "phase": ABORTED,
-        "outcome": ROLLED_BACK,
-        "finished_at": finished,
-        "streams": {},
-        "state": None,
-    }
-    storage.replace(layout.journal(run_id), encode({**kept, **undone, "error": error, GIVEN_UP_BY: by.run_id}))
-
-
-def _rewritten(storage: Storage, layout: Layout, entry: RunEntry, body: dict[str, Any]) -> RunEntry:
-    storage.replace(layout.journal(entry.run_id), encode(body))
-    return RunEntry(entry.run_id, body["phase"], entry.last_committed, entry.state, body)
+    undone = {**aborted_body(kept, ROLLED_BACK, error), "streams": {}, "state": None, GIVEN_UP_BY: by.run_id}
+    storage.replace(layout.journal(run_id), encode(undone))
 
 
 def prune(storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str], after: str = "") -> None:
     """Removes the oldest journals beyond those that are kept, not many at once: no run waits long for it.
 
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        decided: Ids of the runs, newest first.
-        keep: Runs that stay, however old.
-        after: Of the runs up to this one all stay.
+    Of the runs that are decided, newest first, those in `keep` stay, and all up to the one `after` which they count.
     """
     old = [run_id for run_id in decided[KEPT_RUNS:] if run_id not in keep and run_id > after]
     each(storage, lambda run_id: storage.delete(layout.journal(run_id)), old[-PRUNED_AT_ONCE:])

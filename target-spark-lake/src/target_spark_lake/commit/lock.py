@@ -31,19 +31,21 @@ RUN_ID = re.compile(r"\d{8}T\d{12}Z-.*")
 
 
 class RunLock:
-    """A lock that this process holds; a thread shows signs of life until it is given up.
+    """A pipeline that this process holds; a thread shows signs of life until it is given up.
 
     Attributes:
+        storage: The bucket.
+        layout: The pipeline's paths.
         entry: The generation that it took.
         earlier: Those that still stood, in the order of their run ids: decided in this order, none hides another.
     """
 
     def __init__(self, storage: Storage, layout: Layout, entry: LockEntry, earlier: tuple[LockEntry, ...]) -> None:
         """Begins with an entry that was just created."""
+        self.storage = storage
+        self.layout = layout
         self.entry = entry
         self.earlier = earlier
-        self._storage = storage
-        self._layout = layout
         self._stopped = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._show_life, name="run-lock", daemon=True)
@@ -55,12 +57,12 @@ class RunLock:
         Raises:
             LockedError: another run took the pipeline over.
         """
-        newest = newest_entry(self._storage, self._layout)
+        newest = newest_entry(self.storage, self.layout)
         # The number alone does not tell: after someone removed the lock by hand another run may have the same one.
         if newest is None or newest.run_id != self.entry.run_id:
             by = newest.holder() if newest else "a person who removed its lock"
             raise LockedError(
-                f"pipeline {self._layout.pipeline}: this run was taken for dead and replaced by {by}; run it again"
+                f"pipeline {self.layout.pipeline}: this run was taken for dead and replaced by {by}; run it again"
             )
 
     def release(self) -> None:
@@ -71,7 +73,7 @@ class RunLock:
     def forget_earlier(self) -> None:
         """Removes the earlier generations: only once what their runs left is finished or undone."""
         for entry in self.earlier:
-            self._storage.delete(entry_path(self._layout, entry.generation))
+            self.storage.delete(entry_path(self.layout, entry.generation))
 
     def stop(self) -> None:
         """Ends the signs of life only: what the run left undecided is the next one's to decide."""
@@ -88,11 +90,11 @@ class RunLock:
     def _write(self, *, released: bool) -> None:
         with self._writing:
             self.entry = replace(self.entry, beat=datetime.now(UTC), released=released)
-            path = entry_path(self._layout, self.entry.generation)
-            seen = self._storage.read(path)
+            path = entry_path(self.layout, self.entry.generation)
+            seen = self.storage.read(path)
             # What a later holder removed must not come back; what another run put there since is not ours.
             if seen is not None and decode(seen, path).get("run_id") == self.entry.run_id:
-                self._storage.exchange(path, seen, encode(self.entry.to_body()))
+                self.storage.exchange(path, seen, encode(self.entry.to_body()))
 
 
 def take_lock(
@@ -104,15 +106,9 @@ def take_lock(
     process: Process | None = None,
     command: str | None = None,
 ) -> RunLock:
-    """Takes the pipeline's lock from nobody, or from a dead holder.
+    """Takes the pipeline's lock from nobody, from a dead holder or, by `force`, from a living one.
 
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        ttl_seconds: After this long without a sign of life a holder on another host counts as dead.
-        force: Takes it from a living holder too, which then can't commit any more.
-        process: In whose name; this process where not given.
-        command: The command of `spark-lake` that takes it; None for a run of the target.
+    The arguments are those of `open_run`.
 
     Raises:
         LockedError: a living run holds it.
@@ -120,22 +116,17 @@ def take_lock(
         StorageError: the storage can't tell two runs apart, or failed.
     """
     standing = standing_entries(storage, layout)
-    before = standing[-1] if standing else None
-    if before is not None:
+    generation = 1
+    if standing:
+        before = standing[-1]
+        generation = before.generation + 1
         _check_pipeline(storage, layout, before)
         if before.is_held() and not force:
             raise LockedError(_held(layout, before))
     now = datetime.now(UTC)
-    entry = LockEntry(
-        generation=before.generation + 1 if before else 1,
-        run_id=next_run_id(now, _last_run_id(storage, layout, standing)),
-        process=process or Process.this(),
-        since=now,
-        beat=now,
-        ttl_seconds=ttl_seconds,
-        pipeline=layout.pipeline,
-        command=command,
-    )
+    run_id = next_run_id(now, _last_run_id(storage, layout, standing))
+    holder = process or Process.this()
+    entry = LockEntry(generation, run_id, holder, now, now, ttl_seconds, pipeline=layout.pipeline, command=command)
     lock = RunLock(storage, layout, entry, _create(storage, layout, entry))
     try:
         # A store that writes this all the same has the lock given up by it, which is what follows anyway.
@@ -162,11 +153,7 @@ def _last_run_id(storage: Storage, layout: Layout, standing: tuple[LockEntry, ..
 
 
 def _create(storage: Storage, layout: Layout, entry: LockEntry) -> tuple[LockEntry, ...]:
-    """Creates a generation, or steps back where another run was first.
-
-    Returns:
-        The earlier ones that still stand, in the order of their run ids.
-    """
+    """Creates a generation, or steps back where another run was first; gives the earlier ones (`RunLock.earlier`)."""
     path, data = entry_path(layout, entry.generation), encode(entry.to_body())
     won = storage.create(path, data)
     standing = standing_entries(storage, layout)

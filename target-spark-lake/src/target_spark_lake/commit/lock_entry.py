@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import StorageError
@@ -57,39 +57,19 @@ class LockEntry:
 
     def to_body(self) -> dict[str, Any]:
         """The entry as a JSON object."""
-        body = asdict(self)
-        return {**body, "since": timestamp_text(self.since), "beat": timestamp_text(self.beat)}
-
-    @staticmethod
-    def from_body(body: dict[str, Any]) -> LockEntry:
-        """Reads `to_body` back; KeyError, TypeError or ValueError where it is none."""
-        return LockEntry(
-            generation=body["generation"],
-            run_id=body["run_id"],
-            process=Process(**body["process"]),
-            since=datetime.fromisoformat(body["since"]),
-            beat=datetime.fromisoformat(body["beat"]),
-            ttl_seconds=body["ttl_seconds"],
-            released=body["released"],
-            pipeline=body.get("pipeline"),
-            command=body.get("command"),
-        )
+        return {**asdict(self), "since": timestamp_text(self.since), "beat": timestamp_text(self.beat)}
 
 
 def newest_entry(storage: Storage, layout: Layout) -> LockEntry | None:
     """The generation that counts; None where the pipeline never ran."""
-    while numbers := _generations(storage, layout):
-        entry = _read(storage, layout, numbers[-1])
-        if entry is not None:  # else a later one came and cleaned up
-            return entry
-    return None
+    return next(reversed(standing_entries(storage, layout)), None)
 
 
 def standing_entries(storage: Storage, layout: Layout) -> tuple[LockEntry, ...]:
     """All generations that stand, in their order: the last one counts."""
     while numbers := _generations(storage, layout):
-        entries = [_read(storage, layout, number) for number in numbers]
-        if entries[-1] is not None:
+        entries = [_read(storage, entry_path(layout, number)) for number in numbers]
+        if entries[-1] is not None:  # else a later one came and cleaned up
             return tuple(entry for entry in entries if entry is not None)
     return ()
 
@@ -99,17 +79,27 @@ def entry_path(layout: Layout, generation: int) -> str:
     return f"{layout.locks}/{generation:012d}.json"
 
 
-def _read(storage: Storage, layout: Layout, generation: int) -> LockEntry | None:
-    path = entry_path(layout, generation)
+def _read(storage: Storage, path: str) -> LockEntry | None:
     data = storage.read(path)
     if data is None:
         return None
+    body = decode(data, path)
     try:
-        return LockEntry.from_body(decode(data, path))
+        return LockEntry(
+            body["generation"],
+            body["run_id"],
+            Process(**body["process"]),
+            datetime.fromisoformat(body["since"]),
+            datetime.fromisoformat(body["beat"]),
+            body["ttl_seconds"],
+            body["released"],
+            body.get("pipeline"),
+            body.get("command"),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(f"{path} is damaged ({error}); remove it when no run is at work") from error
 
 
 def _generations(storage: Storage, layout: Layout) -> list[int]:
-    names = (Path(file.path).name for file in storage.list(layout.locks))
-    return sorted(int(name[:-5]) for name in names if name[:-5].isdigit() and name.endswith(".json"))
+    names = (PurePosixPath(file.path) for file in storage.list(layout.locks))
+    return sorted(int(name.stem) for name in names if name.stem.isdigit() and name.suffix == ".json")

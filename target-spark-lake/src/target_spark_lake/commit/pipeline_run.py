@@ -3,33 +3,30 @@
 ::
 
     run = open_run(storage, Layout("orders"), lock_ttl_seconds=60)
-    try:
+    with run.failing():                        # before the commit point: nothing happened
         run.check_start("saved", first_state)
         ...                                    # stage files below run.staging_path(stream)
         run.commit(Commit(changes, state))     # after it the run happened, whatever dies
-    except BaseException as error:
-        run.fail(error)                        # before the commit point: nothing happened
-        raise
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, LockedError, SingerSparkError, StorageError, UnpublishableError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.checkpoint import Checkpoint
-from singer_spark.state.run_log import ABORTED, RunEntry, read_entry
-from singer_spark.state.store import BucketState, same_state
+from singer_spark.state.run_log import ABORTED, read_entry
+from singer_spark.state.store import BucketState
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import CheckpointFile, clear
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
 from target_spark_lake.commit.recovery import recover
-from target_spark_lake.commit.run_reports import entries
+from target_spark_lake.commit.run_reports import source_of
 from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.files import standing_record
 from target_spark_lake.delta_log.snapshot import Snapshots
@@ -40,9 +37,10 @@ from target_spark_lake.tables.changes import with_orders
 from target_spark_lake.tables.table_record import check_owner, claim_all, read_record, release_claims
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from singer_spark.process.identity import Process
+    from singer_spark.state.run_log import RunEntry
     from singer_spark.state.store import StateStore
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
@@ -68,17 +66,18 @@ class PipelineRun:
         snapshots: Delta tables as the run first saw them.
     """
 
-    def __init__(self, storage: Storage, layout: Layout, store: StateStore, lock: RunLock, recovery: Recovery) -> None:
-        self.storage = storage
-        self.layout = layout
+    def __init__(self, lock: RunLock, store: StateStore, recovery: Recovery) -> None:
+        self.storage = lock.storage
+        self.layout = lock.layout
         self.run_id = lock.entry.run_id
         self.started_at = lock.entry.since
         self.recovery = recovery
+        self.snapshots = Snapshots(self.storage)
+        self.checkpoint = CheckpointFile(lock, recovery.checkpoint)
+        self._before = recovery.last.run_id if recovery.last else None
         self._store = store
         self._lock = lock
         self._claiming = False
-        self.snapshots = Snapshots(storage)
-        self.checkpoint = CheckpointFile(storage, layout, self.run_id, recovery.checkpoint)
 
     def committed_state(self) -> dict[str, Any] | None:
         """The state that the last committed run saved (or a person edited), or None."""
@@ -92,52 +91,24 @@ class PipelineRun:
             return True
         if any(saved.values()):
             return False
-        source = next((each for each in entries(self.storage, self.layout) if each.state is not None), None)
-        if source is None or not same_state(source.state, saved):
-            return False
-        return str(source.body.get("command")).startswith("state ")
+        source = source_of(self.storage, self.layout, saved)
+        return source is not None and str(source.body.get("command")).startswith("state ")
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
-        """Refuses a run that began from another state than the committed one.
-
-        Args:
-            start: What stands beside the first STATE: `saved`, `first`, `full`, or None for a foreign tap.
-            value: The first STATE's value.
-
-        Raises:
-            ProtocolError: the start is none that is known.
-            StateError: another run moved the state on in between.
-        """
-        last = self.recovery.last
-        check_start(start, value, self.committed_state(), self.layout.pipeline, last.run_id if last else None)
+        """Refuses a run that began from another state than the committed one (`state.start_check`)."""
+        check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 
     def resume_from(self, value: Mapping[str, Any], resume: Mapping[str, Any] | None) -> Checkpoint:
-        """What a tap goes on from that says `resume`.
-
-        Args:
-            value: The first STATE's value.
-            resume: What stands beside it.
-
-        Raises:
-            StateError: it is not the checkpoint that stands, or none does.
-        """
+        """The checkpoint of a tap that goes on from a dead run (`state.start_check`)."""
         return check_resumed(value, resume, self.checkpoint.standing, self.layout.pipeline)
 
     def write_checkpoint(self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]) -> bool:
-        """Offers what is staged to a later run, should this one die; a storage that fails is only told.
+        """Offers what is staged (`target`) to a later run, should this one die; False where it does not stand.
 
-        Args:
-            state: Value of the STATE that all of it stands for.
-            resume: What the tap said beside it.
-            target: What is staged.
-
-        Returns:
-            Whether it stands.
+        `state` is the STATE that all of it stands for, `resume` what the tap said beside it.
         """
-        last = self.recovery.last
-        began_from = self.committed_state()
         return self.checkpoint.write(
-            Checkpoint(self.run_id, last.run_id if last else None, began_from, state, resume, target)
+            Checkpoint(self.run_id, self._before, self.committed_state(), state, resume, target)
         )
 
     def staging_path(self, stream: str) -> str:
@@ -167,7 +138,7 @@ class PipelineRun:
         return record if record is None or snapshot is None else standing_record(record, snapshot)
 
     def table_files(self, table: str) -> tuple[str, ...]:
-        """All data files of a table, for `TableChange.retire` of an overwrite."""
+        """The paths of a table's data files."""
         return tuple(file.path for file in self.data_files(table))
 
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
@@ -188,7 +159,7 @@ class PipelineRun:
         """
         entry = self._decide(commit)
         try:
-            published = publish(self.storage, self.layout, self._store, entry, self._lock.ensure_held)
+            published = publish(self._lock, self._store, entry)
         except UnpublishableError as error:
             raise UnpublishableError(
                 f"run {self.run_id} is committed, but not all of it is published: {error}"
@@ -199,7 +170,7 @@ class PipelineRun:
                 f"recover`, finishes it ({error})"
             ) from error
         remember_tables(self.storage, self.layout, commit, published)
-        self._end(published)
+        self._end()
         return journal.stream_reports(commit)
 
     def _decide(self, commit: Commit) -> RunEntry:
@@ -217,14 +188,27 @@ class PipelineRun:
         saved = self.committed_state()
         # Not by `same_state`: what is printed is what is saved, down to the order of its members.
         state = None if commit.state is None or to_json(commit.state) == to_json(saved) else commit.state
-        reports, place = journal.stream_reports(commit), self._store.place
-        body = journal.committed_body(self._facts(), plan, reports, state, saved, place)
-        if not journal.commit(self.storage, self.layout, body):
+        reports = journal.stream_reports(commit)
+        body = journal.committed_body(self._head(), plan, reports, state, saved, self._store.place)
+        entry = journal.commit(self.storage, self.layout, body)
+        if entry is None:
             raise LockedError(
                 f"pipeline {self.layout.pipeline}: another process took run {self.run_id} for dead and undid it; "
                 "nothing of it happened, run it again"
             )
-        return RunEntry(self.run_id, body["phase"], body["last_committed"], body["state"], body)
+        return entry
+
+    @contextmanager
+    def failing(self, *refusals: type[SingerSparkError]) -> Iterator[None]:
+        """Where what is inside fails, the run ends: by one of the `refusals` as one that never was, else as failed."""
+        try:
+            yield
+        except refusals:
+            self.leave()
+            raise
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def fail(self, error: BaseException) -> None:
         """Leaves a report, removes what is staged but for the checkpoint's, gives up the lock; never raises.
@@ -232,7 +216,7 @@ class PipelineRun:
         Safe after anything: a run that has committed stays committed, for whoever creates the journal first decides.
         """
         try:
-            body = journal.aborted_body(self._facts(), journal.FAILED, error)
+            body = journal.aborted_body(self._head(), journal.FAILED, error)
             decided_here = journal.decide(self.storage, self.layout, body)
             entry = None if decided_here else read_entry(self.storage, self.layout.runs, self.run_id)
             if entry is None and not decided_here:
@@ -245,27 +229,20 @@ class PipelineRun:
                 logger.warning("Run %s is committed; the next run finishes publishing it.", self.run_id)
             self._lock.release()
             # What is newer than the last commit failed, too: else the journals would pile up until a run succeeds.
-            last = self.recovery.last
-            self._prune(after=last.run_id if last else "")
+            self._prune(after=self._before or "")
         except SingerSparkError as failure:
             # Undecided now: the next start rolls the run back, and finds the lock of a dead process.
             self._lock.stop()
             logger.warning("Cleaning up after the failed run failed: %s", failure)
 
     def leave(self) -> None:
-        """Ends a run that had nothing to do, without a trace.
-
-        Raises:
-            StorageError: the storage failed.
-        """
+        """Ends a run that had nothing to do, without a trace."""
         self._lock.release()
 
-    def _facts(self) -> journal.RunFacts:
-        last = self.recovery.last
-        before = last.run_id if last else None
-        return journal.RunFacts(self.run_id, self.layout.pipeline, self.started_at, before, self._lock.entry.command)
+    def _head(self) -> dict[str, Any]:
+        return journal.head(self.layout, self._lock.entry, self._before)
 
-    def _end(self, entry: RunEntry) -> None:
+    def _end(self) -> None:
         """Tidies up after a success; a failure here changes nothing about it."""
         try:
             self.checkpoint.remove()
@@ -278,8 +255,7 @@ class PipelineRun:
             logger.warning("Cleaning up after the run failed: %s", failure)
 
     def _prune(self, after: str = "") -> None:
-        last = self.recovery.last
-        keep = {last.run_id if last else "", self.recovery.signed or ""}
+        keep = {self._before or "", self.recovery.signed or ""}
         journal.prune(self.storage, self.layout, self.recovery.decided, keep, after)
 
 
@@ -301,21 +277,19 @@ def open_run(
         lock_ttl_seconds: After this long without a sign of life the run counts as dead on other hosts.
         store: Where the published state is, from `open_state_store`; the bucket's `state.json` where not given, which
             is refused for a pipeline that keeps it elsewhere.
-        force: Takes the pipeline from a living holder too.
+        force: Takes the pipeline from a living holder too, which then can't commit any more.
         process: In whose name the lock is held; this process where not given.
         command: The command of `spark-lake` that the run is; None for a run of the target.
 
     Raises:
         LockedError: a living run holds the pipeline; names it and since when.
-        StorageError: the bucket can't be read or written.
         StateError: the saved state is malformed, or another lake's.
         ConfigurationError: the state is kept elsewhere than in the bucket, and no store was given.
     """
     place = store or BucketState(storage, layout.state)
     lock = take_lock(storage, layout, lock_ttl_seconds, force=force, process=process, command=command)
     try:
-        recovery = recover(storage, layout, place, lock, may_move=store is not None)
-        return PipelineRun(storage, layout, place, lock, recovery)
+        return PipelineRun(lock, place, recover(lock, place, may_move=store is not None))
     except BaseException:
         with suppress(StorageError):
             lock.release()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from singer_spark.errors import LockedError, StorageError, UnpublishableError
+from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import place_of
+from singer_spark.state.run_log import PUBLISHED
 from singer_spark.storage.at_once import each
-from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, mark_published, note_unpublished
+from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
 from target_spark_lake.delta_log.log_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.delta_log.take_back import take_back
 from target_spark_lake.layout import is_order, written_by
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from singer_spark.state.run_log import RunEntry
     from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.lock import RunLock
     from target_spark_lake.delta_log.log_entry import DeltaCommit
     from target_spark_lake.layout import Layout
     from target_spark_lake.tables.changes import Commit, PublishedFile, StagedFile
@@ -27,44 +31,67 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETIRED_LOOKED_AT = 100
+WAY_OUT = "; or give the run up: `spark-lake recover --give-up-publishing"
 Item = TypeVar("Item")
 
 
-def publish(
-    storage: Storage, layout: Layout, store: StateStore, entry: RunEntry, ensure_held: Callable[[], None]
-) -> RunEntry:
+def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     """Brings a committed run before its readers: new files, Delta logs, retired files, tables' records, state, mark.
 
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        store: Where the published copy of the state goes.
-        entry: The committed run.
-        ensure_held: Raises LockedError once another process took over, which then finishes the run itself.
-
-    Returns:
-        The entry as published.
+    Gives the entry as published. Once another process took over, that one finishes the run.
 
     Raises:
         UnpublishableError: files are gone, or someone else changed a Delta table; a person decides.
         StorageError: the storage failed; the next start repeats all of it.
+        LockedError: another process took over.
     """
     try:
-        return _published(storage, layout, store, entry, ensure_held)
-    except UnpublishableError as failure:
-        way_out = f"{failure}; or give the run up: `spark-lake recover --give-up-publishing {entry.run_id}`"
-        waits = UnpublishableError(failure if GIVES_UP in entry.body else way_out)
-        note_unpublished(storage, layout, entry.run_id, waits)
-        raise waits from failure
+        return _published(lock, store, entry)
     except StorageError as failure:
-        note_unpublished(storage, layout, entry.run_id, failure)
-        raise
+        waits: StorageError = failure
+        if isinstance(failure, UnpublishableError) and GIVES_UP not in entry.body:
+            waits = UnpublishableError(f"{failure}{WAY_OUT} {entry.run_id}`")
+        note_unpublished(lock.storage, lock.layout, entry.run_id, waits)
+        if waits is failure:
+            raise
+        raise waits from failure
 
 
-def _published(
-    storage: Storage, layout: Layout, store: StateStore, entry: RunEntry, ensure_held: Callable[[], None]
-) -> RunEntry:
+def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
+    storage, layout = lock.storage, lock.layout
     plan = Plan.of(entry)
+    _move(storage, entry, plan)
+    # Seen first, held then, written last: once another process took over, what was seen no longer stands.
+    records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
+    state = None if entry.state is None else store.content()
+    lock.ensure_held()
+    given_up = entry.body.get(GIVES_UP, {}).get("run_id")
+    # The state is never ahead of the rows: it follows them, and goes back before they do.
+    if given_up and entry.state is not None and not store.write(entry.state, state, entry.run_id):
+        raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
+    versions = dict(each(storage, lambda delta: (delta.table, _logged(storage, delta)), plan.delta))
+    for paths in _in_turn(plan.retire, is_order):
+        each(storage, storage.delete, paths)
+    storage.flush_folders(plan.retire)
+    written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
+    if written and entry.state is not None and not given_up:
+        lock.ensure_held()  # once more: a person may put back by hand the very state that was seen
+        written = store.write(entry.state, state, entry.run_id)
+    if not written:
+        raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
+    if given_up:
+        mark_given_up(storage, layout, given_up, entry)
+        release_claims(storage, given_up)
+    place = place_of(entry) if entry.state is None else store.place
+    finished = timestamp_text(datetime.now(UTC))
+    published = rewritten(storage, layout, entry, place, phase=PUBLISHED, finished_at=finished, error=None)
+    for table, version in versions.items():
+        if version and version % CHECKPOINT_VERSIONS == 0:
+            write_checkpoint(storage, table)
+    return published
+
+
+def _move(storage: Storage, entry: RunEntry, plan: Plan) -> None:
     try:
         # A file is never there without what tells when its rows were received.
         for files in _in_turn(plan.publish, lambda file: not is_order(file.final)):
@@ -78,34 +105,6 @@ def _published(
             ) from failure
         raise
     storage.flush(file.final for file in plan.publish)
-    # Seen first, held then, written last: once another process took over, what was seen no longer stands.
-    records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
-    state = None if entry.state is None else store.content()
-    ensure_held()
-    goes_back = GIVES_UP in entry.body
-    # The state is never ahead of the rows: it follows them, and goes back before they do.
-    if goes_back and entry.state is not None and not store.write(entry.state, state, entry.run_id):
-        raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
-    versions = dict(each(storage, lambda delta: (delta.table, _logged(storage, delta)), plan.delta))
-    for paths in _in_turn(plan.retire, is_order):
-        each(storage, storage.delete, paths)
-    storage.flush_folders(plan.retire)
-    written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
-    if written and entry.state is not None and not goes_back:
-        ensure_held()  # once more: a person may put back by hand the very state that was seen
-        written = store.write(entry.state, state, entry.run_id)
-    if not written:
-        raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
-    if goes_back:
-        given_up = entry.body[GIVES_UP]["run_id"]
-        mark_given_up(storage, layout, given_up, entry)
-        release_claims(storage, given_up)
-    place = place_of(entry) if entry.state is None else store.place
-    published = mark_published(storage, layout, entry, place)
-    for table, version in versions.items():
-        if version and version % CHECKPOINT_VERSIONS == 0:
-            write_checkpoint(storage, table)
-    return published
 
 
 def _in_turn(items: Iterable[Item], is_later: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
@@ -120,29 +119,20 @@ def _logged(storage: Storage, commit: DeltaCommit) -> int | None:
 
 
 def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:
-    """Files of a commit that are neither staged nor where readers see them.
+    """Files of a commit that are neither staged nor where readers see them."""
 
-    Raises:
-        StorageError: the storage failed.
-    """
+    def lost(file: PublishedFile) -> PublishedFile | None:
+        return file if storage.size(file.final) is None and storage.size(file.staged) is None else None
 
-    def is_gone(file: PublishedFile) -> bool:
-        return storage.size(file.final) is None and storage.size(file.staged) is None
-
-    gone = each(storage, is_gone, plan.publish)
-    return tuple(file for file, each_gone in zip(plan.publish, gone, strict=True) if each_gone)
+    return tuple(filter(None, each(storage, lost, plan.publish)))
 
 
 def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: RunEntry) -> None:
     """Keeps what a published run learned of its tables' files; without it the next merge only looks longer."""
     final = {file.staged: file.final for file in Plan.of(entry).publish}
+    known = {change.table: change.index.renamed(final) for change in commit.changes if change.index is not None}
     try:
-        known = {change.table: change.index for change in commit.changes if change.index is not None}
-        each(
-            storage,
-            lambda table: storage.replace(layout.table_index(table), known[table].renamed(final).to_bytes()),
-            known,
-        )
+        each(storage, lambda table: storage.replace(layout.table_index(table), known[table].to_bytes()), known)
     except StorageError as failure:
         logger.warning("The index of a table was not written, the next merge makes it anew: %s", failure)
 
@@ -151,9 +141,6 @@ def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
     """Removes what a published run retired and came back: a copy inside a store may end after its process.
 
     Only the newest files are looked at: copies of others ended long ago, and a start costs the same for any table.
-
-    Raises:
-        StorageError: the storage failed.
     """
     if storage.local:  # a rename is over with its process
         return
@@ -172,8 +159,7 @@ def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:
         StorageError: names the file.
     """
     files = tuple(staged)
-    sizes = dict(zip(files, each(storage, lambda file: storage.size(file.path), files), strict=True))
-    for file, size in sizes.items():
+    for file, size in zip(files, each(storage, lambda file: storage.size(file.path), files), strict=True):
         if size != file.bytes:
             found = "is missing" if size is None else f"has {size} bytes"
             raise StorageError(f"staged file {file.path} {found}, not {file.bytes}; run again")

@@ -6,15 +6,14 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, UnpublishableError
-from singer_spark.state.choice import check_owner, place_of
+from singer_spark.errors import ConfigurationError, LockedError, UnpublishableError
+from singer_spark.state.choice import IN_THE_BUCKET, check_owner, chosen_state, place_of
 from singer_spark.state.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
 from target_spark_lake.commit.checkpoint_file import take_over
 from target_spark_lake.commit.giving_up import check_given_up, give_up, told
-from target_spark_lake.commit.journal import ROLLED_BACK, RunFacts, aborted_body, decide
+from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, head, rewritten
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.publish import publish, remove_late_copies
-from target_spark_lake.commit.state_move import settle_state
 from target_spark_lake.intake.batch_sweep import sweep_batches
 from target_spark_lake.tables.table_record import release_claims
 
@@ -57,32 +56,13 @@ class Recovery:
     given_up: Mapping[str, Any] | None = None
 
 
-def recover(
-    storage: Storage,
-    layout: Layout,
-    store: StateStore,
-    lock: RunLock,
-    *,
-    may_move: bool = True,
-    giving_up: str | None = None,
-) -> Recovery:
+def recover(lock: RunLock, store: StateStore, *, may_move: bool = True, giving_up: str | None = None) -> Recovery:
     """Finishes the committed, undoes the uncommitted, and removes what dead runs staged and none can go on from.
 
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        store: Where the published state is.
-        lock: The new holder's.
-        may_move: Whether a state that is kept elsewhere is brought to the store.
-        giving_up: The committed run that is taken back, should it not be possible to publish it.
-
-    Raises:
-        ConfigurationError: the state is kept elsewhere, and may not be brought to the store.
-        StateError: the saved state is malformed, or the run to give up is no committed one that waits.
-        UnpublishableError: the last committed run waits for a person; the text says the ways out.
-        StorageError: the storage failed; the next start does it again.
-        LockedError: another process took the pipeline from this one meanwhile.
+    A state that is kept elsewhere is brought to the store if it `may_move`; the committed run `giving_up` is taken
+    back, should it not be possible to publish it.
     """
+    storage, layout = lock.storage, lock.layout
     rolled_back = tuple(before.run_id for before in lock.earlier if _roll_back(storage, layout, before))
     decided = tuple(run_ids(storage, layout.runs))
     last = last_committed(storage, layout.runs, decided)
@@ -98,20 +78,20 @@ def recover(
     if last is not None and last.phase == COMMITTED:
         logger.info("Run %s had committed and died: publishing the rest of it.", last.run_id)
         try:
-            last = publish(storage, layout, store, last, lock.ensure_held)
+            last = publish(lock, store, last)
             finished = last.run_id
         except UnpublishableError as reason:
             if giving_up != last.run_id:
                 raise
-            last = give_up(storage, layout, store, lock, last, reason)
+            last = give_up(lock, store, last, reason)
             given_up = told(last)
     elif last is not None:
         remove_late_copies(storage, last)
     storage.sweep()
     for before in lock.earlier:
         _release_claims(storage, layout, before)
-    last, saved = settle_state(storage, layout, store, last, lock.ensure_held)
-    checkpoint = take_over(storage, layout, lock, saved.value if saved else None, last)
+    last, saved = _settle_state(lock, store, last)
+    checkpoint = take_over(lock, saved.value if saved else None, last)
     lock.forget_earlier()
     return Recovery(last, saved, checkpoint, finished, rolled_back, decided, signed, given_up)
 
@@ -121,9 +101,9 @@ def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
     if before.released or read_entry(storage, layout.runs, before.run_id) is not None:
         return False
     last = last_committed(storage, layout.runs)
-    facts = RunFacts(before.run_id, layout.pipeline, before.since, last.run_id if last else None, before.command)
     error = f"{before.holder()} died before its commit; nothing of the run happened"
-    if not decide(storage, layout, aborted_body(facts, ROLLED_BACK, error)):
+    body = aborted_body(head(layout, before, last.run_id if last else None), ROLLED_BACK, error)
+    if not decide(storage, layout, body):
         return False
     logger.info("Run %s died before its commit: undone.", before.run_id)
     return True
@@ -131,11 +111,32 @@ def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
 
 def _release_claims(storage: Storage, layout: Layout, before: LockEntry) -> None:
     """Gives back the tables of a run that died between its claims and its commit."""
-    if before.released:
-        return
-    entry = read_entry(storage, layout.runs, before.run_id)
+    entry = None if before.released else read_entry(storage, layout.runs, before.run_id)
     if entry is not None and entry.phase == ABORTED:
         release_claims(storage, before.run_id)
+
+
+def _settle_state(lock: RunLock, store: StateStore, last: RunEntry | None) -> tuple[RunEntry | None, SavedState | None]:
+    """Brings the state to its store, if the last run kept it elsewhere; each step may be repeated.
+
+    Gives the last run as it stands now, and the state that counts.
+    """
+    storage, layout = lock.storage, lock.layout
+    chosen = chosen_state(storage, layout.pipeline, store, last)
+    saved = chosen.saved
+    if last is None or place_of(last) == store.place:
+        return last, saved
+    lock.ensure_held()
+    if not chosen.written and saved is not None and not store.write(saved.value, chosen.replaces, last.run_id):
+        raise LockedError(f"something else wrote to {store.origin} while the state was brought there; run again")
+    moved = rewritten(storage, layout, last, store.place)
+    if saved is not None:
+        places = chosen.moves_from, store.place or IN_THE_BUCKET
+        logger.info("The state of pipeline %s moved from %s to %s.", layout.pipeline, *places)
+    if store.place is not None:
+        # So that nobody edits what is not read any more.
+        storage.delete(layout.state)
+    return moved, saved
 
 
 def free(
@@ -156,7 +157,7 @@ def free(
     """
     lock = take_lock(storage, layout, ttl_seconds, force=force, command="recover")
     try:
-        recovery = recover(storage, layout, store, lock, giving_up=giving_up)
+        recovery = recover(lock, store, giving_up=giving_up)
         sweep_batches(storage, layout)
         return recovery
     finally:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 RUNNING = "running"
+# The kind of a run of the target; one of `spark-lake` is of the kind of its command.
+SYNC = "sync"
 NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
 
 
@@ -42,12 +44,7 @@ def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
 
 
 def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
-    """What became of a decided run: a committed one is at work while it publishes, and has not succeeded before that.
-
-    Args:
-        entry: The run.
-        lock: The newest one of its pipeline.
-    """
+    """What became of a decided run: a committed one is at work while it publishes, and succeeded only then."""
     if entry.phase != COMMITTED:
         return str(entry.body["outcome"])
     return RUNNING if lock is not None and lock.run_id == entry.run_id and lock.is_held() else COMMITTED
@@ -62,16 +59,19 @@ def error_of(entry: RunEntry, outcome: str) -> str | None:
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
     """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
     saved = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
-    source = None
-    if saved is not None:
-        newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)
-        source = newest if newest is not None and same_state(newest.state, saved.value) else None
+    source = source_of(storage, layout, saved.value) if saved else None
     return {
         "pipeline": layout.pipeline,
         "bookmarks": bookmarks(saved.value if saved else {}),
         "updated_at": source.body["committed_at"] if source else None,
         "run_id": source.run_id if source else None,
     }
+
+
+def source_of(storage: Storage, layout: Layout, state: JSON) -> RunEntry | None:
+    """The run that saved a state; None where a person edited it."""
+    newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)
+    return newest if newest is not None and same_state(newest.state, state) else None
 
 
 def state_history(storage: Storage, layout: Layout) -> list[JSON]:
@@ -92,31 +92,17 @@ def bookmarks(state: JSON) -> JSON:
 def runs(storage: Storage, layout: Layout) -> list[JSON]:
     """The report of each run, newest first; the one that holds the pipeline now is among them."""
     lock = newest_entry(storage, layout)
-    told = [(entry, outcome_of(entry, lock)) for entry in entries(storage, layout)]
-    reports = [
-        {
-            "run_id": entry.run_id,
-            "started_at": entry.body["started_at"],
-            "finished_at": entry.body["finished_at"],
-            "outcome": outcome,
-            "streams": entry.body["streams"] if entry.phase == PUBLISHED else {},
-            "error": error_of(entry, outcome),
-        }
-        for entry, outcome in told
-    ]
-    if lock is not None and not lock.released and all(report["run_id"] != lock.run_id for report in reports):
+    told: dict[str, tuple[Any, ...]] = {}
+    for entry in entries(storage, layout):
+        body, outcome = entry.body, outcome_of(entry, lock)
+        streams = body["streams"] if entry.phase == PUBLISHED else {}
+        times = body["started_at"], body["finished_at"]
+        told[entry.run_id] = *times, body.get("command") or SYNC, outcome, streams, error_of(entry, outcome)
+    if lock is not None and not lock.released and lock.run_id not in told:
         outcome, error = undecided(lock)
-        reports.append(
-            {
-                "run_id": lock.run_id,
-                "started_at": timestamp_text(lock.since),
-                "finished_at": None,
-                "outcome": outcome,
-                "streams": {},
-                "error": error,
-            }
-        )
-    return sorted(reports, key=lambda report: str(report["run_id"]), reverse=True)
+        told[lock.run_id] = timestamp_text(lock.since), None, lock.command or SYNC, outcome, {}, error
+    names = "started_at", "finished_at", "kind", "outcome", "streams", "error"
+    return [{"run_id": run_id, **dict(zip(names, told[run_id], strict=True))} for run_id in sorted(told, reverse=True)]
 
 
 def undecided(lock: LockEntry) -> tuple[str, str | None]:

@@ -53,11 +53,7 @@ class StagedStream:
 
 
 def staged_streams(checkpoint: Checkpoint) -> dict[str, StagedStream]:
-    """The streams of a checkpoint that have staged files.
-
-    Raises:
-        DamagedError: the checkpoint is not as it was written.
-    """
+    """The streams of a checkpoint that have staged files."""
     try:
         return {name: StagedStream.from_body(body) for name, body in checkpoint.target["streams"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -65,10 +61,6 @@ def staged_streams(checkpoint: Checkpoint) -> dict[str, StagedStream]:
 
 
 def staged_files(checkpoint: Checkpoint) -> dict[str, int]:
-    """Path of each file that a checkpoint names, with its size.
-
-    Raises:
-        DamagedError: the checkpoint is not as it was written.
-    """
+    """Path of each file that a checkpoint names, with its size."""
     streams = staged_streams(checkpoint).values()
     return {file.path: file.bytes for stream in streams for file in (*stream.files, *stream.rejected)}

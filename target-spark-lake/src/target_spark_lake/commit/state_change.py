@@ -21,38 +21,22 @@ logger = logging.getLogger("spark-lake")
 
 
 def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None]) -> bool:
-    """Saves another state.
-
-    Args:
-        run: The open run; ended here, well or not.
-        edited: Makes the new state of the saved one; None: it stays.
-
-    Returns:
-        Whether the state is another one now; False leaves no trace of the run.
+    """Saves what `edited` makes of the saved state, and ends the run; False, and no trace, where it is the same.
 
     Raises:
         SingerSparkError: what `edited` refused; or the storage failed, and the text says whether the run is committed.
     """
-    try:
+    with run.failing(SingerSparkError):  # refused: a run that never was
         before = run.committed_state()
         after = edited(copy.deepcopy(before))
-        if after is None or same_state(before, after):
-            run.leave()
-            return False
-    except SingerSparkError:
-        run.leave()  # refused: a run that never was
-        raise
-    except BaseException as error:
-        run.fail(error)
-        raise
-    try:
+    if after is None or same_state(before, after):
+        run.leave()
+        return False
+    with run.failing():
         left = run.recovery.checkpoint
         if left is not None:
             logger.warning("What run %s, which died, had staged is dropped: it began from another state.", left.run_id)
             run.checkpoint.discard()
         too_late_to_stop()
         run.commit(Commit(state=after))
-    except BaseException as error:
-        run.fail(error)
-        raise
     return True

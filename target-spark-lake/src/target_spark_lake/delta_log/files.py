@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
+from singer_spark.singer.exact_json import to_json
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.lake_type import Struct, columns_from_text, columns_to_text
+from target_spark_lake.columns.lake_type import Scalar, Struct, columns_from_text, columns_to_text
 from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folders_of, said_by
 from target_spark_lake.delta_log.schema import (
     check_names,
@@ -19,9 +22,8 @@ from target_spark_lake.delta_log.schema import (
     required_columns,
     schema_after,
 )
-from target_spark_lake.delta_log.statistics import described_columns, statistics_text
 from target_spark_lake.tables.changes import DeltaChange
-from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE, footer_statistics
+from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE, file_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
@@ -29,7 +31,16 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.delta_log.snapshot import DeltaSnapshot
     from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.file_statistics import Bound, FileStatistics
     from target_spark_lake.tables.table_record import TableRecord
+
+
+# As many as other writers of Delta describe.
+MOST_COLUMNS = 32
+_BOUNDED = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
+    **{"string": str, "decimal": Decimal, "date": date, "timestamp": datetime, "timestamp_ntz": datetime},
+}
 
 
 def check_columns(storage: Storage, table: str, record: TableRecord, files: Iterable[str]) -> None:
@@ -38,7 +49,6 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
     Raises:
         SchemaError: a file has a column with another type than the table.
         ConfigurationError: a file lies in hive folders that Delta's partitions can't be.
-        StorageError: a file can't be read.
     """
     import pyarrow.parquet
     from deltalake import Schema
@@ -115,19 +125,12 @@ def standing_record(record: TableRecord, snapshot: DeltaSnapshot) -> TableRecord
 def delta_change(
     storage: Storage, before: DeltaSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
 ) -> DeltaChange | None:
-    """What the log gets; None where nothing changes.
-
-    Args:
-        storage: The bucket.
-        before: The table as it stands; None for a new one.
-        change: Files and record of the table after it.
-        adopted: Files in the table's folder that become the table's, with their sizes.
+    """What the log gets for a change, None where nothing changes; `adopted` files become the table's where they lie.
 
     Raises:
         SchemaError: Delta takes no column of such a name.
         ConfigurationError: the table's owner forbade that its rows change, or partitioned it.
         RecordError: a column that the table's owner made NOT NULL has no value.
-        StorageError: a file can't be read.
     """
     assert change.record is not None
     columns = columns_from_text(change.record.columns)
@@ -149,62 +152,33 @@ def delta_change(
     if before is not None:
         _check_values(storage, change, schema or before.schema, sizes)
     statistics = _statistics(storage, sizes, columns, partitioned)
-    features = tuple(sorted(features_of(columns)))
-    seen = before.version if before else None
-    return DeltaChange(
-        seen,
-        schema,
-        features,
-        statistics,
-        adopted or {},
-        partitioned=partitioned,
-        partitioned_before=partitioned_before,
-    )
+    features, seen = tuple(sorted(features_of(columns))), before.version if before else None
+    return DeltaChange(seen, schema, features, statistics, adopted or {}, True, partitioned, partitioned_before)
 
 
 def rearrangement(
     storage: Storage, before: DeltaSnapshot, staged: Iterable[StagedFile], columns: Struct
 ) -> DeltaChange:
-    """What the log gets where rows of the table only lie in other files.
-
-    Args:
-        storage: The bucket.
-        before: The table as it stands; its partitions stay, too.
-        staged: The other files.
-        columns: The table's columns; they stay.
-
-    Raises:
-        StorageError: a file can't be read.
-    """
+    """What the log gets where rows of the table only lie in other files: columns and partitions stay."""
     partitioned = before.partitioned
     statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
-    return DeltaChange(
-        before.version,
-        None,
-        statistics=statistics,
-        data_change=False,
-        partitioned=partitioned,
-        partitioned_before=partitioned,
-    )
+    return DeltaChange(before.version, None, (), statistics, {}, False, partitioned, partitioned)
 
 
 def _statistics(
     storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Container[str]
 ) -> dict[str, str]:
     """What the log says of each file; of partition columns it says more elsewhere."""
-    described = described_columns(columns.without(partitioned))
-
-    def told(path: str) -> str:
-        return statistics_text(footer_statistics(storage, path, sizes[path], described), described)
-
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        return dict(zip(sizes, pool.map(told, sizes), strict=True))
+    described = _described(columns.without(partitioned))
+    known = file_statistics(storage, sizes, described)
+    return {path: _statistics_text(each, described) for path, each in known.items()}
 
 
 def _check_values(storage: Storage, change: TableChange, schema: str, sizes: Mapping[str, int]) -> None:
     """Refuses NULL where the table's owner does not take it."""
     assert change.record is not None
-    inside = required_inside(change.record, schema)
+    own = change.record.own_columns
+    inside = [name for name, inside in required_columns(schema).items() if inside and name in own]
     if inside:
         raise SchemaError(
             f"stream {change.stream}: in column(s) {', '.join(inside)} of Delta table {change.table} someone else made "
@@ -220,28 +194,12 @@ def _check_values(storage: Storage, change: TableChange, schema: str, sizes: Map
         )
 
 
-def required_inside(record: TableRecord, schema: str) -> list[str]:
-    """Columns of the stream of which only members may not be NULL."""
-    own = set(record.columns) - set(record.foreign)
-    return [name for name, inside in required_columns(schema).items() if inside and name in own]
-
-
 def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -> list[str]:
-    """Columns that a `schemaString` calls NOT NULL, and that may be NULL in a row of files.
-
-    Args:
-        storage: The bucket.
-        schema: The table's.
-        sizes: The files' bytes by their paths.
-
-    Raises:
-        StorageError: a file can't be read.
-    """
+    """Columns that a `schemaString` calls NOT NULL, and that may be NULL in a row of files (path to bytes)."""
     names = [name for name, inside in required_columns(schema).items() if not inside]
     if not names:
         return []
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        found = list(pool.map(lambda path: footer_statistics(storage, path, sizes[path], names), sizes))
+    found = file_statistics(storage, sizes, names).values()
     return [name for name in names if not all(each.none_null(name) for each in found)]
 
 
@@ -249,3 +207,38 @@ def _check_repartitioned(before: DeltaSnapshot, change: TableChange) -> None:
     """Only where no file stays can a table get other partitions: files tell nothing of the new ones."""
     if len(change.retire) < len(before.files) and change.record is not None:
         check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)
+
+
+def _described(columns: Struct) -> dict[str, Scalar]:
+    """The columns of a table that its log describes."""
+    scalars = [(each.name, each.type) for each in columns if isinstance(each.type, Scalar)]
+    return dict(scalars[:MOST_COLUMNS])
+
+
+def _statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str:
+    """The `stats` of a file: of the described columns what its footer tells."""
+    nulls: dict[str, int] = {}
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    for name, kind in described.items():
+        found = known.columns.get(name)
+        if found is None:
+            continue
+        if found.nulls is not None:
+            nulls[name] = found.nulls
+        if kind.name in _BOUNDED and _is_plain(found.low, kind) and _is_plain(found.high, kind):
+            low[name], high[name] = _value(found.low), _value(found.high)
+    return to_json({"numRecords": known.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _is_plain(bound: Bound | None, kind: Scalar) -> bool:
+    """Whether it is a value of the type; of decimals one without exponent, which not every reader takes."""
+    return isinstance(bound, _BOUNDED[kind.name]) and not (isinstance(bound, Decimal) and "E" in str(bound))
+
+
+def _value(bound: Any) -> Any:
+    """A value as the log spells it; moments exact to the microsecond."""
+    if isinstance(bound, datetime):
+        text = bound.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return f"{text}Z" if bound.tzinfo is not None else text
+    return bound.isoformat() if isinstance(bound, date) else bound

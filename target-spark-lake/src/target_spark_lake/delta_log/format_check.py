@@ -20,13 +20,6 @@ UNREADABLE = "%"
 def check_format(storage: Storage, stream: str, table: str, record: TableRecord | None, chosen: str) -> None:
     """Refuses a table that is kept in another format than the one that was chosen, before anything is staged.
 
-    Args:
-        storage: The bucket.
-        stream: The stream that fills the table.
-        table: Its folder.
-        record: The table as it stands; None for a new one.
-        chosen: The setting `format`.
-
     Raises:
         ConfigurationError: names the way out.
     """

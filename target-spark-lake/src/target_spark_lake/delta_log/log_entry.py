@@ -7,36 +7,23 @@ visible at once, and a redo finds the very transaction that it would write.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
+
+from singer_spark.state.run_log import time_of
+from target_spark_lake.columns.partitioning import folders_of, said_by
+from target_spark_lake.delta_log.snapshot import AddedFile, log_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from target_spark_lake.delta_log.snapshot import DeltaSnapshot, LoggedFile
+    from target_spark_lake.delta_log.snapshot import DeltaSnapshot
+    from target_spark_lake.tables.changes import DeltaChange, PublishedFile, StagedFile, TableChange
 
 LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
 ENGINE = "target-spark-lake"
-
-
-@dataclass(frozen=True)
-class AddedFile:
-    """A file that the table gets.
-
-    Attributes:
-        path: As the log spells it, relative to the table.
-        size: Bytes.
-        statistics: Its `stats`, JSON text; empty where nothing is told.
-        partition: Its `partitionValues`: each partition column's value as text, None for NULL.
-    """
-
-    path: str
-    size: int
-    statistics: str = ""
-    partition: Mapping[str, str | None] = field(default_factory=dict)
-
-
 OF_SOME = ("takes_back", "joined", "joined_from")
 
 
@@ -80,6 +67,12 @@ class DeltaCommit:
     joined: tuple[AddedFile, ...] = ()
     joined_from: tuple[str, ...] = ()
 
+    def undone_by(self, run_id: str) -> DeltaCommit:
+        """What another run makes to undo this: an entry that holds its own transaction."""
+        number = transaction_number(run_id)
+        emptied = replace(self, schema=None, features=(), add=(), remove=(), joined=(), joined_from=())
+        return replace(emptied, run_id=run_id, transaction=number, takes_back=self.transaction)
+
     def to_body(self) -> dict[str, Any]:
         """As a JSON object; what only some commits do is left out of others: older programs know nothing of it."""
         body = asdict(self)
@@ -87,11 +80,7 @@ class DeltaCommit:
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> DeltaCommit:
-        """Reads `to_body` back.
-
-        Raises:
-            TypeError: it is damaged.
-        """
+        """Reads `to_body` back."""
         lists = {
             "features": tuple(body["features"]),
             "add": tuple(AddedFile(**file) for file in body["add"]),
@@ -106,22 +95,59 @@ class DeltaCommit:
         return DeltaCommit(**{**body, **lists})
 
 
+def plan_delta(
+    pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
+) -> tuple[DeltaCommit, ...]:
+    """A commit for each Delta table that the run changes; `published` says where each staged file goes."""
+    final, time = {file.staged: file.final for file in published}, int(datetime.now(UTC).timestamp() * 1000)
+
+    def plan(change: TableChange, delta: DeltaChange) -> DeltaCommit:
+        def added(path: str, staged: str, size: int) -> AddedFile:
+            # The partition values of a file are what its hive folders say, in the same spelling.
+            partition = said_by(folders_of(path[len(change.table) + 1 :]))
+            return AddedFile(log_spelling(change.table, path), size, delta.statistics[staged], partition)
+
+        def logged(files: Iterable[StagedFile]) -> tuple[AddedFile, ...]:
+            return tuple(added(final[file.path], file.path, file.bytes) for file in files)
+
+        def inside(paths: Iterable[str]) -> tuple[str, ...]:
+            return tuple(path[len(change.table) + 1 :] for path in paths)
+
+        adopted = tuple(added(path, path, size) for path, size in delta.adopted.items())
+        return DeltaCommit(
+            change.table,
+            run_id,
+            f"spark-lake/{pipeline}",
+            transaction_number(run_id),
+            time,
+            delta.seen,
+            delta.schema,
+            delta.features,
+            (*logged((*change.rewritten, *change.staged)), *adopted),
+            inside(change.retire),
+            data_change=delta.data_change,
+            partitioned=delta.partitioned,
+            partitioned_before=delta.partitioned_before,
+            joined=logged(change.joined),
+            joined_from=inside(change.joined_from),
+        )
+
+    return tuple(plan(change, change.delta) for change in changes if change.delta is not None)
+
+
+def transaction_number(run_id: str) -> int:
+    """Microseconds since 1970 of the time in a run's id: greater for each later run of a pipeline."""
+    return (time_of(run_id) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
 def log_entry(
     commit: DeltaCommit,
     current: DeltaSnapshot | None,
     schema: str | None,
-    remove: Iterable[LoggedFile],
-    again: Iterable[LoggedFile],
+    remove: Iterable[AddedFile],
+    again: Iterable[AddedFile],
 ) -> bytes:
-    """The entry that makes the next version.
-
-    Args:
-        commit: What the run wants.
-        current: The table as it is; None for a new one.
-        schema: Its new `schemaString`; None where it stays.
-        remove: Files that go.
-        again: Files that come back.
-    """
+    """The entry that makes the next version: files go, others come again, `schema` is None where it stays."""
     actions = [_commit_info(commit), {"txn": _transaction(commit)}]
     protocol = _protocol(frozenset(commit.features), current)
     if protocol is not None:
@@ -130,8 +156,7 @@ def log_entry(
         actions.append({"metaData": _metadata(commit, current, schema)})
     about = {"dataChange": commit.data_change}
     actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
-    added = (*commit.add, *(AddedFile(file.spelling, file.size, partition=file.partition) for file in again))
-    actions += [{"add": _add(file, commit.time) | about} for file in added]
+    actions += [{"add": _add(file, commit.time) | about} for file in (*commit.add, *again)]
     if current is not None and all(path in current.files for path in commit.joined_from):
         # Else somebody else changed or joined them meanwhile, so they stay what they became.
         moved = [current.files[path] for path in commit.joined_from]
@@ -187,9 +212,9 @@ def _metadata(commit: DeltaCommit, current: DeltaSnapshot | None, schema: str) -
     }
 
 
-def _remove(file: LoggedFile, time: int) -> dict[str, Any]:
+def _remove(file: AddedFile, time: int) -> dict[str, Any]:
     about = {"extendedFileMetadata": True, "partitionValues": dict(file.partition), "size": file.size}
-    return {"path": file.spelling, "deletionTimestamp": time, **about}
+    return {"path": file.path, "deletionTimestamp": time, **about}
 
 
 def _add(file: AddedFile, time: int) -> dict[str, Any]:

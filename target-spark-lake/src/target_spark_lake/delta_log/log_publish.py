@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -14,9 +15,11 @@ from target_spark_lake.delta_log.schema import columns_in_the_way, schema_with_o
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER, is_panic, log_file, open_table, plain, read_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from singer_spark.storage.storage import Storage
     from target_spark_lake.delta_log.log_entry import DeltaCommit
-    from target_spark_lake.delta_log.snapshot import DeltaSnapshot, LoggedFile
+    from target_spark_lake.delta_log.snapshot import AddedFile, DeltaSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +30,6 @@ CHECKPOINT_VERSIONS = 10
 def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
     """Makes the commit the table's next version, unless it was one already.
 
-    A version is created only if absent, after the commit was looked for in all before it: so it stands once, also where
-    a process that slept and its successor both try.
-
     Returns:
         The version; None where it was one already.
 
@@ -38,26 +38,43 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
             the text says the way out.
         StorageError: the storage failed; the next start does it again.
     """
+    return next_version(storage, commit, partial(_entry, storage, commit))
+
+
+def next_version(
+    storage: Storage, commit: DeltaCommit, entry_after: Callable[[DeltaSnapshot | None], bytes | None]
+) -> int | None:
+    """Makes an entry the table's next version; None where a commit was one already, or has no entry.
+
+    A version is created only if absent, after the commit was looked for in all before it: so it stands once, also where
+    a process that slept and its successor both try.
+    """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application)
         if current is not None and (current.transaction or 0) >= commit.transaction:
             return None
-        if (current is None) != (commit.seen is None):
-            raise UnpublishableError(_other_table(commit))
-        files = current.files if current is not None else {}
-        remove: list[LoggedFile] = [files[path] for path in commit.remove if path in files]
-        again: list[LoggedFile] = []
-        if current is not None and len(remove) < len(commit.remove):
-            remove, again = _as_it_was(storage, commit, current)
-        if current is not None:
-            _check_partitions(commit, current, files_stay=len(remove) < len(current.files) or bool(again))
-            _check_owners_rules(commit, current)
-        schema = commit.schema if current is None else _schema(storage, commit, current)
+        entry = entry_after(current)
+        if entry is None:
+            return None
         version = 0 if current is None else current.version + 1
-        if storage.create(log_file(commit.table, version), log_entry(commit, current, schema, remove, again)):
+        if storage.create(log_file(commit.table, version), entry):
             return version
         logger.info("Version %d of Delta table %s was taken by someone else: trying the next.", version, commit.table)
     raise StorageError(f"others write to Delta table {commit.table} all the time: no version of it was free; run again")
+
+
+def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes:
+    if (current is None) != (commit.seen is None):
+        raise UnpublishableError(_other_table(commit))
+    if current is None:
+        return log_entry(commit, None, commit.schema, (), ())
+    remove = [current.files[path] for path in commit.remove if path in current.files]
+    again: list[AddedFile] = []
+    if len(remove) < len(commit.remove):
+        remove, again = _as_it_was(storage, commit, current)
+    _check_partitions(commit, current, files_stay=len(remove) < len(current.files) or bool(again))
+    _check_owners_rules(commit, current)
+    return log_entry(commit, current, _schema(storage, commit, current), remove, again)
 
 
 def _other_table(commit: DeltaCommit) -> str:
@@ -70,22 +87,14 @@ def _other_table(commit: DeltaCommit) -> str:
 
 
 def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay: bool) -> None:
-    """Refuses an entry after which some files would not say the table's partitions.
-
-    Raises:
-        UnpublishableError: someone else changed the partitions, or added files while the commit changes them.
-    """
+    """Refuses an entry after which some files would not say the table's partitions."""
     changes = commit.partitioned != commit.partitioned_before
     if files_stay and (changes or current.partitioned != commit.partitioned):
         raise UnpublishableError(_way_out(commit, "whose partitions differ from those that its files have"))
 
 
 def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
-    """Refuses to take rows away where the table's owner has forbidden it meanwhile.
-
-    Raises:
-        UnpublishableError: so it is.
-    """
+    """Refuses to take rows away where the table's owner has forbidden it meanwhile."""
     if commit.remove and commit.data_change and current.only_grows:
         raise UnpublishableError(
             f"someone else gave Delta table {commit.table} the property delta.appendOnly, and run {commit.run_id} "
@@ -94,11 +103,7 @@ def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
 
 
 def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> str | None:
-    """The new `schemaString`, with what others changed since the version that the run was planned on; None: it stays.
-
-    Raises:
-        UnpublishableError: the run's files don't go together with their columns.
-    """
+    """The new `schemaString`, with what others changed since the run was planned; None: it stays."""
     assert commit.seen is not None
     if current.version == commit.seen:
         return commit.schema
@@ -130,14 +135,11 @@ def _way_out(commit: DeltaCommit, where: str) -> str:
 
 def _as_it_was(
     storage: Storage, commit: DeltaCommit, current: DeltaSnapshot
-) -> tuple[list[LoggedFile], list[LoggedFile]]:
+) -> tuple[list[AddedFile], list[AddedFile]]:
     """What to remove and to bring back, where someone wrote files anew that the commit replaces (OPTIMIZE).
 
     The new files hold rows that the commit replaces. But they hold no other rows than the files before them: so these
     come back in the same log entry, but for those that the commit replaces.
-
-    Raises:
-        UnpublishableError: rows were changed, too, or files are gone.
     """
     assert commit.seen is not None
     way_out = _way_out(commit, f"in files that run {commit.run_id} replaces")

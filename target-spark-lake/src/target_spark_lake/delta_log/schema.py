@@ -22,12 +22,9 @@ Json = dict[str, Any]
 
 
 def check_names(stream: str, columns: Struct) -> None:
-    """Refuses columns whose names Delta does not take.
-
-    Raises:
-        SchemaError: names them.
-    """
-    refused = [name for name in _column_names(columns) if _FORBIDDEN.search(name)]
+    """Refuses columns whose names Delta does not take."""
+    structs = (each for each in _parts(columns) if isinstance(each, Struct))
+    refused = [field.name for each in structs for field in each if _FORBIDDEN.search(field.name)]
     if refused:
         raise SchemaError(
             f"stream {stream}: Delta takes no column name with a space or one of ,;{{}}()=, as in "
@@ -35,31 +32,25 @@ def check_names(stream: str, columns: Struct) -> None:
         )
 
 
-def _column_names(kind: LakeType) -> Iterator[str]:
+def features_of(columns: Struct) -> frozenset[str]:
+    """The table features that readers of the columns must know."""
+    return frozenset({TIMESTAMP_NTZ}) if Scalar("timestamp_ntz") in _parts(columns) else frozenset()
+
+
+def _parts(kind: LakeType) -> Iterator[LakeType]:
+    """A type and all that it is made of."""
+    yield kind
     if isinstance(kind, Struct):
         for field in kind:
-            yield field.name
-            yield from _column_names(field.type)
+            yield from _parts(field.type)
     elif isinstance(kind, Array):
-        yield from _column_names(kind.element)
-
-
-def features_of(kind: LakeType) -> frozenset[str]:
-    """The table features that readers of the columns must know."""
-    if isinstance(kind, Struct):
-        return frozenset().union(*(features_of(field.type) for field in kind))
-    if isinstance(kind, Array):
-        return features_of(kind.element)
-    return frozenset({TIMESTAMP_NTZ}) if kind.name == "timestamp_ntz" else frozenset()
+        yield from _parts(kind.element)
 
 
 def schema_after(before: str | None, columns: Struct) -> str | None:
-    """The `schemaString` of a table that gets these columns; None where the one before says the same.
+    """The `schemaString` of a table that gets these columns, and no others; None where the one before says the same.
 
-    Args:
-        before: The table's; None for a new table. What it says beside names and types (comments, NOT NULL) stays, and
-            so does the order of its columns.
-        columns: The columns; others go.
+    What that says beside names and types (comments, NOT NULL) stays, and so does its order.
     """
     wanted, known = [_field(each.name, _type(each.type)) for each in columns], _fields(before)
     made = _joined(known, known, wanted)
@@ -67,13 +58,7 @@ def schema_after(before: str | None, columns: Struct) -> str | None:
 
 
 def schema_with_others(current: str, before: str, after: str) -> str:
-    """The `schemaString` that keeps what someone else made of `before`, beside what a run makes of it.
-
-    Args:
-        current: The table's now.
-        before: The one that the run was planned on.
-        after: The run's own.
-    """
+    """The `schemaString` that keeps what someone else made of `before` meanwhile, beside what a run makes of it."""
     return _schema(_joined(_fields(current), _fields(before), _fields(after)))
 
 
@@ -107,13 +92,7 @@ def _joined_type(now: Any, before: Any, after: Any) -> Any:
 
 
 def columns_in_the_way(current: str, before: str, after: str | None) -> list[str]:
-    """Columns of which someone else made what files that were made for a schema don't go together with.
-
-    Args:
-        current: The table's schema now.
-        before: The one that the files were planned on.
-        after: The one that the run makes of it; None where it stays.
-    """
+    """Columns of which someone else made what files that were made for `before` don't go together with."""
     known, earlier, wanted = (_by_name(_fields(each)) for each in (current, before, after or before))
     gone = [
         name for name, each in earlier.items() if name not in known or not _holds(known[name]["type"], each["type"])
@@ -245,8 +224,3 @@ def _same(one: Any, other: Any) -> bool:
         case {"elementType": some}, {"elementType": others}:
             return _same(some, others)
     return bool(one == other)
-
-
-def scalar_columns(columns: Struct) -> dict[str, Scalar]:
-    """The columns that are neither structs nor arrays."""
-    return {field.name: field.type for field in columns if isinstance(field.type, Scalar)}

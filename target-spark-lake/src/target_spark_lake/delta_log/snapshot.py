@@ -38,11 +38,19 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
-class LoggedFile:
-    """A file as the log tells it: its path in the log's own spelling, its size in bytes, its partition values."""
+class AddedFile:
+    """A file of a table.
 
-    spelling: str
+    Attributes:
+        path: As the log spells it, relative to the table.
+        size: Bytes.
+        statistics: Its `stats`, JSON text; empty where nothing is told.
+        partition: Its `partitionValues`: each partition column's value as text, None for NULL.
+    """
+
+    path: str
     size: int
+    statistics: str = ""
     partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -64,7 +72,7 @@ class DeltaSnapshot:
     """
 
     version: int
-    files: Mapping[str, LoggedFile]
+    files: Mapping[str, AddedFile]
     schema: str
     details: Mapping[str, Any] = field(default_factory=dict)
     reader: int = 1
@@ -103,13 +111,7 @@ def log_spelling(table: str, path: str) -> str:
 def read_snapshot(
     storage: Storage, table: str, application: str = "", version: int | None = None
 ) -> DeltaSnapshot | None:
-    """The table as it is now, None where there is no log.
-
-    Args:
-        storage: The bucket.
-        table: Folder of the table.
-        application: Whose last transaction is asked for.
-        version: An earlier version.
+    """The table as it is now, or at a version, None where there is no log; with an application's last transaction.
 
     Raises:
         StorageError: the log can't be read, or the table needs what this program does not know.
@@ -144,24 +146,19 @@ def _snapshot(found: DeltaTable, application: str) -> DeltaSnapshot:
     )
 
 
-def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, LoggedFile]:
+def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, AddedFile]:
     actions = found.get_add_actions()
-    paths, sizes = (actions.column(name).to_pylist() for name in ("path", "size_bytes"))
-    partitions: list[Any] = [{}] * len(paths)
-    if partitioned:
-        partitions = list(actions.column("partition").to_pylist())
-    return {
-        unquote(path): LoggedFile(path, size, _texts(said_by(folders_of(unquote(path))), values))
-        for path, size, values in zip(paths, sizes, partitions, strict=True)
-    }
-
-
-def _texts(said: Mapping[str, str | None], values: Mapping[str, Any]) -> dict[str, str | None]:
-    """Partition values as the log spells them."""
-    return {name: _text(value, said.get(name)) for name, value in values.items()}
+    names = ("path", "size_bytes", *(("partition",) if partitioned else ()))
+    files = {}
+    for path, size, *values in zip(*(actions.column(name).to_pylist() for name in names), strict=True):
+        said = said_by(folders_of(unquote(path)))
+        partition = {name: _text(each, said.get(name)) for name, each in (values[0] if values else {}).items()}
+        files[unquote(path)] = AddedFile(path, size, partition=partition)
+    return files
 
 
 def _text(value: Any, said: str | None) -> str | None:
+    """A partition value as the log spells it."""
     match value:
         case None:
             return None
@@ -176,11 +173,7 @@ def _text(value: Any, said: str | None) -> str | None:
 
 
 def open_table(storage: Storage, table: str, version: int | None = None) -> DeltaTable | None:
-    """The table for delta-rs, None where there is no log.
-
-    Raises:
-        StorageError: the log can't be read.
-    """
+    """The table for delta-rs, None where there is no log."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -195,11 +188,7 @@ def open_table(storage: Storage, table: str, version: int | None = None) -> Delt
 
 @contextmanager
 def reading(table: str) -> Iterator[None]:
-    """Where delta-rs is at work: what it fails of is an error of the storage, its panics too.
-
-    Raises:
-        StorageError: so it failed.
-    """
+    """Where delta-rs is at work: what it fails of is an error of the storage, its panics too."""
     from deltalake.exceptions import DeltaError
 
     try:
@@ -283,11 +272,7 @@ class Snapshots:
         self._seen: dict[str, DeltaSnapshot | None] = {}
 
     def of(self, table: str) -> DeltaSnapshot | None:
-        """A table, None where it has no log.
-
-        Raises:
-            StorageError: as `read_snapshot`.
-        """
+        """A table, None where it has no log."""
         if table not in self._seen:
             self._seen[table] = read_snapshot(self._storage, table)
         return self._seen[table]

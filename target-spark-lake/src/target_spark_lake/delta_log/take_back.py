@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import StorageError, UnpublishableError
+from singer_spark.errors import UnpublishableError
 from target_spark_lake.delta_log.log_entry import log_entry
-from target_spark_lake.delta_log.log_publish import TRIES
+from target_spark_lake.delta_log.log_publish import next_version
 from target_spark_lake.delta_log.snapshot import log_file, read_snapshot
 
 if TYPE_CHECKING:
@@ -27,27 +28,12 @@ def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
 
     Raises:
         UnpublishableError: someone else changed what the run had made; the text says the way out.
-        StorageError: the storage failed; the next start does it again.
     """
-    for _ in range(TRIES):
-        current = read_snapshot(storage, commit.table, commit.application)
-        if current is None or (current.transaction or 0) >= commit.transaction:
-            return None
-        entry = _entry(storage, commit, current)
-        if entry is None:
-            return None
-        if storage.create(log_file(commit.table, current.version + 1), entry):
-            return current.version + 1
-    raise StorageError(f"others write to Delta table {commit.table} all the time: no version of it was free; run again")
+    return next_version(storage, commit, partial(_entry, storage, commit))
 
 
 def can_take_back(storage: Storage, commit: DeltaCommit) -> bool:
-    """Whether the other run's entry was made; to be asked before anything is decided.
-
-    Raises:
-        UnpublishableError: it was, and can't be undone.
-        StorageError: the log can't be read.
-    """
+    """Whether the other run's entry was made; to be asked before anything is decided."""
     current = read_snapshot(storage, commit.table, commit.application)
     if current is None or current.transaction != commit.takes_back:
         return False
@@ -55,7 +41,9 @@ def can_take_back(storage: Storage, commit: DeltaCommit) -> bool:
     return True
 
 
-def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> bytes | None:
+def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes | None:
+    if current is None:
+        return None
     if current.transaction != commit.takes_back:
         if commit.seen is None:  # the run was to make the table, and what stands there is somebody else's
             return None

@@ -1,85 +1,103 @@
-"""Tables of plain Parquet files: a change is a set of files to add and a set of files to remove."""
+"""Tables of plain Parquet files: a change is a set of files to add and a set of files to remove.
+
+It leaves a single schema in all files of a table, whatever the load method.
+"""
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SingerSparkError
-from target_spark_lake.config_schema import OVERWRITE
-from target_spark_lake.formats.parquet_writer import ParquetWriter
-from target_spark_lake.formats.uniform_tables import UniformTables
-from target_spark_lake.layout import folder_name
+from target_spark_lake.columns.lake_type import Struct, columns_from_text
+from target_spark_lake.formats.merging.merged_columns import merging_columns
+from target_spark_lake.layout import file_age, folder_name
 from target_spark_lake.staging.stager import spark_failure
+from target_spark_lake.staging.table_rewriter import TableRewriter
 from target_spark_lake.tables.changes import TableChange
+from target_spark_lake.tables.row_order import in_parts, own_parts, read_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Iterator, Mapping, Sequence
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.formats.table_format import StreamLoad
-    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.formats.stream_load import StreamLoad
+    from target_spark_lake.formats.table_writer import TableWriter
+    from target_spark_lake.tables.changes import StagedFile
+
+logger = logging.getLogger("target-spark-lake")
 
 
-class ParquetTables:
-    """The table format `parquet`."""
+def parquet_changes(writer: TableWriter, load: StreamLoad, *, may_lack: bool = False) -> tuple[TableChange, ...]:
+    """What the load method makes of the records; nothing that a reader could see is touched.
 
-    def __init__(
-        self,
-        run: PipelineRun,
-        settings: TargetSettings,
-        session: Callable[[], SparkSession],
-        scratch: Path,
-        *,
-        may_lack: bool = False,
-    ) -> None:
-        """Starts nothing.
+    `may_lack` says that every reader takes a column that a file lacks for NULL.
+    """
+    if not load.columns.fields:
+        return (TableChange(load.schema.stream, load.table),)
+    load = _uniform_load(writer, load)
+    return tuple(_uniform_change(writer, change, load, may_lack=may_lack) for change in _by_method(writer, load))
 
-        Args:
-            run: The open run.
-            settings: The target's.
-            session: Gives the Spark session; asked only where rows must be merged.
-            scratch: A folder of this machine that is removed after the run.
-            may_lack: Whether every reader takes a column that a file lacks for NULL.
-        """
-        self._may_lack = may_lack
-        self._run = run
-        self._session = session
-        self._scratch = scratch
-        self._writer = ParquetWriter(run, settings, scratch)
 
-    def changes(self, load: StreamLoad) -> tuple[TableChange, ...]:
-        """What the load method makes of the records.
+def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
+    if load.schema.merges:
+        return _merged(writer, load)
+    staged = load.staged
+    replaces = load.schema.method.replaces
+    if replaces and not staged:
+        staged = (writer.nothing(load.schema, load.columns),)
+    retire = writer.run.table_files(load.table) if replaces else ()
+    return (writer.change(load, load.table, staged, retire, load.columns, load.record),)
 
-        Raises:
-            RecordError: a key is NULL.
-            StorageError: the bucket or Spark failed.
-        """
-        if not load.columns:
-            return (TableChange(load.schema.stream, load.table),)
-        rewritten = self._scratch / "rewritten" / folder_name(load.schema.stream)
-        uniform = UniformTables(self._run, rewritten, self._writer.codec, may_lack=self._may_lack)
-        load = uniform.staged(load)
-        return tuple(uniform.change(change, load) for change in self._by_method(load))
 
-    def _by_method(self, load: StreamLoad) -> tuple[TableChange, ...]:
-        schema, table = load.schema, load.table
-        if schema.merges:
-            return self._merged(load)
-        if schema.load_method == OVERWRITE:
-            staged = load.staged or (self._writer.nothing(schema, load.columns),)
-            return (self._writer.change(load, table, staged, self._run.table_files(table), load.columns, load.record),)
-        return (self._writer.change(load, table, load.staged, (), load.columns, load.record),)
+def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
+    from target_spark_lake.formats.parquet_merge import merge_changes
 
-    def _merged(self, load: StreamLoad) -> tuple[TableChange, ...]:
-        from target_spark_lake.formats.parquet_merge import merge_changes
+    try:
+        return merge_changes(writer, load)
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        what = f"stream {load.schema.stream}: its records could not be merged into {load.table}"
+        raise spark_failure(error, what, f"what the merge of stream {load.schema.stream} writes") from error
 
-        try:
-            return merge_changes(self._run, self._writer, self._session, self._scratch, load)
-        except SingerSparkError:
-            raise
-        except Exception as error:
-            what = f"stream {load.schema.stream}: its records could not be merged into {load.table}"
-            raise spark_failure(error, what, f"what the merge of stream {load.schema.stream} writes") from error
+
+def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:
+    """The load, its staged files under the table's columns: those before a SCHEMA in mid-stream lack some."""
+    if load.is_uniform:
+        return load
+    columns = merging_columns(load.columns) if load.schema.merges else load.columns
+    rewriter = _rewriter(writer, load.schema.stream, load.table, "staged", columns)
+    return replace(load, staged=rewriter.staged(load.staged), is_uniform=True)
+
+
+def _uniform_change(writer: TableWriter, change: TableChange, load: StreamLoad, *, may_lack: bool) -> TableChange:
+    """The change and, where it gives the table other columns, the files that stay under these."""
+    run, stream, table, record = writer.run, change.stream, change.table, change.record
+    before = load.record if table == load.table else run.standing_record(stream, table)
+    if record is None or before is None or before.columns == record.columns:
+        return change
+    if may_lack and all(record.columns.get(name, kind) == kind for name, kind in before.columns.items()):
+        return change
+    stay = sorted(set(run.table_files(table)) - set(change.retire), key=file_age)
+    if stay:
+        logger.info("stream %s: %d file(s) of %s are brought to its new columns", stream, len(stay), table)
+    replaced = _rewriter(writer, stream, table, "table", columns_from_text(record.columns)).table(table, stay)
+    rewritten = tuple(_in_order(run, table, stay, replaced))
+    return replace(change, rewritten=rewritten, retire=(*change.retire, *replaced))
+
+
+def _in_order(
+    run: PipelineRun, table: str, stay: Sequence[str], replaced: Mapping[str, StagedFile]
+) -> Iterator[StagedFile]:
+    """The new files; where the names of the old ones don't tell the order of rows, with what tells it."""
+    parts = read_parts(run.storage, run.layout, table, stay)
+    for path, file in replaced.items():
+        yield in_parts(run.storage, file, parts.get(path) or own_parts(path)) if parts else file
+
+
+def _rewriter(writer: TableWriter, stream: str, table: str, name: str, columns: Struct) -> TableRewriter:
+    folder = f"{writer.run.staging_path(stream)}/uniform/{table}/{name}"
+    scratch = writer.scratch / "rewritten" / folder_name(stream)
+    return TableRewriter(writer.run.storage, columns, folder, scratch, writer.settings.compression)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -11,9 +12,8 @@ from pyspark.sql import functions as F
 from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.columns.lake_type import Struct, columns_from_text
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
-from target_spark_lake.config_schema import APPEND_DEDUP
 from target_spark_lake.formats.merging.contest import DELETE, DROP, LAST_VALUES, Verdicts, contest
-from target_spark_lake.formats.merging.merged_columns import columns_after, has_all, merging_columns
+from target_spark_lake.formats.merging.merged_columns import columns_after, merging_columns
 from target_spark_lake.formats.merging.placed_files import (
     PlacedFile,
     PlacedRows,
@@ -22,18 +22,16 @@ from target_spark_lake.formats.merging.placed_files import (
     table_files,
 )
 from target_spark_lake.formats.merging.spark_merge import filled_in, judged, last_values, staying
-from target_spark_lake.formats.merging.survey import Survey, staged_statistics, survey
-from target_spark_lake.tables.table_index import TableIndex
+from target_spark_lake.formats.merging.survey import survey
+from target_spark_lake.tables.table_index import TableIndex, file_statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.formats.parquet_writer import ParquetWriter
-    from target_spark_lake.formats.table_format import StreamLoad
+    from target_spark_lake.formats.stream_load import StreamLoad
+    from target_spark_lake.formats.table_writer import TableWriter
     from target_spark_lake.tables.changes import StagedFile, TableChange
 
 logger = logging.getLogger("target-spark-lake")
@@ -41,88 +39,34 @@ logger = logging.getLogger("target-spark-lake")
 HISTORY = "__history"
 
 
-def merge_changes(
-    run: PipelineRun, writer: ParquetWriter, session: Callable[[], SparkSession], scratch: Path, load: StreamLoad
-) -> tuple[TableChange, ...]:
-    """The changes of a table and, for append-dedup, of its history.
-
-    Args:
-        run: The open run.
-        writer: Stages what the merge makes.
-        session: Gives the Spark session; asked only where rows must be merged.
-        scratch: A folder of this machine that is removed after the run.
-        load: What the run brought.
-
-    Raises:
-        RecordError: a key is NULL.
-        StorageError: the bucket failed.
-    """
-    found = survey(run, load)
-    columns = columns_after(load, found.rules)
-    if found.inserts_only and not any(_must_be_mixed(load, file, columns) for file in load.staged):
-        return (_change(run, writer, load, found, load.staged, (), columns),)
-    return _Merge(run, writer, session(), scratch, load, found, columns).changes()
-
-
-def _change(
-    run: PipelineRun,
-    writer: ParquetWriter,
-    load: StreamLoad,
-    found: Survey,
-    staged: Sequence[StagedFile],
-    retire: Sequence[str],
-    columns: Mapping[str, str],
-) -> TableChange:
-    """The change of the table, with what is known of its files after it."""
-    gone = set(retire)
-    known = {path: each for path, each in found.table.files.items() if path not in gone}
-    if not staged and not known:
-        staged = [writer.nothing(load.schema, columns)]
-    made = [file for file in staged if file.path not in found.run]
-    learned = {**found.run, **staged_statistics(run.storage, made, [*found.rules.keys, *CONTROL_COLUMNS])}
-    index = TableIndex({**known, **{file.path: learned[file.path] for file in staged}})
-    change = writer.change(load, load.table, staged, retire, columns, load.record)
-    return replace(change, records=load.rows, index=index)
-
-
-def _must_be_mixed(load: StreamLoad, file: StagedFile, columns: Iterable[str]) -> bool:
-    """Whether a staged file can't be the table's: it is the history's, or no reader may find it as it is."""
-    return load.schema.load_method == APPEND_DEDUP or _is_for_us_alone(load, file, columns)
-
-
-def _is_for_us_alone(load: StreamLoad, file: StagedFile, columns: Iterable[str]) -> bool:
-    """Whether a staged file has columns that readers must not see, or lies in no hive folders and should."""
-    return file.positioned or not has_all(columns) or bool(load.schema.partition_by)
+def merge_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
+    """The changes of a table and, where its method keeps one, of its history."""
+    return _Merge(writer, load).changes()
 
 
 class _Merge:
-    """One stream's merge, once there is something to merge."""
+    """One stream's merge; Spark is started once there is something to merge."""
 
-    def __init__(
-        self,
-        run: PipelineRun,
-        writer: ParquetWriter,
-        session: SparkSession,
-        scratch: Path,
-        load: StreamLoad,
-        found: Survey,
-        columns: Mapping[str, str],
-    ) -> None:
-        self._run = run
+    def __init__(self, writer: TableWriter, load: StreamLoad) -> None:
         self._writer = writer
         self._load = load
-        self._found = found
-        self._stream = load.schema.stream
-        self._staged = {file.path: file for file in load.staged}
-        self._columns = columns
+        self._found = found = survey(writer.run, load)
+        self._columns = columns_after(load, found.rules)
+        self._types = merging_columns(self._columns)
         self._foreign = load.record.foreign if load.record is not None else ()
-        self._types = merging_columns(columns)
-        stored = load.record.columns if load.record is not None else columns
+        self._staged = {file.path: file for file in load.staged}
         self._brought = brought_files(load.staged, self._types)
-        self._candidates = table_files(found.candidates, found.parts, found.table, columns_from_text(stored))
-        self._rows = PlacedRows(session, run.storage, scratch / "copies" / load.table)
+        stored = columns_from_text(load.record.columns) if load.record is not None else self._columns
+        self._candidates = table_files(found.candidates, found.parts, found.table, stored)
+
+    @cached_property
+    def _rows(self) -> PlacedRows:
+        copies = self._writer.scratch / "copies" / self._load.table
+        return PlacedRows(self._writer.session(), self._writer.run.storage, copies)
 
     def changes(self) -> tuple[TableChange, ...]:
+        if self._found.inserts_only and not any(map(self._is_mixed, self._brought)):
+            return (self._change(self._load.staged, ()),)
         late = frozenset(file.numbers[0][1] for file in self._brought if self._staged[file.path].late)
         rules = replace(self._found.rules, late=late)
         decisive = self._columns_of(rules.columns)
@@ -133,7 +77,7 @@ class _Merge:
             final = self._final(verdicts)
         finally:
             verdicts.rows.unpersist()
-        return (final, self._history()) if self._load.schema.load_method == APPEND_DEDUP else (final,)
+        return (final, self._history()) if self._load.schema.method.has_history else (final,)
 
     def _present(self) -> DataFrame | None:
         present = self._load.present
@@ -153,8 +97,9 @@ class _Merge:
         if unknown:
             rows = self._rows.read(unknown, self._columns_of([DELETED_AT]))
             living += rows.where(F.col(DELETED_AT).isNull()).count()
-        self._load.present.refuse_too_many(self._stream, gone, living)
-        logger.info("stream %s: %d of the table's %d rows are gone from the source", self._stream, gone, living)
+        stream = self._load.schema.stream
+        self._load.present.refuse_too_many(stream, gone, living)
+        logger.info("stream %s: %d of the table's %d rows are gone from the source", stream, gone, living)
 
     def _final(self, verdicts: Verdicts) -> TableChange:
         """The table: staged files as they are, where that is possible, and the files that are written anew."""
@@ -165,12 +110,12 @@ class _Merge:
         written: list[StagedFile] = []
         if opened or mixed:
             written = self._write(self._merged(verdicts, changed, opened, mixed), "merged", [*opened, *mixed])
-        logger.info(
+        logger.debug(
             "stream %s: merged %d record(s): of the table's %d file(s) %d were looked into, %d replaced",
-            *(self._stream, self._load.rows, len(self._found.table.files), len(self._candidates), len(changed)),
+            *(self._load.schema.stream, self._load.rows),
+            *(len(self._found.table.files), len(self._candidates), len(changed)),
         )
-        staged, retire = [*self._others(mixed), *written], [file.path for file in changed]
-        return _change(self._run, self._writer, self._load, self._found, staged, retire, self._columns)
+        return self._change([*self._others(mixed), *written], [file.path for file in changed])
 
     def _merged(
         self,
@@ -179,32 +124,44 @@ class _Merge:
         opened: Sequence[PlacedFile],
         mixed: Sequence[PlacedFile],
     ) -> DataFrame:
-        brought = self._rows.read(mixed, self._types)
+        keys, brought = self._found.rules.keys, self._rows.read(mixed, self._types)
         if self._foreign and replaced:
-            known = self._rows.read(replaced, self._columns_of([*self._found.rules.keys, *self._foreign]))
-            brought = brought.transform(filled_in(known, self._found.rules.keys, self._foreign))
+            known = self._rows.read(replaced, self._columns_of([*keys, *self._foreign]))
+            brought = brought.transform(filled_in(known, keys, self._foreign))
         rows = self._rows.read(opened, self._types).unionByName(brought)
-        kept = rows.transform(staying(verdicts, self._run.started_at))
+        kept = rows.transform(staying(verdicts, self._writer.run.started_at))
         if not verdicts.count(DELETE):
             return kept
         deleted, before = brought.transform(judged(verdicts, DELETE)), rows.transform(judged(verdicts, LAST_VALUES))
-        return kept.unionByName(last_values(deleted, before, self._found.rules.keys))
+        return kept.unionByName(last_values(deleted, before, keys))
+
+    def _change(self, staged: Sequence[StagedFile], retire: Sequence[str]) -> TableChange:
+        """The change of the table, with what is known of its files after it."""
+        writer, load, found = self._writer, self._load, self._found
+        known = {path: each for path, each in found.table.files.items() if path not in set(retire)}
+        if not staged and not known:
+            staged = [writer.nothing(load.schema, self._columns)]
+        made = {file.path: file.bytes for file in staged if file.path not in found.run}
+        learned = {**found.run, **file_statistics(writer.run.storage, made, [*found.rules.keys, *CONTROL_COLUMNS])}
+        index = TableIndex({**known, **{file.path: learned[file.path] for file in staged}})
+        change = writer.change(load, load.table, staged, retire, self._columns, load.record)
+        return replace(change, records=load.rows, index=index)
 
     def _history(self) -> TableChange:
         """Beside the table: every version that came, as it came."""
         table = f"{self._load.table}{HISTORY}"
-        before = self._run.standing_record(self._stream, table)
-        own = [file for file in self._brought if _is_for_us_alone(self._load, self._staged[file.path], self._columns)]
+        before = self._writer.run.standing_record(self._load.schema.stream, table)
+        own = [file for file in self._brought if self._is_for_us_alone(file)]
         written: list[StagedFile] = []
         if own:
             written = self._write(self._rows.read(own, self._types), "history", own)
-        brought = {name: kind for name, kind in self._columns.items() if name not in self._foreign}
-        columns = {**(before.columns if before else {}), **brought}
+        kept = columns_from_text(before.columns if before else {})
+        columns = Struct.of({**kept.types, **self._columns.without(self._foreign).types})
         change = self._writer.change(self._load, table, [*self._others(own), *written], (), columns, before)
         return replace(change, records=0)
 
     def _write(self, rows: DataFrame, name: str, read: Iterable[PlacedFile]) -> list[StagedFile]:
-        return self._writer.rows(rows, tuple(self._columns), self._load.schema, name, sum(file.bytes for file in read))
+        return self._writer.rows(rows, self._columns, self._load.schema, name, sum(file.bytes for file in read))
 
     def _others(self, placed: Iterable[PlacedFile]) -> list[StagedFile]:
         """The staged files but these, to be published as they are."""
@@ -212,4 +169,10 @@ class _Merge:
         return [file for path, file in self._staged.items() if path not in paths]
 
     def _is_mixed(self, file: PlacedFile) -> bool:
-        return _must_be_mixed(self._load, self._staged[file.path], self._columns)
+        """Whether a staged file can't be the table's: it is the history's, or no reader may find it as it is."""
+        return self._load.schema.method.has_history or self._is_for_us_alone(file)
+
+    def _is_for_us_alone(self, file: PlacedFile) -> bool:
+        """Whether a staged file has columns that readers must not see, or lies in no hive folders and should."""
+        hidden = not set(CONTROL_COLUMNS) <= set(self._columns.types)
+        return file.positioned or hidden or bool(self._load.schema.partition_by)

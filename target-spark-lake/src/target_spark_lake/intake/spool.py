@@ -1,12 +1,14 @@
-"""RECORD lines wait on the local disk until a batch of them is worth a Spark job."""
+"""RECORD lines wait on the local disk until a batch of them is worth a file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from target_spark_lake.intake.singer_lines import RecordLines
@@ -19,6 +21,7 @@ GROWTH = 3
 # Lines are at least so many times as large as the Parquet file that they become, but for texts that don't compress.
 LINES_TO_FILE = 4
 DEFAULT_TARGET_FILE_MB = 128
+PIECE_BYTES = 4 * MEGABYTE
 
 
 def batch_bytes(before: int, target_file_mb: int = DEFAULT_TARGET_FILE_MB) -> int:
@@ -30,6 +33,13 @@ def batch_bytes(before: int, target_file_mb: int = DEFAULT_TARGET_FILE_MB) -> in
     """
     largest = min(LARGEST_BATCH_BYTES, target_file_mb * MEGABYTE * LINES_TO_FILE)
     return min(largest, max(FIRST_BATCH_BYTES, before // GROWTH))
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """A spooled file in pieces of whole lines."""
+    with path.open("rb") as lines:
+        while piece := lines.read(PIECE_BYTES) + lines.readline():
+            yield piece
 
 
 @dataclass
@@ -95,6 +105,12 @@ class SpooledBatch:
                 return f"input line {first + index}" if file is None else f"line {first + index} of batch file {file}"
             index -= rows
         return None
+
+    def lines_at(self, positions: Sequence[int]) -> Iterator[bytes]:
+        """The lines with these numbers, which grow, from 0."""
+        wanted = set(positions)
+        with self.path.open("rb") as lines:
+            yield from (line for number, line in enumerate(islice(lines, positions[-1] + 1)) if number in wanted)
 
     def remove(self) -> None:
         """Gives the disk space back."""

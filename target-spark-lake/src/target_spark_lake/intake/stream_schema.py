@@ -9,9 +9,9 @@ from typing import Any
 from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.singer.messages import LATE_ROWS
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
-from target_spark_lake.columns.declared_columns import read_as_declared
+from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
-from target_spark_lake.config_schema import APPEND_ONLY, LOAD_METHODS, MERGING_LOAD_METHODS, OVERWRITE, UPSERT
+from target_spark_lake.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
 from target_spark_lake.settings import StreamOptions, TargetSettings
 
 JSON = dict[str, Any]
@@ -51,9 +51,14 @@ class StreamSchema:
         return Partitioning.of(self.stream, self.partition_by)
 
     @property
+    def method(self) -> LoadMethod:
+        """What the load method makes of its table."""
+        return LOAD_METHODS[self.load_method]
+
+    @property
     def merges(self) -> bool:
         """Whether its table holds one row for each key."""
-        return self.load_method in MERGING_LOAD_METHODS
+        return self.method.merges
 
     @classmethod
     def of(cls, message: Mapping[str, Any], settings: TargetSettings) -> StreamSchema:
@@ -72,11 +77,12 @@ class StreamSchema:
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
         keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
-        if method in MERGING_LOAD_METHODS:
+        merging = LOAD_METHODS[method].merges
+        if merging:
             _check_keys(stream, method, keys, schema["properties"])
         return cls(
             stream,
-            _own_schema(schema, settings, options, merging=method in MERGING_LOAD_METHODS),
+            _own_schema(schema, settings, options, merging=merging),
             keys,
             method,
             extent,
@@ -132,7 +138,7 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
 
 def _own_schema(schema: JSON, settings: TargetSettings, options: StreamOptions, *, merging: bool) -> JSON:
     properties = {name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS}
-    properties = read_as_declared(properties, options.columns)
+    properties = read_as_declared(properties, declared_types(options.columns))
     if settings.add_record_metadata or merging:
         properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
     required = [name for name in schema.get("required", []) if name in properties]

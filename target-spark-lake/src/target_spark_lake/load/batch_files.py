@@ -17,7 +17,6 @@ from target_spark_lake.intake.batch_message import JSONL, BatchFile, BatchMessag
 from target_spark_lake.intake.batch_places import BatchPlaces
 from target_spark_lake.intake.batch_roots import BatchRoots
 from target_spark_lake.intake.batch_sweep import remove_batch_files
-from target_spark_lake.load.batch_plan import plan_of
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from target_spark_lake.load.batches import Batches
     from target_spark_lake.load.sink import StreamSink
     from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.staging.batch_plan import BatchPlan
     from target_spark_lake.staging.parquet_adoption import FoundFile
-    from target_spark_lake.staging.spark_staging import BatchPlan
     from target_spark_lake.validation.batch_rules import TypedRules
 
 logger = logging.getLogger("target-spark-lake")
@@ -49,16 +48,7 @@ class BatchFiles:
     """Takes the BATCH messages of one run."""
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, batches: Batches, spool: Path) -> None:
-        """Begins.
-
-        Args:
-            settings: The target's.
-            run: The open run of the pipeline.
-            batches: What holds the run's streams.
-            spool: A folder on the local disk.
-        """
-        self._settings = settings
-        self._run = run
+        """Begins, in an open run; `spool` is a folder on the local disk."""
         self._batches = batches
         self._spool = spool
         roots = BatchRoots(run.storage, settings.batch_roots, settings.storage_options)
@@ -67,33 +57,24 @@ class BatchFiles:
         self._to_remove: list[BatchPlace] = []
 
     def lines(self, batch: BatchMessage) -> Iterator[RecordLines]:
-        """All records of a BATCH message, as lines.
-
-        Raises:
-            ProtocolError: a file is not what the message says.
-            StorageError: a file is missing, or can't be read.
-        """
-        for file, place in self._found(batch):
-            yield from self._lines(batch, file, place)
+        """All records of a BATCH message, as lines."""
+        for file in batch.files:
+            yield from self._lines(batch, file, self._find(batch.stream, file))
 
     def take(self, batch: BatchMessage) -> Iterator[RecordLines | TakenFiles]:
         """Stages the files of a BATCH message, but for records that must be checked one by one.
 
         Yields:
             In the order of the records, lines that are still to be staged, and files that are taken.
-
-        Raises:
-            ProtocolError: a file is not what the message says, or no SCHEMA came before.
-            StorageError: a file is missing, or can't be read.
         """
+        sink = self._batches.ready(batch.stream)
         if batch.format == JSONL:
-            self._batches.ready(batch.stream)
             yield from self.lines(batch)
             return
         from target_spark_lake.staging.batch_judge import Way
 
-        sink = self._batches.ready(batch.stream)
-        rules, plan = self._rules(sink), plan_of(sink, self._settings, self._run.started_at)
+        assert sink.settled is not None
+        rules, plan = sink.settled.rules, sink.settled.plan()
         for start in range(0, len(batch.files), FILES_AT_ONCE):
             files = batch.files[start : start + FILES_AT_ONCE]
             with ThreadPoolExecutor(FOOTERS_AT_ONCE, thread_name_prefix="footers") as pool:
@@ -115,9 +96,6 @@ class BatchFiles:
         except StorageError as failure:
             logger.warning("Files of BATCH messages that are loaded could not all be removed: %s", failure)
 
-    def _found(self, batch: BatchMessage) -> Iterator[tuple[BatchFile, BatchPlace]]:
-        return ((file, self._find(batch.stream, file)) for file in batch.files)
-
     def _find(self, stream: str, file: BatchFile) -> BatchPlace:
         place = self._places.find(stream, file)
         if place.is_ours:
@@ -130,14 +108,6 @@ class BatchFiles:
         from target_spark_lake.intake.parquet_lines import parquet_lines
 
         return parquet_lines(batch, file, place)
-
-    def _rules(self, sink: StreamSink) -> TypedRules | None:
-        from target_spark_lake.validation.batch_rules import typed_rules
-
-        schema = sink.schema
-        assert sink.check is not None
-        keys = schema.key_properties if schema.merges else ()
-        return typed_rules(schema.schema, keys, sink.check, validate=self._settings.validate_records)
 
     def _look(self, stream: str, plan: BatchPlan, rules: TypedRules | None, file: BatchFile) -> FoundFile:
         from target_spark_lake.staging.batch_judge import judge
@@ -153,12 +123,14 @@ class BatchFiles:
     ) -> TakenFiles:
         from target_spark_lake.staging.parquet_adoption import AdoptionJob
 
-        def job(folder: str) -> AdoptionJob:
-            scratch = self._spool / f"adopted-{self._jobs:05d}"
-            late = sink.schema.late_rows
-            return AdoptionJob(batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version, late)
-
+        scratch, late = self._spool / f"adopted-{self._jobs:05d}", sink.schema.late_rows
         self._jobs += 1
         size = sum(each.place.size for each in files)
-        self._batches.hand_over(sink, size, job)
+        self._batches.hand_over(
+            sink,
+            size,
+            lambda folder: AdoptionJob(
+                batch.stream, files, plan, folder, scratch, batch.time_extracted, batch.version, late
+            ),
+        )
         return TakenFiles(sum(each.judgement.rows for each in files), size)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk.exceptions import RecordsWithoutSchemaException
 
 from singer_spark.errors import ProtocolError
+from target_spark_lake.columns.declared_columns import declared_types
 from target_spark_lake.columns.evolution import EvolutionRules
 from target_spark_lake.config_schema import QUARANTINE
-from target_spark_lake.intake.spool import SpooledBatch, batch_bytes
+from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
-from target_spark_lake.load.batch_plan import plan_of
+from target_spark_lake.load.settling import settle
 from target_spark_lake.load.sink import StreamSink
-from target_spark_lake.load.sink_columns import prepare
 from target_spark_lake.settings import TargetSettings
-from target_spark_lake.staging.stager import BatchJob
 from target_spark_lake.validation.quarantine import Quarantine
 
 if TYPE_CHECKING:
@@ -25,9 +23,9 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.commit.staged_stream import StagedStream
     from target_spark_lake.intake.singer_lines import RecordLines
-    from target_spark_lake.load.staging_pool import StagingJob, StagingPool
+    from target_spark_lake.load.sink import SettledStream, SinkStaging
+    from target_spark_lake.load.staging_pool import StagingJob
 
-JSON = dict[str, Any]
 # Where batches are cut at STATE messages, one may grow beyond its size this many times until a STATE comes.
 STRETCH = 2
 # So many small ones are worth staging too: of many tables the first ones are staged while the last ones are read.
@@ -49,27 +47,17 @@ class Batches:
             STATE.
     """
 
-    def __init__(self, settings: TargetSettings, run: PipelineRun, pool: StagingPool, spool: Path) -> None:
-        """Begins.
-
-        Args:
-            settings: The target's.
-            run: The open run of the pipeline.
-            pool: Stages the batches that are full.
-            spool: A folder on the local disk.
-        """
+    def __init__(self, settings: TargetSettings, run: PipelineRun, staging: SinkStaging) -> None:
+        """Begins, in an open run."""
         self.sinks: dict[str, StreamSink] = {}
         self.adopted: Mapping[str, StagedStream] = {}
         self.skipped: set[str] = set()
         self.closed_between = False
-        self._quarantine = (
-            Quarantine(settings.max_invalid_records) if settings.on_invalid_record == QUARANTINE else None
-        )
+        quarantines = settings.on_invalid_record == QUARANTINE
+        self._quarantine = Quarantine(settings.max_invalid_records) if quarantines else None
         self._settings = settings
         self._run = run
-        self._pool = pool
-        self._spool = spool
-        self._count = 0
+        self._staging = staging
         self._stretch = 1
         self._open: dict[str, StreamSink] = {}
 
@@ -81,17 +69,11 @@ class Batches:
     def skip(self, stream: str) -> None:
         """Leaves a stream out of the run; what a checkpoint before this moment names of it stays staged."""
         self.skipped.add(stream)
-        sink = self._open.pop(stream, None)
-        if sink is not None and sink.batch is not None:
-            sink.batch.remove()
-            sink.batch = None
+        if sink := self._open.pop(stream, None):
+            self._staging.drop(sink)
 
     def adopt(self, streams: Mapping[str, StagedStream]) -> None:
-        """Begins with what a run that died had staged.
-
-        Raises:
-            RecordError: it rejected more records than this run may.
-        """
+        """Begins with what a run that died had staged."""
         self.adopted = streams
         for name, stream in streams.items():
             if self._quarantine is not None:
@@ -102,73 +84,58 @@ class Batches:
         """From now on whoever calls `close_all` at a STATE decides where batches end, unless they grow too large."""
         self._stretch = STRETCH
 
-    def schema(self, message: JSON) -> StreamSchema:
+    def schema(self, message: dict[str, Any]) -> StreamSchema:
         """A SCHEMA: the same one again changes nothing, another one closes the batch; records before it stay."""
         schema = StreamSchema.of(message, self._settings)
         sink = self.sinks.get(schema.stream)
         if sink is None:
-            options = self._settings.options_of(schema.stream)
-            table = self._run.layout.table(schema.stream, options.path)
-            adopted = self.adopted.get(schema.stream)
+            options, adopted = self._settings.options_of(schema.stream), self.adopted.get(schema.stream)
             self.sinks[schema.stream] = StreamSink(
                 schema,
-                table,
-                EvolutionRules(self._settings.schema_evolution, options.columns),
-                adopted=adopted,
-                size=adopted.size if adopted else 0,
+                self._run.layout.table(schema.stream, options.path),
+                EvolutionRules(self._settings.schema_evolution, declared_types(options.columns)),
+                adopted,
                 # The run that died may have changed the columns after its first files.
                 is_uniform=adopted is None,
+                size=adopted.size if adopted else 0,
             )
             return schema
         schema = schema.following(sink.schema)
         if sink.schema != schema:
             self._close(sink)
-            sink.schema, sink.columns = schema, None
+            sink.schema = schema
         return schema
 
     def add(self, lines: RecordLines) -> None:
         """RECORD lines of one stream."""
         sink = self._known(lines.stream, f"input line {lines.first_line}: a RECORD")
-        if sink.columns is None:
-            prepare(sink, self._settings, self._run)
-            if sink.check is not None and sink.check.bulk is None:
-                self._pool.start()
-        if sink.batch is None:
-            sink.batch = SpooledBatch(self._spool / f"{self._count:05d}.jsonl")
-            self._open[lines.stream] = sink
-            self._count += 1
-        sink.batch.write(lines)
-        if sink.batch.size >= self._limit(sink) * self._stretch:
+        if not sink.is_settled:
+            if self.settle(sink).by_spark:
+                self._staging.pool.start()
+        self._staging.write(sink, lines)
+        self._open[lines.stream] = sink
+        if self._size(sink) >= self._limit(sink) * self._stretch:
             self._close(sink)
 
-    def ready(self, stream: str) -> StreamSink:
-        """The sink of a stream of which files of records came, its columns checked against the table.
+    def settle(self, sink: StreamSink) -> SettledStream:
+        """The stream under its last SCHEMA, its columns checked against the table."""
+        if sink.settled is None or not sink.is_settled:
+            settled = settle(sink, self._settings, self._run)
+            sink.is_uniform = sink.is_uniform and (not sink.staging or settled.columns == sink.columns)
+            sink.settled = settled
+        return sink.settled
 
-        Raises:
-            ProtocolError: no SCHEMA came before, or the tap had given the stream up.
-            SchemaError: its columns don't go together with the table's.
-        """
+    def ready(self, stream: str) -> StreamSink:
+        """The sink of a stream of which files of records came, settled."""
         sink = self._known(stream, "a BATCH")
-        if sink.columns is None:
-            prepare(sink, self._settings, self._run)
+        self.settle(sink)
         return sink
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
-        """Stages rows that come next, without their lines.
-
-        Args:
-            sink: The stream's, which is ready.
-            size: Their bytes.
-            job: Makes what stages them, of a free staging folder.
-
-        Raises:
-            SingerSparkError: an earlier batch failed.
-        """
+        """Stages rows that come next, without their lines (`SinkStaging.hand_over`)."""
         self._close(sink)
         self.closed_between = True
-        sink.size += size
-        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        sink.staging.append(self._pool.submit(job(folder)))
+        self._staging.hand_over(sink, size, job)
 
     def _known(self, stream: str, what: str) -> StreamSink:
         sink = self.sinks.get(stream)
@@ -180,11 +147,11 @@ class Batches:
 
     def are_full(self) -> bool:
         """Whether they are worth staging, one of them or all, or one was closed since `close_all`."""
-        return (
-            self.closed_between
-            or len(self._open) >= MANY_OPEN
-            or any(sink.batch is not None and sink.batch.size >= self._limit(sink) for sink in self._open.values())
-        )
+        many = self.closed_between or len(self._open) >= MANY_OPEN
+        return many or any(self._size(sink) >= self._limit(sink) for sink in self._open.values())
+
+    def _size(self, sink: StreamSink) -> int:
+        return sink.batch.size if sink.batch else 0
 
     def _limit(self, sink: StreamSink) -> int:
         return batch_bytes(sink.size, self._settings.target_file_mb)
@@ -202,11 +169,7 @@ class Batches:
                 sink.batch.cut_back()
 
     def close_all(self) -> None:
-        """Stages what is there.
-
-        Raises:
-            SingerSparkError: an earlier batch failed.
-        """
+        """Stages what is there."""
         for sink in list(self._open.values()):
             self._close(sink)
         self.closed_between = False
@@ -214,23 +177,8 @@ class Batches:
     def drop_all(self) -> None:
         """Gives the disk space of what is not staged yet back."""
         for sink in self._open.values():
-            if sink.batch is not None:
-                sink.batch.remove()
+            self._staging.drop(sink)
 
     def _close(self, sink: StreamSink) -> None:
-        batch, sink.batch = sink.batch, None
         self._open.pop(sink.schema.stream, None)
-        if batch is None:
-            return
-        if batch.rows == 0:
-            batch.remove()
-            return
-        assert sink.validator is not None
-        self.closed_between = True
-        batch.close()
-        sink.size += batch.size
-        plan = plan_of(sink, self._settings, self._run.started_at, batch.received)
-        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        late = sink.schema.late_rows
-        job = BatchJob(sink.schema.stream, batch, plan, sink.validator, folder, self._quarantine, late)
-        sink.staging.append(self._pool.submit(job))
+        self.closed_between = self._staging.close(sink, self._quarantine) or self.closed_between

@@ -1,14 +1,20 @@
-"""When batches are cut at STATE messages, and which STATE all that is staged stands for: the run's checkpoints."""
+"""When batches are cut at STATE messages, and which STATE all that is staged stands for: the run's checkpoints.
+
+And what a run that goes on from one may take over, under which settings.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from target_spark_lake.commit.staged_stream import StagedStream
-from target_spark_lake.load.resumption import SETTINGS, STREAMS
+from singer_spark.errors import StateError
+from target_spark_lake.columns.lake_type import columns_to_text
+from target_spark_lake.commit.staged_stream import StagedStream, staged_streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
     from target_spark_lake.load.batches import Batches
     from target_spark_lake.load.sink import StreamSink
     from target_spark_lake.load.staging_pool import StagingPool
+    from target_spark_lake.settings import TargetSettings
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
@@ -28,12 +35,18 @@ CUT_SECONDS, CUTS_A_RUN = 30.0, 20
 WRITE_SECONDS, WRITES_A_RUN = 1.0, 50
 
 
-@dataclass(frozen=True)
-class StatePoint:
-    """A STATE as it came: its value, and what the tap said beside it for the run that goes on from there."""
-
-    value: JSON
-    resume: JSON
+SETTINGS = "settings"
+STREAMS = "streams"
+# With another value of one of these the rows that are staged would not be the ones that the next run stages.
+_SETTINGS_OF_ROWS = (
+    "add_record_metadata",
+    "compression",
+    "load_method",
+    "on_invalid_record",
+    "schema_evolution",
+    "validate_records",
+)
+_OPTIONS_OF_ROWS = ("columns", "key_properties", "load_method", "partition_by")
 
 
 @dataclass(frozen=True)
@@ -41,13 +54,15 @@ class Remembered:
     """A STATE at which all batches were closed.
 
     Attributes:
-        point: The STATE.
+        state: Its value.
+        resume: What the tap said beside it for the run that goes on from there.
         batches: Stream to the number of its batches before the STATE.
         waiting: Those of them that were not staged yet.
         skipped: Streams that the tap had given up: nothing of them counts.
     """
 
-    point: StatePoint
+    state: JSON
+    resume: JSON
     batches: Mapping[str, int]
     waiting: list[Future[Any]]
     skipped: frozenset[str]
@@ -57,57 +72,38 @@ class Checkpointing:
     """Takes the STATE messages of a run; what is staged before one of them outlives the run."""
 
     def __init__(self, run: PipelineRun, batches: Batches, pool: StagingPool, settings: Mapping[str, str]) -> None:
-        """Begins.
-
-        Args:
-            run: The open run.
-            batches: Cut by this from now on.
-            pool: Stages them.
-            settings: Fingerprints of the settings under which a later run may go on.
-        """
+        """Begins; `settings` are fingerprints of those under which a later run may go on."""
         self._run = run
         self._batches = batches
         self._pool = pool
         self._settings = settings
-        self._point: StatePoint | None = None
+        self._last: tuple[JSON, JSON] | None = None
         self._remembered: list[Remembered] = []
         self._staged: Remembered | None = None
         self._began = self._last_cut = self._last_write = time.monotonic()
         batches.wait_for_states()
 
-    def state(self, point: StatePoint) -> None:
-        """A STATE after the first one.
-
-        Raises:
-            SingerSparkError: an earlier batch failed.
-        """
-        self._point = point
+    def state(self, value: JSON, resume: JSON) -> None:
+        """A STATE after the first one, and what stands beside it."""
+        self._last = value, resume
         if self._batches.are_full() or self._is_time(self._last_cut, CUT_SECONDS, CUTS_A_RUN):
-            self._cut(point)
+            self._cut(value, resume)
         else:
             self._batches.mark()
 
     def advance(self) -> None:
-        """Writes a checkpoint, if one more STATE has all that stood before it staged, and it is time.
-
-        Raises:
-            SingerSparkError: a batch failed.
-        """
+        """Writes a checkpoint, if one more STATE has all that stood before it staged, and it is time."""
         self._find_staged()
         if self._staged is not None and self._is_time(self._last_write, WRITE_SECONDS, WRITES_A_RUN):
             self._write()
 
     def salvage(self) -> None:
-        """The tap died: stages all that stood before its last STATE, and writes the checkpoint.
-
-        Raises:
-            SingerSparkError: a batch failed; the last checkpoint stays.
-        """
-        if self._point is None or self._run.checkpoint.lost:
+        """The tap died: stages all that stood before its last STATE, and writes the checkpoint."""
+        if self._last is None or self._run.checkpoint.lost:
             return
         if not self._batches.closed_between:
             self._batches.cut_back()
-            self._cut(self._point)
+            self._cut(*self._last)
         self._pool.finish()
         self._find_staged()
         if self._staged is not None and self._write():
@@ -117,11 +113,11 @@ class Checkpointing:
         now = time.monotonic()
         return now - last >= max(least, (now - self._began) / number)
 
-    def _cut(self, point: StatePoint) -> None:
+    def _cut(self, value: JSON, resume: JSON) -> None:
         self._batches.close_all()
         counts = {stream: len(sink.staging) for stream, sink in self._batches.loaded.items()}
         skipped = frozenset(self._batches.skipped)
-        self._remembered.append(Remembered(point, counts, self._pool.unfinished(), skipped))
+        self._remembered.append(Remembered(value, resume, counts, self._pool.unfinished(), skipped))
         self._last_cut = time.monotonic()
 
     def _find_staged(self) -> None:
@@ -139,12 +135,46 @@ class Checkpointing:
                 streams[stream] = part
         target = {SETTINGS: self._settings, STREAMS: {name: each.to_body() for name, each in streams.items()}}
         self._last_write = time.monotonic()
-        if not self._run.write_checkpoint(staged.point.value, staged.point.resume, target):
+        if not self._run.write_checkpoint(staged.state, staged.resume, target):
             return False
         self._staged = None
         return True
 
 
 def _staged_part(sink: StreamSink, batches: int) -> StagedStream:
-    columns = sink.all_columns or (sink.adopted.columns if sink.adopted else {})
-    return StagedStream(sink.staged(batches), dict(columns), sink.size, sink.rejected(batches))
+    columns = columns_to_text(sink.columns) if sink.columns else sink.adopted.columns if sink.adopted else {}
+    return StagedStream(sink.staged(batches), columns, sink.size, sink.rejected(batches))
+
+
+def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> dict[str, str]:
+    """A fingerprint of each setting, of singer-sdk's mapping too, that changes rows on their way to staging."""
+    values = {name: getattr(settings, name) for name in _SETTINGS_OF_ROWS} | dict(mapping)
+    options = {
+        name: {option: each[option] for option in _OPTIONS_OF_ROWS if each.get(option) is not None}
+        for name, each in settings.stream_options.items()
+    }
+    values["stream_options"] = {name: each for name, each in options.items() if each}
+    return {name: _fingerprint(value) for name, value in values.items()}
+
+
+def adopt(run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[str, str]) -> dict[str, StagedStream]:
+    """Takes over what the run that died had staged; the first STATE says the `value` and `resume` of its checkpoint."""
+    checkpoint = run.resume_from(value, resume)
+    before = checkpoint.target.get(SETTINGS) or {}
+    changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
+    if changed:
+        run.checkpoint.discard()
+        raise StateError(
+            f"the target's {', '.join(changed)} changed since run {checkpoint.run_id} died, so the rows that it staged "
+            "can't be used; nothing was changed, run tap and target again, they start anew"
+        )
+    streams = staged_streams(checkpoint)
+    logger.info(
+        "Going on from run %s, which died: %s records in %s stream(s) are staged already.",
+        *(checkpoint.run_id, f"{sum(stream.rows for stream in streams.values()):,}", len(streams)),
+    )
+    return streams
+
+
+def _fingerprint(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Whether a run sends a stream whole, so that what it did not send is no more at the source."""
+"""Whether a run sends a stream whole, and what that means for its table once all is staged."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.config_schema import OVERWRITE
+from target_spark_lake.columns.lake_type import Struct
+from target_spark_lake.formats.stream_load import StreamLoad
 
 if TYPE_CHECKING:
     from target_spark_lake.intake.stream_schema import StreamSchema
+    from target_spark_lake.load.sink import StreamSink
+    from target_spark_lake.load.source_key_batches import KeyBatches
 
 # What a state may hold beside its bookmarks that is no bookmark.
 _NO_BOOKMARKS = ("bookmarks", "currently_syncing")
@@ -54,7 +57,7 @@ class Extents:
         Raises:
             ConfigurationError: the load method is overwrite, and the stream may come as a delta.
         """
-        reason = self.delta(schema) if schema.load_method == OVERWRITE else None
+        reason = self.delta(schema) if schema.method.replaces else None
         if reason is None:
             return
         anew = (
@@ -63,8 +66,44 @@ class Extents:
             else "run `spark-lake state reset`, and the tap without a state"
         )
         raise ConfigurationError(
-            f"stream {schema.stream}: this run may send only what changed ({reason}), and load_method overwrite would "
-            f"leave nothing else in the table; nothing was changed, use upsert or append-only for it, or {anew}"
+            f"stream {schema.stream}: this run may send only what changed ({reason}), and load_method "
+            f"{schema.load_method} would leave nothing else in the table; nothing was changed, use upsert or "
+            f"append-only for it, or {anew}"
+        )
+
+
+@dataclass(frozen=True)
+class WholeStreams:
+    """What counts for whole streams: the greatest versions activated, keys that the sources still have, extents."""
+
+    activated: Mapping[str, int]
+    keys: KeyBatches
+    extents: Extents
+
+    def may_change(self, sink: StreamSink) -> bool:
+        """Whether the table of a stream may change although no record of it came."""
+        schema = sink.schema
+        return (
+            schema.method.replaces
+            or sink.adopted is not None
+            or (schema.merges and schema.stream in self.activated)
+            or self.keys.are_told(schema.stream)
+            or (schema.method.drops_stale and self.extents.is_whole(schema))
+        )
+
+    def load_of(self, sink: StreamSink) -> StreamLoad:
+        """What the run brought for a stream, all of whose batches are staged."""
+        return StreamLoad(
+            sink.schema,
+            sink.table,
+            sink.columns or Struct(()),
+            sink.settled.record if sink.settled else None,
+            sink.staged(),
+            self.activated.get(sink.schema.stream),
+            sink.is_uniform,
+            # Of a record that was rejected nobody knows the key: its row is not stale.
+            self.extents.is_whole(sink.schema) and not sink.rejected(),
+            self.keys.of(sink.schema.stream),
         )
 
 

@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,15 @@ from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.load.batches import Batches
-from target_spark_lake.load.checkpointing import Checkpointing, StatePoint
-from target_spark_lake.load.extent import Extents
-from target_spark_lake.load.resumption import adopt, settings_of_rows
+from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
+from target_spark_lake.load.extent import Extents, WholeStreams
 from target_spark_lake.load.run_metrics import tell_failure, tell_success
-from target_spark_lake.load.sink_columns import prepare
+from target_spark_lake.load.sink import SinkStaging
 from target_spark_lake.load.source_key_batches import KeyBatches
 from target_spark_lake.load.staging_pool import StagingPool
-from target_spark_lake.load.whole_streams import WholeStreams
 from target_spark_lake.state.saving import Saving, state_to_save
 from target_spark_lake.state.start_check import FIRST, RESUME, SAVED
+from target_spark_lake.state.watermark import watermarks
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.validation.quarantine import STAGED_NAME, one_file
 
@@ -65,8 +65,9 @@ class LoadRun:
         start_session: Callable[[], SparkSession],
         mapping: Mapping[str, Any] | None = None,
         saving: Saving = Saving.REPLACE,
+        progress: Progress | None = None,
     ) -> None:
-        """Begins.
+        """Begins, in an open run.
 
         Args:
             settings: The target's.
@@ -74,6 +75,7 @@ class LoadRun:
             start_session: Starts Spark; called once, in the background, when a record needs it.
             mapping: singer-sdk's settings of stream maps and flattening, as far as they are given.
             saving: What becomes of the saved state.
+            progress: What people see of the run.
         """
         self._saving = saving
         self._settings = settings
@@ -81,8 +83,9 @@ class LoadRun:
         self._run = run
         self._pool = StagingPool(run.storage, start_session)
         self._spool = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
-        self._batches = Batches(settings, run, self._pool, self._spool)
-        self._keys = KeyBatches(settings, run, self._pool, self._spool)
+        staging = SinkStaging(run, self._pool, self._spool)
+        self._batches = Batches(settings, run, staging)
+        self._keys = KeyBatches(settings, staging)
         self._files = BatchFiles(settings, run, self._batches, self._spool)
         self._checkpointing: Checkpointing | None = None
         self._activated: dict[str, int] = {}
@@ -90,7 +93,7 @@ class LoadRun:
         self._announced = False
         self._complete = False
         self._happened = False
-        self._progress = Progress("loaded")
+        self._progress = progress or Progress("loaded")
 
     def check(self) -> None:
         """Raises what a batch in the background failed with, if one did; the place where checkpoints are written."""
@@ -101,6 +104,8 @@ class LoadRun:
     def schema(self, message: JSON) -> None:
         """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
         self._refuse_behind_the_end("a SCHEMA")
+        if self._state is None:
+            self._progress.phase("reading")
         if not self._keys.schema(message, self._batches.sinks):
             self._extents().check(self._batches.schema(message))
             estimate = message.get(ROW_ESTIMATE)
@@ -144,7 +149,7 @@ class LoadRun:
         self._complete = self._complete or message.get("final") is True
         self._skip(message.get(SKIPPED) if self._announced else None)
         if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
-            self._checkpointing.state(StatePoint(value, resume))
+            self._checkpointing.state(value, resume)
 
     def _refuse_behind_the_end(self, what: str) -> None:
         """Behind its last STATE a tap has nothing to say: that state would be saved without standing for it."""
@@ -188,6 +193,7 @@ class LoadRun:
             self.fail(nothing)
             return
         self._check_adopted()
+        self._progress.phase("writing")
         extents = self._extents(sinks)
         for sink in self._batches.loaded.values():
             extents.check(sink.schema)
@@ -195,21 +201,24 @@ class LoadRun:
         self._keys.close_all()
         whole = WholeStreams(self._activated, self._keys, extents)
         for sink in self._batches.loaded.values():
-            if sink.columns is None and whole.may_change(sink):
-                prepare(sink, self._settings, self._run)
+            if not sink.is_settled and whole.may_change(sink):
+                self._batches.settle(sink)
         self._pool.finish()
         rejected = self._rejected()
+        if any(sink.schema.merges for sink in self._batches.loaded.values()):
+            self._progress.phase("merging")
         changes = self._changes(whole)
         self._pool.close()
         too_late_to_stop()
         state = state_to_save(self._saving, self._state, self._run.committed_state(), self._batches.loaded)
+        self._progress.phase("committing")
         reports = self._run.commit(Commit(changes, state, rejected))
         self._happened = True
         self._files.clean()
         self._clean()
-        self._progress.finish()
-        self._tell_rejected(rejected)
         known = self._run.committed_state() if state is None else state
+        self._progress.finish_run(f"{self._run.storage.url}/{self._settings.path}", watermarks(known))
+        self._tell_rejected(rejected)
         tell_success(self._run, reports, known, self._settings.metrics_file)
         self._print_state(state)
 
@@ -233,6 +242,8 @@ class LoadRun:
     def _start(self, message: JSON, value: JSON) -> None:
         """The first STATE: where the run begins, and what becomes of what a dead one left."""
         self._announced = "final" in message
+        # A tap that announces itself says what it reads.
+        self._progress.phase("reading", logged=not self._announced)
         start = message.get("start")
         begins_there = start in (SAVED, FIRST)
         if start == RESUME:
@@ -256,22 +267,23 @@ class LoadRun:
 
     def _changes(self, whole: WholeStreams) -> tuple[TableChange, ...]:
         loads = [whole.load_of(sink) for sink in self._batches.loaded.values()]
-        if not any(load.columns for load in loads):
+        if not any(load.columns.fields for load in loads):
             # A run without news loads neither Arrow nor Spark.
             return tuple(TableChange(load.schema.stream, load.table) for load in loads)
-        from target_spark_lake.formats.delta import DeltaTables
-        from target_spark_lake.formats.parquet import ParquetTables
+        from target_spark_lake.formats.delta import delta_changes
+        from target_spark_lake.formats.parquet import parquet_changes
+        from target_spark_lake.formats.table_writer import TableWriter
         from target_spark_lake.maintenance.auto_compaction import AutoCompaction
 
-        kind = DeltaTables if self._settings.format == DELTA else ParquetTables
-        tables = kind(self._run, self._settings, self._pool.session, self._spool)
+        writer = TableWriter(self._run, self._settings, self._pool.session, self._spool)
+        changes_of = partial(delta_changes if self._settings.format == DELTA else parquet_changes, writer)
         # A merge has Spark, and its memory, to itself.
         plain = [load for load in loads if not load.schema.merges]
-        changes = each(self._run.storage, tables.changes, plain)
+        changes = each(self._run.storage, changes_of, plain)
         found = {load.schema.stream: change for load, change in zip(plain, changes, strict=True)}
         compaction = AutoCompaction(self._run, self._settings, self._spool)
         return tuple(
-            compaction.of(change) for load in loads for change in found.get(load.schema.stream) or tables.changes(load)
+            compaction.of(change) for load in loads for change in found.get(load.schema.stream) or changes_of(load)
         )
 
     def _rejected(self) -> dict[str, StagedFile]:
@@ -287,11 +299,10 @@ class LoadRun:
         return found
 
     def _tell_rejected(self, rejected: Mapping[str, StagedFile]) -> None:
+        told = "stream %s: %s invalid record(s) rejected, kept with the reason in %s"
         for stream, file in rejected.items():
             place = f"{self._run.storage.url}/{self._run.layout.rejected(self._run.run_id, stream)}"
-            logger.warning(
-                "stream %s: %s invalid record(s) rejected, kept with the reason in %s", stream, f"{file.rows:,}", place
-            )
+            logger.warning(told, stream, f"{file.rows:,}", place)
 
     def _check_adopted(self) -> None:
         missing = sorted(set(self._batches.adopted) - set(self._batches.sinks) - self._batches.skipped)
@@ -302,10 +313,9 @@ class LoadRun:
             )
 
     def _print_state(self, state: JSON | None) -> None:
-        if state is None:
-            return
         try:
-            stdout.write(bare_state(state))
+            if state is not None:
+                stdout.write(bare_state(state))
         except OSError as error:
             raise ClosedOutputError(
                 f"the run is committed and its state is saved, but it could not be printed: {error.strerror}"

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.process.whole_file import write_whole
 from singer_spark.program.metric_lines import OwnMetric, log_metric
-from singer_spark.storage.whole_file import write_whole
 from target_spark_lake.state.watermark import lags_at
 
 if TYPE_CHECKING:
@@ -27,14 +27,7 @@ PREFIX = "spark_lake"
 def tell_success(
     run: PipelineRun, reports: Mapping[str, StreamReport], state: Mapping[str, Any] | None, metrics_file: str | None
 ) -> None:
-    """Of a run that is committed; a file that can't be written is only told.
-
-    Args:
-        run: It.
-        reports: What it did to each stream.
-        state: The state after it.
-        metrics_file: Where to write, if anywhere.
-    """
+    """Of a run that is committed, with the state after it; a file that can't be written is only told."""
     now = datetime.now(UTC)
     lags = lags_at(state, now)
     for stream, lag in lags.items():
@@ -78,11 +71,10 @@ def _text(
     gauge("run_duration_seconds", "How long the last run took.", (now - run.started_at).total_seconds())
     if success is not None:
         gauge("last_success_timestamp_seconds", "When the last good run ended.", success.timestamp())
-    streams = reports or {}
     if reports is not None:
-        gauges("stream_records", "Records published by the last run.", {k: v.records for k, v in streams.items()})
-        gauges("stream_bytes", "Bytes of the files that the last run wrote.", {k: v.bytes for k, v in streams.items()})
-        gauges("stream_rejected_records", "Records quarantined.", {k: v.rejected for k, v in streams.items()})
+        gauges("stream_records", "Records published by the last run.", {k: v.records for k, v in reports.items()})
+        gauges("stream_bytes", "Bytes of the files that the last run wrote.", {k: v.bytes for k, v in reports.items()})
+        gauges("stream_rejected_records", "Records quarantined.", {k: v.rejected for k, v in reports.items()})
     gauges("stream_lag_seconds", "How far the watermark lay behind the end of the last run.", lags)
     marks = {stream: now.timestamp() - lag for stream, lag in lags.items()}
     gauges("stream_watermark_timestamp_seconds", "The watermark, where the replication key is a time.", marks)

@@ -1,29 +1,73 @@
-"""What becomes of one stream: its table's columns, what of it is staged, the batch that is being filled."""
+"""What a run holds of one stream, and how its lines become batches that are staged."""
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from target_spark_lake.columns.evolution import EvolutionRules, evolve
-from target_spark_lake.columns.lake_type import columns_from_text, columns_to_text
+from target_spark_lake.columns.evolution import EvolutionRules
+from target_spark_lake.intake.spool import SpooledBatch
+from target_spark_lake.staging.stager import BatchJob
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from concurrent.futures import Future
+    from pathlib import Path
 
-    from pyspark.sql.types import StructType
-
+    from target_spark_lake.columns.lake_type import Struct
+    from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.commit.staged_stream import StagedStream
-    from target_spark_lake.intake.spool import SpooledBatch
+    from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.intake.stream_schema import StreamSchema
+    from target_spark_lake.load.staging_pool import StagingJob, StagingPool
+    from target_spark_lake.staging.batch_plan import BatchPlan
     from target_spark_lake.tables.changes import StagedBatch, StagedFile
     from target_spark_lake.tables.table_record import TableRecord
-    from target_spark_lake.validation.record_check import RecordCheck
+    from target_spark_lake.validation.batch_rules import TypedRules
+    from target_spark_lake.validation.quarantine import Quarantine
     from target_spark_lake.validation.record_validator import RecordValidator
 
-logger = logging.getLogger("target-spark-lake")
+
+@dataclass(frozen=True)
+class SettledStream:
+    """A stream under one SCHEMA, checked against its table: what every later step reads.
+
+    Attributes:
+        schema: The SCHEMA: key, load method, hive folders.
+        record: The table as it stood; None for a new one.
+        columns: Every column of the run and, where the table keeps its columns, of the table.
+        rows: How records become rows, with the times of this moment.
+        validator: Judges the records that are not surely right.
+        validates: Whether the user wants records to be judged.
+        by_spark: Whether Spark's tasks stage the records, or this process.
+    """
+
+    schema: StreamSchema
+    record: TableRecord | None
+    columns: Struct
+    rows: BatchPlan
+    validator: RecordValidator
+    validates: bool
+    by_spark: bool
+
+    @cached_property
+    def rules(self) -> TypedRules | None:
+        """What the rows of a typed file must keep to; None where only the checks of records can tell."""
+        from target_spark_lake.validation.batch_rules import typed_rules
+
+        keys = self.schema.key_properties if self.schema.merges else ()
+        return typed_rules(self.rows.columns, keys, self.rows.check, validate=self.validates)
+
+    def plan(self, received: datetime | None = None) -> BatchPlan:
+        """How rows that end now are staged; `received` is when the first of them came, now where not given."""
+        now, times = datetime.now(UTC), self.rows.times
+        return (
+            self.rows
+            if times is None
+            else replace(self.rows, times=replace(times, received=received or now, batched=now))
+        )
 
 
 @dataclass
@@ -34,36 +78,33 @@ class StreamSink:
         schema: The last SCHEMA; its lines are in `batch`.
         table: Folder of the table, relative to the bucket.
         rules: What the user says about changes of the columns.
-        columns: Lake columns of the last schema's records; None until the first record.
-        check: What makes a line of them a suspect.
-        validator: Judges the suspects.
-        all_columns: Every column of the run and, where the table keeps its columns, of the table: name to type.
-        record: The table as it stood; None for a new one.
-        batch: Lines that are not staged yet.
         adopted: What a run that died had staged, and this one goes on from.
+        settled: The stream as the last SCHEMA of which a record came settled it; None before the first one.
+        batch: Lines that are not staged yet.
         staging: Results to come, in order, of this run's own batches.
         is_uniform: Whether all that is staged surely has the columns that the table has now.
         size: Bytes of the records so far, but for those in `batch`.
     """
 
     schema: StreamSchema
-    table: str
-    rules: EvolutionRules
-    columns: StructType | None = None
-    check: RecordCheck | None = None
-    validator: RecordValidator | None = None
-    all_columns: dict[str, str] = field(default_factory=dict)
-    record: TableRecord | None = None
-    batch: SpooledBatch | None = None
+    table: str = ""
+    rules: EvolutionRules = field(default_factory=EvolutionRules)
     adopted: StagedStream | None = None
+    settled: SettledStream | None = None
+    batch: SpooledBatch | None = None
     staging: list[Future[StagedBatch]] = field(default_factory=list)
     is_uniform: bool = True
     size: int = 0
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether a record of the stream came, in this run or in the one that it goes on from."""
-        return self.columns is not None or bool(self.staging) or self.adopted is not None
+    def is_settled(self) -> bool:
+        """Whether the last SCHEMA has been settled."""
+        return self.settled is not None and self.settled.schema is self.schema
+
+    @property
+    def columns(self) -> Struct | None:
+        """The columns of the table as far as the run has come; None where no record came."""
+        return self.settled.columns if self.settled else None
 
     def staged(self, batches: int | None = None) -> tuple[StagedFile, ...]:
         """The adopted files and those of the first batches, of all where no number is given; waits for them."""
@@ -75,24 +116,50 @@ class StreamSink:
         own = (future.result().rejected for future in self.staging[:batches])
         return (self.adopted.rejected if self.adopted else ()) + tuple(file for file in own if file is not None)
 
-    def add_columns(self, columns: Mapping[str, str]) -> None:
-        """Takes the columns of one more schema: name to the name of the type.
 
-        Raises:
-            SchemaError: they don't go together with those of the table, or the user's rules forbid the change.
-        """
-        table = columns_from_text(self.all_columns) if self.all_columns else None
-        evolution = evolve(self.schema.stream, table, columns_from_text(columns), self.rules)
-        if evolution.changes:
-            logger.info("stream %s: its table gets %s", self.schema.stream, ", ".join(evolution.changes))
-        if evolution.left_out:
-            names = ", ".join(evolution.left_out)
-            logger.warning("stream %s: new column(s) %s left out (schema_evolution discard)", self.schema.stream, names)
-        unknown = ", ".join(sorted(set(self.rules.declared) - {*columns, *self.all_columns}))
-        if unknown:
-            logger.info(
-                "stream %s: it has no column %s, which stream_options (columns) names", self.schema.stream, unknown
-            )
-        columns_now = columns_to_text(evolution.columns)
-        self.is_uniform = self.is_uniform and (columns_now == self.all_columns or not self.staging)
-        self.all_columns = columns_now
+class SinkStaging:
+    """Spools the lines of sinks, a file a batch, and hands the batches to staging."""
+
+    def __init__(self, run: PipelineRun, pool: StagingPool, spool: Path) -> None:
+        """Begins; `spool` is a folder on the local disk."""
+        self.pool = pool
+        self._run = run
+        self._spool = spool
+        self._count = 0
+
+    def write(self, sink: StreamSink, lines: RecordLines) -> None:
+        """Adds lines to the sink's batch, a new one where it has none."""
+        if sink.batch is None:
+            sink.batch = SpooledBatch(self._spool / f"{self._count:05d}.jsonl")
+            self._count += 1
+        sink.batch.write(lines)
+
+    def close(self, sink: StreamSink, quarantine: Quarantine | None = None) -> bool:
+        """Hands the sink's batch over; False where it has no lines."""
+        batch, settled = sink.batch, sink.settled
+        if batch is None or batch.rows == 0 or settled is None:
+            self.drop(sink)
+            return False
+        sink.batch = None
+        batch.close()
+        schema, plan = settled.schema, settled.plan(batch.received)
+        self.hand_over(
+            sink,
+            batch.size,
+            lambda folder: BatchJob(
+                schema.stream, batch, plan, settled.validator, folder, quarantine, schema.late_rows, settled.by_spark
+            ),
+        )
+        return True
+
+    def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
+        """Stages rows of a settled sink (their `size` in bytes) by a job, which is made of a free staging folder."""
+        sink.size += size
+        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
+        sink.staging.append(self.pool.submit(job(folder)))
+
+    def drop(self, sink: StreamSink) -> None:
+        """Gives the disk space of what is not staged yet back."""
+        if sink.batch is not None:
+            sink.batch.remove()
+            sink.batch = None

@@ -34,12 +34,7 @@ class StagingPool:
     """Runs the jobs; one Spark session for all, started when a batch asks for it."""
 
     def __init__(self, storage: Storage, start_session: Callable[[], SparkSession]) -> None:
-        """Starts nothing yet.
-
-        Args:
-            storage: The bucket.
-            start_session: Gives the session; called once, in another thread.
-        """
+        """Starts nothing yet; the session is asked for once, in another thread."""
         self._storage = storage
         self._start_session = start_session
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="staging")
@@ -57,11 +52,7 @@ class StagingPool:
                 self._session = self._starter.submit(self._start_session)
 
     def submit(self, job: StagingJob) -> Future[StagedBatch]:
-        """Hands a batch over; waits where too many are waiting.
-
-        Raises:
-            SingerSparkError: an earlier batch failed.
-        """
+        """Hands a batch over; waits where too many are waiting."""
         while not self._places.acquire(timeout=CHECK_SECONDS):
             self.check()
         future = self._threads.submit(self._stage, job)
@@ -83,11 +74,7 @@ class StagingPool:
             self._session.result()
 
     def finish(self) -> None:
-        """Waits for all batches; the session stays for whoever asks for it.
-
-        Raises:
-            SingerSparkError: one failed.
-        """
+        """Waits for all batches; the session stays for whoever asks for it."""
         while self._pending:
             wait(self._pending, timeout=CHECK_SECONDS, return_when=FIRST_EXCEPTION)
             self.check()

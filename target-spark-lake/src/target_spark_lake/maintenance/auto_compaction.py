@@ -19,12 +19,12 @@ from target_spark_lake.maintenance.table_joining import joined_files, joins_of, 
 from target_spark_lake.tables.table_index import TableIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.maintenance.compaction_plan import Join
     from target_spark_lake.settings import TargetSettings
-    from target_spark_lake.tables.changes import TableChange
+    from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.table_record import TableRecord
 
 logger = logging.getLogger("target-spark-lake")
@@ -34,98 +34,79 @@ MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class AutoCompaction:
-    """What a run does beside its change of a table.
-
-    Attributes:
-        run: The open run.
-        settings: The target's.
-        scratch: A folder of this machine that is removed after the run.
-    """
+    """What a run does beside its change of a table; `scratch` is a folder of this machine that is removed after it."""
 
     run: PipelineRun
     settings: TargetSettings
     scratch: Path
 
     def of(self, change: TableChange) -> TableChange:
-        """The change, with small files joined where the table has many, and their number in its record.
-
-        Raises:
-            StorageError: the bucket can't be read.
-        """
-        if change.record is None:
+        """The change, with small files joined where the table has many, and their number in its record."""
+        record = change.record
+        if record is None:
             return change
-        standing = self._standing(change, change.record)
-        change = _counted(change, standing, change.record.small_files_left)
-        if self.settings.joins_small_files and self._may_join(change) and has_many(standing, _left(change)):
-            change = self._joined(change)
-        added = sum(self._is_small(file.bytes) for file in change.staged)
-        found = None if change.record is None else change.record.small_files
-        return change if found is None else _counted(change, found + added, _left(change))
+        standing = self._standing(change, record)
+        change = _counted(change, standing, record.small_files_left)
+        # Files of before are joined only where they stay as they are.
+        may_join = not change.rewritten and (change.delta is not None or record.format != DELTA)
+        if self.settings.joins_small_files and may_join and has_many(standing, record.small_files_left):
+            change = self._joined(change, record)
+        assert change.record is not None
+        found, added = change.record.small_files, self._small(file.bytes for file in change.staged)
+        return change if found is None else _counted(change, found + added, change.record.small_files_left)
 
     def _standing(self, change: TableChange, record: TableRecord) -> int | None:
         """How many small files of before stay; None where nobody counted them."""
         if change.index is not None:
             staged = {file.path for file in change.staged}
-            known = change.index.files.items()
-            return sum(self._is_small(each.bytes) for path, each in known if path not in staged)
+            return self._small(each.bytes for path, each in change.index.files.items() if path not in staged)
         if record.format == DELTA and (before := self.run.snapshots.of(change.table)) is not None:
             gone = set(change.retire)
-            return sum(self._is_small(file.size) for file in before.data_files(change.table) if file.path not in gone)
+            return self._small(file.size for file in before.data_files(change.table) if file.path not in gone)
         # An overwrite leaves none.
         return 0 if change.retire and not change.rewritten else record.small_files
 
-    def _is_small(self, size: int) -> bool:
-        return is_small(size, self.settings.file_bytes)
+    def _small(self, sizes: Iterable[int]) -> int:
+        return sum(is_small(size, self.settings.file_bytes) for size in sizes)
 
-    def _may_join(self, change: TableChange) -> bool:
-        """Whether files of before stay as they are."""
-        assert change.record is not None
-        return not change.rewritten and (change.delta is not None or change.record.format != DELTA)
-
-    def _joined(self, change: TableChange) -> TableChange:
-        record, table, gone = change.record, change.table, set(change.retire)
-        assert record is not None
-        if reason_against(self.run, table, record):
+    def _joined(self, change: TableChange, record: TableRecord) -> TableChange:
+        run, table, gone = self.run, change.table, set(change.retire)
+        if reason_against(run, table, record):
             return change
-        files = [file for file in self.run.data_files(table) if file.path not in gone]
-        small = sum(self._is_small(file.size) for file in files)
+        files = [file for file in run.data_files(table) if file.path not in gone]
+        small = self._small(file.size for file in files)
         if not has_many(small):
             return _counted(change, small, 0)
-        joins = joins_of(self.run, self.settings, table, files, SMALL)
+        joins = joins_of(run, self.settings, table, files, SMALL)
         chosen = oldest(joins, MOST_BYTES)
         if not chosen:
             return _counted(change, small, small)
         try:
-            change = self._with(change, record, chosen)
+            joined = joined_files(run, self.settings, table, record, chosen, self.scratch / "joined" / table)
+            change = self._with(change, record, joined, joined_paths(chosen))
         except (StorageError, ResourceError) as error:
             logger.warning("stream %s: small files of %s stay as they are: %s", change.stream, table, one_line(error))
             return _counted(change, small, small)
-        small += sum(self._is_small(file.bytes) for file in change.joined) - len(change.joined_from)
+        small += self._small(file.bytes for file in change.joined) - len(change.joined_from)
         rest = len(joined_paths(joins)) > len(change.joined_from)
         return _counted(change, small, 0 if rest else small)
 
-    def _with(self, change: TableChange, record: TableRecord, joins: list[Join]) -> TableChange:
-        run, table = self.run, change.table
-        joined = joined_files(run, self.settings, table, record, joins, self.scratch / "joined" / table)
-        sources = joined_paths(joins)
-        logger.info("stream %s: %d small files of %s become %d", change.stream, len(sources), table, len(joined))
+    def _with(
+        self, change: TableChange, record: TableRecord, joined: tuple[StagedFile, ...], sources: tuple[str, ...]
+    ) -> TableChange:
+        """The change, with joined files in place of their sources."""
+        logger.info("stream %s: %d small files of %s become %d", change.stream, len(sources), change.table, len(joined))
         change = replace(change, joined=joined, joined_from=sources)
         if change.index is not None:
             known = {path: each for path, each in change.index.files.items() if path not in set(sources)}
             change = replace(change, index=TableIndex(known))
-        if change.delta is None:
+        before = self.run.snapshots.of(change.table) if change.delta else None
+        if change.delta is None or before is None:
             return change
-        before = run.snapshots.of(table)
-        assert before is not None
-        told = rearrangement(run.storage, before, joined, columns_from_text(record.columns)).statistics
+        told = rearrangement(self.run.storage, before, joined, columns_from_text(record.columns)).statistics
         return replace(change, delta=replace(change.delta, statistics={**change.delta.statistics, **told}))
 
 
 def _counted(change: TableChange, small_files: int | None, left: int) -> TableChange:
     assert change.record is not None
-    record = replace(change.record, small_files=small_files, small_files_left=left)
-    return replace(change, record=record)
-
-
-def _left(change: TableChange) -> int:
-    return 0 if change.record is None else change.record.small_files_left
+    return replace(change, record=replace(change.record, small_files=small_files, small_files_left=left))

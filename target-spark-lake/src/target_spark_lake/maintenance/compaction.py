@@ -12,22 +12,19 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
-from singer_spark.state.run_log import LAKE_FOLDER
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.files import rearrangement
 from target_spark_lake.maintenance.compaction_plan import COMPACTED, is_small, joined_paths
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.changes import Commit, TableChange
-from target_spark_lake.tables.table_record import read_record
+from target_spark_lake.tables.table_record import records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from singer_spark.storage.files import FileInfo
-    from singer_spark.storage.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.layout import Layout
     from target_spark_lake.maintenance.compaction_plan import Join
     from target_spark_lake.settings import TargetSettings
     from target_spark_lake.tables.table_record import TableRecord
@@ -37,16 +34,7 @@ logger = logging.getLogger("spark-lake")
 
 @dataclass(frozen=True)
 class CompactedTable:
-    """What became of a table.
-
-    Attributes:
-        stream: Its stream.
-        table: Its folder, relative to the bucket.
-        retired: Files that went.
-        published: Files that came for them.
-        retired_bytes: Size of those that went.
-        published_bytes: Size of those that came.
-    """
+    """What became of a stream's table (its folder): files that went and that came for them, and their bytes."""
 
     stream: str
     table: str
@@ -67,45 +55,27 @@ class _Plan:
 
 
 def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = None) -> tuple[CompactedTable, ...]:
-    """Joins small files, then commits; where there are none it leaves no trace of the run.
+    """Joins small files of a stream's tables, or of all, then commits; where there are none the run leaves no trace.
 
-    Args:
-        run: The open run; ended here, well or not.
-        settings: The target's: codec and the size aimed at.
-        stream: The stream whose tables are compacted; None for all of the pipeline.
-
-    Returns:
-        The tables that changed.
+    Gives the tables that changed; the run is ended, well or not.
 
     Raises:
         ConfigurationError: there is no such stream, or its table is one of Delta that can't be compacted here.
         LockedError: a run died that can be continued; or another one took the pipeline over.
         StorageError: the storage failed; the text says whether the run is committed.
     """
-    try:
+    with run.failing(ConfigurationError, LockedError):
         _refuse_to_spoil_a_checkpoint(run)
         plans = tuple(_plans(run, settings, stream))
-        if not plans:
-            run.leave()
-            return ()
-    except (ConfigurationError, LockedError):
+    if not plans:
         run.leave()
-        raise
-    except BaseException as error:
-        run.fail(error)
-        raise
-    return _joined(run, settings, plans)
-
-
-def _joined(run: PipelineRun, settings: TargetSettings, plans: Sequence[_Plan]) -> tuple[CompactedTable, ...]:
+        return ()
     scratch = Path(tempfile.mkdtemp(prefix="compact-", dir=scratch_folder()))
     try:
-        changes = tuple(_change(run, settings, plan, scratch) for plan in plans)
-        too_late_to_stop()
-        run.commit(Commit(changes))
-    except BaseException as error:
-        run.fail(error)
-        raise
+        with run.failing():
+            changes = tuple(_change(run, settings, plan, scratch) for plan in plans)
+            too_late_to_stop()
+            run.commit(Commit(changes))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return tuple(_told(plan, change) for plan, change in zip(plans, changes, strict=True))
@@ -122,7 +92,8 @@ def _refuse_to_spoil_a_checkpoint(run: PipelineRun) -> None:
 
 
 def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> Iterator[_Plan]:
-    found = [each for each in _tables(run.storage, run.layout) if stream in (None, each[1].stream)]
+    records = records_of(run.storage, run.layout.pipeline)
+    found = [(table, record) for table, record in records.items() if stream in (None, record.stream)]
     if stream is not None and not found:
         raise ConfigurationError(
             f"stream {stream}: pipeline {run.layout.pipeline} has no table of it in {run.storage.url}"
@@ -138,15 +109,6 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
             yield _Plan(table, standing, tuple(joins), tuple(files))
 
 
-def _tables(storage: Storage, layout: Layout) -> Iterator[tuple[str, TableRecord]]:
-    """The pipeline's tables, with a stream's history."""
-    root = f"{LAKE_FOLDER}/tables"
-    for file in storage.list(root):
-        record = read_record(storage, file.path)
-        if record is not None and not record.is_claim() and record.pipeline == layout.pipeline:
-            yield file.path[len(root) + 1 :].removesuffix(".json"), record
-
-
 def _leave_to_delta(told: str, stream: str | None) -> None:
     told += ", so compact does not touch it; use Delta's OPTIMIZE"
     if stream is not None:
@@ -158,18 +120,10 @@ def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Pa
     table, record, retire = plan.table, plan.record, joined_paths(plan.joins)
     logger.info("stream %s: %d file(s) of %s are joined", record.stream, len(retire), table)
     staged = joined_files(run, settings, table, record, plan.joins, scratch)
-    gone = set(retire)
-    sizes = [*(file.size for file in plan.files if file.path not in gone), *(file.bytes for file in staged)]
+    sizes = [*(file.size for file in plan.files if file.path not in set(retire)), *(file.bytes for file in staged)]
     small = sum(is_small(size, settings.file_bytes) for size in sizes)
-    change = TableChange(
-        record.stream,
-        table,
-        staged,
-        retire,
-        replace(record, small_files=small, small_files_left=small),
-        f"{settings.compression}.parquet",
-        records=0,
-    )
+    after, extension = replace(record, small_files=small, small_files_left=small), f"{settings.compression}.parquet"
+    change = TableChange(record.stream, table, staged, retire, after, extension, records=0)
     if record.format != DELTA:
         return change
     before = run.snapshots.of(table)

@@ -64,12 +64,7 @@ def is_small(size: int, file_bytes: int, share: int = SMALL) -> bool:
 
 
 def has_many(small_files: int | None, left: int = 0) -> bool:
-    """Whether a table has so many small files that they are joined.
-
-    Args:
-        small_files: How many it has; None where nobody counted them.
-        left: How many were left when they were joined last.
-    """
+    """Whether a table has so many small files, or nobody knows how many, that they are joined again."""
     return small_files is None or (small_files > MANY and small_files - left >= min(left, MANY))
 
 
@@ -81,14 +76,9 @@ def planned_joins(
     *,
     share: int = COMPACTED,
 ) -> list[Join]:
-    """What is to be joined; nothing where all files are large, or a small one has only large neighbours.
+    """What is to be joined of all of a table's files; nothing where a small one has only large neighbours.
 
-    Args:
-        table: Folder of the table.
-        files: All of its data files.
-        file_bytes: The size aimed at.
-        parts: Of those files that have several.
-        share: A file of at least this part of the size aimed at is large.
+    A file of at least this `share` of the size aimed at is large; `parts` are of those files that have several.
     """
     in_order = sorted(files, key=lambda each: file_age(each.path))
     told = {file.path: (parts or {}).get(file.path) or own_parts(file.path) for file in in_order}

@@ -5,8 +5,8 @@ Memory is one row group that is read and one that is written, whatever the size 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.process.shortage import shortage
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import columns_of_arrow, fitted
-from target_spark_lake.columns.lake_parquet import parquet_writer
+from target_spark_lake.columns.lake_parquet import gathered, parquet_writer
 from target_spark_lake.columns.lake_type import Array, Struct
 from target_spark_lake.staging.arrow_staging import ROW_GROUP_BYTES
 from target_spark_lake.staging.place import StagingPlace
@@ -59,28 +59,22 @@ class FileJoiner:
     may_drop: bool = False
 
     def joined(self, join: Join, name: str) -> tuple[StagedFile, ...]:
-        """Stages the new files; all but the last one have at least half of the size aimed at.
-
-        Args:
-            join: What is joined.
-            name: Of their folder, not used before.
-
-        Raises:
-            StorageError: a file can't be read or written.
-            ResourceError: no space is left.
-        """
+        """Stages the new files in a folder of this name; all but the last have at least half of the size aimed at."""
         columns = columns_inside(self.columns, StagedFile("", 0, 0, join.partition))
-        output = _Output(self, columns, join, name)
         what = join.files[0].path
         rows: list[int] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal what
+            for file in join.files:
+                what = file.path
+                rows.append(0)
+                for batch in self._batches(file.path, columns):
+                    rows[-1] += batch.num_rows
+                    yield fitted(batch, columns)
+
         try:
-            with output:
-                for file in join.files:
-                    what = file.path
-                    rows.append(0)
-                    for batch in self._batches(file.path, columns):
-                        output.add(fitted(batch, columns))
-                        rows[-1] += batch.num_rows
+            files = tuple(self._written(gathered(batches(), self.group_bytes), columns, join, name))
         except SingerSparkError:
             raise
         except (OSError, ValueError, pa.ArrowException) as error:
@@ -88,9 +82,32 @@ class FileJoiner:
             told = StorageError(f"file {what} could not be joined with others of its table: {cause}")
             raise shortage(error, f"the joined files in {self.folder}") or told from error
         if join.is_told_by_name:
-            return tuple(output.files)
+            return files
         parts = joined_parts(zip(join.parts, rows, strict=True), join.stretches)
-        return tuple(self._in_parts(output.files, parts))
+        return tuple(self._in_parts(files, parts))
+
+    def _written(self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str) -> Iterator[StagedFile]:
+        """At least one file; it ends where another such row group would be too much for it."""
+        place = StagingPlace.of_python(self.storage, self.folder, self.scratch)
+        group, wanted = next(groups, None), self.file_bytes
+        for number in count():
+            file = f"{name}/{number:05d}.parquet"
+            path, target = place.path(file), f"{self.folder}/{file}"
+            before = size = rows = 0
+            with parquet_writer(path, columns, self.codec) as writer:
+                while group is not None and size < wanted and (2 * size < wanted or 2 * size - before <= wanted):
+                    writer.write_table(group)
+                    rows += group.num_rows
+                    before, size = size, path.stat().st_size
+                    del group  # before the next one is read
+                    group = next(groups, None)
+            size = path.stat().st_size
+            if place.local is not None:
+                self.storage.upload(path, target)
+                path.unlink()
+            yield StagedFile(target, rows, size, join.partition, place=join.place)
+            if group is None:
+                return
 
     def _in_parts(self, files: Sequence[StagedFile], parts: Parts) -> Iterator[StagedFile]:
         """The files with what tells when their rows were received."""
@@ -136,75 +153,3 @@ def _unknown(found: LakeType, known: LakeType, name: str) -> Iterator[str]:
                 yield from _unknown(each.type, known.types[each.name], inner)
             else:
                 yield inner
-
-
-class _Output:
-    """Files that are begun when they are needed, at least one."""
-
-    def __init__(self, joiner: FileJoiner, columns: Struct, join: Join, name: str) -> None:
-        self.files: list[StagedFile] = []
-        self._joiner = joiner
-        self._columns = columns
-        self._join = join
-        self._name = name
-        self._place = StagingPlace.of_python(joiner.storage, joiner.folder, joiner.scratch)
-        self._writer: pyarrow.parquet.ParquetWriter | None = None
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = self._size = self._rows = 0
-
-    def __enter__(self) -> _Output:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._write()
-            if self._writer is not None or not self.files:
-                self._end()
-        elif self._writer is not None:
-            with suppress(OSError):  # the same full disk, once more
-                self._writer.close()
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._waiting.append(batch)
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= self._joiner.group_bytes:
-            self._write()
-
-    def _write(self) -> None:
-        """Writes what waits as one row group; ends the file where another such group would be too much for it."""
-        if not self._waiting:
-            return
-        writer, before = self._opened(), self._size
-        rows = pa.Table.from_batches(self._waiting)
-        self._waiting.clear()
-        self._waiting_bytes = 0
-        writer.write_table(rows)
-        self._rows += rows.num_rows
-        self._size = self._path.stat().st_size
-        wanted = self._joiner.file_bytes
-        if self._size >= wanted or (2 * self._size >= wanted and 2 * self._size - before > wanted):
-            self._end()
-
-    @property
-    def _path(self) -> Path:
-        return self._place.path(self._file)
-
-    @property
-    def _file(self) -> str:
-        return f"{self._name}/{len(self.files):05d}.parquet"
-
-    def _opened(self) -> pyarrow.parquet.ParquetWriter:
-        if self._writer is None:
-            self._writer = parquet_writer(self._path, self._columns, self._joiner.codec)
-        return self._writer
-
-    def _end(self) -> None:
-        self._opened().close()
-        self._writer = None
-        path, target = self._path, f"{self._joiner.folder}/{self._file}"
-        size = path.stat().st_size
-        if self._place.local is not None:
-            self._joiner.storage.upload(path, target)
-            path.unlink()
-        self.files.append(StagedFile(target, self._rows, size, self._join.partition, place=self._join.place))
-        self._size = self._rows = 0

@@ -30,21 +30,13 @@ if TYPE_CHECKING:
 def joins_of(
     run: PipelineRun, settings: TargetSettings, table: str, files: Sequence[FileInfo], share: int
 ) -> list[Join]:
-    """What can be joined of a table's files (`planned_joins`).
-
-    Raises:
-        StorageError: the bucket can't be read.
-    """
+    """What can be joined of a table's files (`planned_joins`)."""
     parts = read_parts(run.storage, run.layout, table, [file.path for file in files])
     return planned_joins(table, files, settings.file_bytes, parts, share=share)
 
 
 def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
-    """Why files of a Delta table can't be joined here; empty where they can.
-
-    Raises:
-        StorageError: its log is gone.
-    """
+    """Why files of a Delta table can't be joined here; empty where they can."""
     if record.format != DELTA:
         return ""
     snapshot = run.snapshots.of(table)
@@ -52,7 +44,8 @@ def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
         raise StorageError(f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}")
     if snapshot.partitioned != partition_columns(record):
         return "was partitioned by someone else in another way than its last run did"
-    if any(_lies_elsewhere(path) for path in snapshot.files):
+    folders = (path.rpartition("/")[0] for path in snapshot.files)
+    if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
         return "has files in other folders than those of its partitions"
     try:
         standing_record(record, snapshot)
@@ -61,21 +54,10 @@ def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
     return ""
 
 
-def _lies_elsewhere(path: str) -> bool:
-    """Whether some of a file's folders look like partitions and are not read as such."""
-    folders = path.rpartition("/")[0]
-    return "=" in folders and folders != folders_of(path)
-
-
 def joined_files(
     run: PipelineRun, settings: TargetSettings, table: str, record: TableRecord, joins: Sequence[Join], scratch: Path
 ) -> tuple[StagedFile, ...]:
-    """Stages the new files.
-
-    Raises:
-        StorageError: a file can't be read or written.
-        ResourceError: no space is left.
-    """
+    """Stages the new files."""
     folder = f"{run.staging_path(record.stream)}/{JOINED}/{table}"
     columns, logged = columns_from_text(record.columns), record.format == DELTA
     # Of a Delta table its log alone says what readers find, whatever else files hold.

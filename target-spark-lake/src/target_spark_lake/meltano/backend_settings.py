@@ -19,36 +19,38 @@ class _Secret(SettingDefinition):
         return [] if caller == "as_env" else super().env_vars(*args, **kwargs)
 
 
-pipelines = SettingDefinition(
-    name=f"{PREFIX}.pipelines",
-    label="Pipelines",
-    description="State id to the pipeline that it stands for; without an entry it is the id itself, `:` written as `.`",
+def _setting(name: str, label: str, description: str, *, secret: bool = False, **more: Any) -> SettingDefinition:
+    made = _Secret if secret else SettingDefinition
+    name = f"{PREFIX}.{name}"
+    return made(name=name, label=label, description=description, sensitive=secret, env_specific=True, **more)
+
+
+pipelines = _setting(
+    "pipelines",
+    "Pipelines",
+    "State id to the pipeline that it stands for; without an entry it is the id itself, `:` written as `.`",
     kind="object",
-    env_specific=True,
 )
-storage_options = _Secret(
-    name=f"{PREFIX}.storage_options",
-    label="Storage options",
-    description="fsspec's options for the bucket (endpoint_url, key, secret, ...), as in the target's config",
-    kind="object",
-    value_processor="nest_object",
-    sensitive=True,
-    env_specific=True,
-)
-state_backend = _Secret(
-    name=f"{PREFIX}.state_backend",
-    label="State backend of the target",
-    description="Where the target keeps the state instead of the bucket, as in its config: uri and table_name",
+storage_options = _setting(
+    "storage_options",
+    "Storage options",
+    "fsspec's options for the bucket (endpoint_url, key, secret, ...), as in the target's config",
     kind="object",
     value_processor="nest_object",
-    sensitive=True,
-    env_specific=True,
+    secret=True,
 )
-accept_unconditional_storage = SettingDefinition(
-    name=f"{PREFIX}.accept_unconditional_storage",
-    label="Accept unconditional storage",
-    description="Takes a bucket on a store without conditional puts, as in the target's config",
+state_backend = _setting(
+    "state_backend",
+    "State backend of the target",
+    "Where the target keeps the state instead of the bucket, as in its config: uri and table_name",
+    kind="object",
+    value_processor="nest_object",
+    secret=True,
+)
+accept_unconditional_storage = _setting(
+    "accept_unconditional_storage",
+    "Accept unconditional storage",
+    "Takes a bucket on a store without conditional puts, as in the target's config",
     kind="boolean",
     value=False,
-    env_specific=True,
 )

@@ -28,9 +28,6 @@ class LakeStateBackend(LakeStateStoreManager):
     def __init__(self, **settings: Any) -> None:
         """Completes the settings, and reads nothing of the bucket.
 
-        Args:
-            settings: As Meltano has read them.
-
         Raises:
             LakeStateError: a setting can't be read, or is no object.
         """

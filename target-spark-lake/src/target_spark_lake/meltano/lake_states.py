@@ -8,10 +8,11 @@ from __future__ import annotations
 import fnmatch
 import logging
 import os
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from meltano.core.error import MeltanoError
@@ -26,7 +27,7 @@ from singer_spark.state.choice import place_of
 from singer_spark.state.handed_state import hand_over
 from singer_spark.state.run_log import last_committed
 from singer_spark.state.source import StateSource
-from singer_spark.state.store import same_state
+from singer_spark.state.store import StateStore, same_state
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.run_reports import entries, pipelines
@@ -34,11 +35,6 @@ from target_spark_lake.commit.state_change import change_state
 from target_spark_lake.layout import Layout
 from target_spark_lake.state.meltano_pipeline import pipeline_of, state_id_of
 from target_spark_lake.state.saving import cleared, merged_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-
-    from singer_spark.state.store import StateStore
 
 JSON = dict[str, Any]
 PREFIX, NAMESPACE = "lake+", "lake"
@@ -65,7 +61,7 @@ class _Place:
 
 
 class LakeStateStoreManager(StateStoreManager):
-    """The states of the pipelines of one bucket."""
+    """The states of the pipelines of one bucket; what goes wrong or is refused is a LakeStateError."""
 
     def __init__(
         self,
@@ -77,16 +73,7 @@ class LakeStateStoreManager(StateStoreManager):
         accept_unconditional_storage: bool | None = False,
         **others: Any,
     ) -> None:
-        """Knows the bucket; nothing is read yet.
-
-        Args:
-            uri: `lake+` before the bucket's URL.
-            pipelines: State id to another pipeline than the one that it names.
-            storage_options: fsspec's, for the bucket.
-            state_backend: The target's setting of this name.
-            accept_unconditional_storage: The target's setting of this name.
-            others: Meltano's settings for other backends.
-        """
+        """Knows the bucket, by `lake+` before its URL; nothing is read yet. The rest are settings of the target's."""
         super().__init__(**others)
         self._pipelines = dict(pipelines or {})
         self._options = dict(storage_options or {})
@@ -105,11 +92,7 @@ class LakeStateStoreManager(StateStoreManager):
         return f"the lake {self._storage.url}"
 
     def get(self, state_id: str) -> MeltanoState | None:
-        """The committed state; None where there is none.
-
-        Raises:
-            LakeStateError: it is malformed, or can't be read.
-        """
+        """The committed state; None where there is none."""
         with _told():
             place = self._place(state_id)
             if not self._updating:
@@ -120,11 +103,7 @@ class LakeStateStoreManager(StateStoreManager):
         return MeltanoState(state_id, completed_state={SINGER_STATE_KEY: value}, partial_state={})
 
     def set(self, state: MeltanoState) -> None:
-        """Saves a state by a journalled run of its own; one that is saved already changes nothing.
-
-        Raises:
-            LakeStateError: it is no state; a run holds the pipeline; or the storage failed.
-        """
+        """Saves a state by a journalled run of its own; one that is saved already changes nothing."""
         try:
             with _told():
                 completed, partial = _singer_state(state.completed_state), _singer_state(state.partial_state)
@@ -135,23 +114,15 @@ class LakeStateStoreManager(StateStoreManager):
             raise
 
     def delete(self, state_id: str) -> None:
-        """Clears a state by a journalled run of its own: `spark-lake state restore` brings it back.
-
-        Raises:
-            LakeStateError: a run holds the pipeline, or the storage failed.
-        """
+        """Clears a state by a journalled run of its own: `spark-lake state restore` brings it back."""
         with _told():
             self._change(self._place(state_id), cleared)
 
     def get_state_ids(self, pattern: str | None = None) -> Iterator[str]:
-        """The state id of each pipeline that has a state.
-
-        Args:
-            pattern: Glob.
-        """
+        """The state id of each pipeline that has a state, and that a glob fits."""
         with _told():
-            pipelines = sorted(self._known_pipelines())
-        for pipeline in pipelines:
+            known = pipelines(self._storage, "state", "runs")
+        for pipeline in known:
             state_id = self._state_id(pipeline)
             if fnmatch.fnmatchcase(state_id, pattern or "*"):
                 with _told():
@@ -161,12 +132,7 @@ class LakeStateStoreManager(StateStoreManager):
 
     @contextmanager
     def acquire_lock(self, state_id: str, *, retry_seconds: float) -> Generator[None, None, None]:
-        """Around an update. The pipeline's own lock is taken where something changes, and never waited for.
-
-        Args:
-            state_id: Whose state is updated.
-            retry_seconds: Not needed here.
-        """
+        """Around an update. The pipeline's own lock is taken where something changes, and never waited for."""
         self._updating = True
         try:
             yield
@@ -224,10 +190,6 @@ class LakeStateStoreManager(StateStoreManager):
             "storage_options": self._options,
         }
 
-    def _known_pipelines(self) -> Collection[str]:
-        """All that have a state in the bucket, or a journal there."""
-        return pipelines(self._storage, "state", "runs")
-
     def _state_id(self, pipeline: str) -> str:
         for state_id, mapped in self._pipelines.items():
             if mapped == pipeline:
@@ -254,11 +216,7 @@ def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
 
 
 def _as_meltano_reads(value: JSON | None) -> JSON | None:
-    """A state with its numbers as Meltano holds them.
-
-    Raises:
-        StateError: Meltano can't hold one of them.
-    """
+    """A state with its numbers as Meltano holds them; a StateError where it can't hold one."""
     try:
         return None if value is None else dict(rounded(value))
     except ValueError as error:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from target_spark_lake.report.run_history import PastRun
+from target_spark_lake.report.run_history import PastRun
 
 SPANS_AT_MOST, SPANS_AT_LEAST = 42, 14
 # Height of a chart's own units, and width of one span in it.
@@ -22,13 +19,7 @@ _NAMES = {_MINUTE: "minute", _HOUR: "hour", _DAY: "day", 7 * _DAY: "week"}
 
 @dataclass(frozen=True)
 class Spans:
-    """Equal spans of time, one after another; each takes the runs that started in it.
-
-    Attributes:
-        start: Of the first one, UTC.
-        length: Of each.
-        count: How many there are.
-    """
+    """Equal spans of time, one after another; each takes the runs that started in it."""
 
     start: datetime
     length: timedelta
@@ -75,15 +66,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of one measure over all spans.
-
-    Attributes:
-        title: What is measured.
-        summary: The chart in one sentence, for who can't see it.
-        top: The greatest value, with its unit.
-        bars: To draw.
-        hints: A text for each span.
-    """
+    """A chart of one measure over all spans, each of which has a hint; its summary is for those who can't see it."""
 
     title: str
     summary: str
@@ -94,14 +77,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Measure:
-    """What a chart shows.
-
-    Attributes:
-        title: Its name.
-        text: A value with its unit.
-        value: Kind of bar to the number that a run adds to it.
-        gather: How the values of a span's runs become one: `sum`, or `max` for what does not add up.
-    """
+    """What a chart shows: for each kind of bar what a run adds to it, gathered by `max` if it does not add up."""
 
     title: str
     text: Callable[[float], str]
@@ -110,14 +86,7 @@ class Measure:
 
 
 def draw(measure: Measure, runs: Sequence[PastRun], spans: Spans, when: Callable[[int], str]) -> Chart:
-    """A chart.
-
-    Args:
-        measure: What it shows.
-        runs: Of one pipeline.
-        spans: Its axis.
-        when: A span by its number, for people.
-    """
+    """A chart of runs of one pipeline; `when` names a span for people by its number."""
     found: dict[str, list[list[float]]] = {kind: [[] for _ in range(spans.count)] for kind in measure.value}
     for run in runs:
         for kind, value_of in measure.value.items():

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
+from singer_spark.program.amounts import span_text
 from singer_spark.state.choice import chosen_state
-from singer_spark.state.run_log import COMMITTED, PUBLISHED, last_committed
+from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, last_committed
+from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
+from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.journal import FAILED, SUCCEEDED
-from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
 from target_spark_lake.commit.run_reports import RUNNING, bookmarks, entries, error_of, outcome_of, pipelines
 from target_spark_lake.config_schema import PARQUET
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.maintenance.compaction_plan import has_many, is_small
-from target_spark_lake.report.age import age_seconds, age_text
-from target_spark_lake.state.watermark import lag_seconds
-from target_spark_lake.tables.table_record import tables_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import StateStore
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.commit.lock_entry import LockEntry
-    from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.state.watermark import lag_seconds, watermarks
+from target_spark_lake.tables.table_record import TableRecord, tables_of
 
 JSON = dict[str, Any]
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -57,19 +54,6 @@ class PipelineStatus:
 
 
 @dataclass(frozen=True)
-class Status:
-    """All pipelines that were asked for.
-
-    Attributes:
-        pipelines: By name.
-        problems: A line for each that is too old, failed, or can't be read.
-    """
-
-    pipelines: tuple[PipelineStatus, ...]
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class AgeLimits:
     """How old the last good sync of a pipeline may be, in seconds."""
 
@@ -86,10 +70,10 @@ class AgeLimits:
         named, others = [], None
         for word in words:
             pattern, _, age = word.rpartition("=")
-            try:
-                seconds = age_seconds(age)
-            except ValueError as error:
-                raise ConfigurationError(f"--max-age {word}: {error}") from None
+            found = _AGE.fullmatch(age.strip())
+            if found is None:
+                raise ConfigurationError(f"--max-age {word}: {age!r} is no age like 30m, 6h or 2d")
+            seconds = float(found[1]) * _SECONDS[found[2]]
             if pattern:
                 named.append((pattern, seconds))
             else:
@@ -109,15 +93,8 @@ def status(
     only: str | None = None,
     *,
     file_bytes: int = 128 << 20,
-) -> Status:
-    """Looks at all pipelines of a bucket.
-
-    Args:
-        storage: The bucket.
-        store_of: The published state of a pipeline, by its name.
-        limits: How old they may be.
-        only: One pipeline alone.
-        file_bytes: The size that files are aimed at.
+) -> tuple[list[PipelineStatus], list[str]]:
+    """Looks at all pipelines of a bucket, or at `only` one; with a line for each that is too old or failed.
 
     Raises:
         ConfigurationError: the one that is asked for never ran there.
@@ -137,8 +114,7 @@ def status(
         return _look(storage, name, store_of, limits.of_pipeline(name), now, small_files)
 
     looks = each(storage, look, names)
-    found = tuple(one for one, _ in looks if one is not None)
-    return Status(found, tuple(problem for _, problems in looks for problem in problems))
+    return [one for one, _ in looks if one is not None], [problem for _, problems in looks for problem in problems]
 
 
 def _look(
@@ -162,7 +138,7 @@ def _look(
         saved = chosen_state(storage, layout.pipeline, store_of(pipeline), committed).saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
-    ended = _end(success)
+    ended = None if success is None else success.body["finished_at"] or success.body["committed_at"]
     one = PipelineStatus(
         pipeline,
         ended,
@@ -210,10 +186,6 @@ def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tupl
     return last, None
 
 
-def _end(entry: RunEntry | None) -> str | None:
-    return None if entry is None else entry.body["finished_at"] or entry.body["committed_at"]
-
-
 def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
     """Of the last run that ended; one that died before its commit ended, too, though nobody has undone it yet."""
     if lock is not None and not lock.released and lock.command is None:
@@ -226,19 +198,16 @@ def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
 
 def _streams(success: RunEntry | None, saved: JSON, now: datetime) -> dict[str, JSON]:
     told = success.body["streams"] if success else {}
+    values = watermarks({"bookmarks": saved})
     return {
         name: {
             "records": told.get(name, {}).get("records", 0),
             "rejected": told.get(name, {}).get("rejected", 0),
-            "replication_key_value": (value := _value(saved.get(name))),
-            "watermark_age_seconds": _age(value, now),
+            "replication_key_value": values.get(name),
+            "watermark_age_seconds": _age(values.get(name), now),
         }
         for name in sorted({*told, *saved})
     }
-
-
-def _value(bookmark: Any) -> Any:
-    return bookmark.get("replication_key_value") if isinstance(bookmark, dict) else None
 
 
 def _age(value: Any, now: datetime) -> int | None:
@@ -251,5 +220,5 @@ def _too_old(one: PipelineStatus, limit: float | None, first_run_seconds: int | 
     age = one.age_seconds if one.age_seconds is not None else first_run_seconds
     if limit is None or (age is not None and age <= limit):
         return []
-    told = "it never succeeded" if one.age_seconds is None else f"its last success is {age_text(one.age_seconds)} ago"
-    return [f"pipeline {one.pipeline}: {told}, allowed are {age_text(limit)}"]
+    told = "it never succeeded" if one.age_seconds is None else f"its last success is {span_text(one.age_seconds)} ago"
+    return [f"pipeline {one.pipeline}: {told}, allowed are {span_text(limit)}"]

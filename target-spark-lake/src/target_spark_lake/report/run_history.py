@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import DamagedError
-from singer_spark.state.run_log import ABORTED, PUBLISHED, last_committed, read_entry, run_ids, time_of
-from singer_spark.state.store import committed_state
+from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, last_committed, read_entry, run_ids, time_of
+from singer_spark.state.store import StateStore, committed_state
 from singer_spark.storage.at_once import each
+from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.commit.run_reports import error_of, outcome_of, undecided
+from target_spark_lake.layout import Layout
 from target_spark_lake.state.watermark import lags_at, watermarks
-
-if TYPE_CHECKING:
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import StateStore
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]
 UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
-class StreamPast:
-    """What one run did to one stream: records loaded, bytes of the files published, records rejected."""
+class Amounts:
+    """Records loaded, bytes of the files published, records rejected."""
 
     records: int
     bytes: int
     rejected: int
+
+
+def total(every: Iterable[Amounts]) -> Amounts:
+    """Their sum."""
+    values = [(each.records, each.bytes, each.rejected) for each in every]
+    return Amounts(*map(sum, zip(*values, strict=True))) if values else Amounts(0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,27 @@ class PastRun:
         streams: Of a run that happened, what it did.
         lags: Stream to the seconds that its watermark lay behind the end of the run; only keys that are times.
         error: Why it did not happen, or is not published, in one line without secrets.
+        command: The command of `spark-lake` that it was; None for a sync.
     """
 
     run_id: str
     started_at: datetime
     finished_at: datetime | None
     outcome: str
-    streams: Mapping[str, StreamPast] = field(default_factory=dict)
+    streams: Mapping[str, Amounts] = field(default_factory=dict)
     lags: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    command: str | None = None
+
+    @property
+    def total(self) -> Amounts:
+        """What it did to all streams."""
+        return total(self.streams.values())
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; None while it is at work, or where nobody noted its end."""
+        return (self.finished_at - self.started_at).total_seconds() if self.finished_at else None
 
 
 @dataclass(frozen=True)
@@ -67,13 +81,7 @@ class PipelineHistory:
 
 
 def read_history(storage: Storage, layout: Layout, store: StateStore, newest: int) -> PipelineHistory:
-    """Reads a pipeline's past.
-
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        store: Where its state is.
-        newest: At most so many runs, the newest.
+    """Reads a pipeline's past: the `newest` so many runs.
 
     Raises:
         StorageError: the storage failed.
@@ -91,7 +99,7 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
             runs.append(_past(found, saved, outcome_of(found, lock)))
     if lock is not None and not lock.released and lock.run_id not in ids:
         outcome, error = undecided(lock)
-        runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error))
+        runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error, command=lock.command))
     now = committed_state(store, last_committed(storage, layout.runs))
     return PipelineHistory(layout.pipeline, tuple(runs), watermarks(now.value if now else None))
 
@@ -121,14 +129,15 @@ def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
         datetime.fromisoformat(body["started_at"]),
         ended,
         outcome,
-        {name: _stream(each) for name, each in body["streams"].items()} if entry.phase == PUBLISHED else {},
+        {name: _amounts(each) for name, each in body["streams"].items()} if entry.phase == PUBLISHED else {},
         lags_at(saved, ended) if ended else {},
         error_of(entry, outcome),
+        body.get("command"),
     )
 
 
-def _stream(report: JSON) -> StreamPast:
-    return StreamPast(report["records"], report["bytes"], report["rejected"])
+def _amounts(report: JSON) -> Amounts:
+    return Amounts(report["records"], report["bytes"], report["rejected"])
 
 
 def _moment_of(run_id: str) -> datetime:

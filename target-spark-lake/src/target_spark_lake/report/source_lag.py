@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import SourceError, redact
 from singer_spark.process.scratch import scratch_folder
-
-if TYPE_CHECKING:
-    from target_spark_lake.report.pipeline_status import PipelineStatus
+from target_spark_lake.report.pipeline_status import PipelineStatus
 
 TAP = "tap-spark-jdbc"
 _STREAM = re.compile(r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE)(?: by (?P<range>.*))?")
@@ -39,14 +37,7 @@ class ToRead:
 
 
 def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dict[str, ToRead]:
-    """Asks the tap, by `--dry-run`, which reads no row.
-
-    Args:
-        tap_configs: Its config files.
-        target_config: The target's config, with the pipeline: it says where the state is.
-
-    Returns:
-        Stream by stream.
+    """Asks the tap, by `--dry-run`, which reads no row; stream by stream.
 
     Raises:
         SourceError: the tap is not there, or it failed; in its words.

@@ -1,4 +1,4 @@
-"""Lines and batch files become Parquet files that no reader sees yet: by Arrow where they are plain, else by Spark.
+"""Lines and batch files become Parquet files that no reader sees yet, in this process or in Spark's tasks.
 
-It may import `commit` and what lies below. Start with `stager`.
+It may import `commit` and what lies below. Start with `stager` and `line_rows`.
 """

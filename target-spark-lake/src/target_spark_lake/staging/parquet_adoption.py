@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.storage.parquet_footer import download, open_parquet
 from target_spark_lake.columns.arrow_columns import arrow_type, fitted
 from target_spark_lake.columns.staged_metadata import is_stamped
-from target_spark_lake.staging.arrow_staging import bytes_at_once, writer_of
+from target_spark_lake.staging.arrow_staging import stage_rows
 from target_spark_lake.staging.batch_judge import ROWS_AT_ONCE, Way
+from target_spark_lake.staging.batch_plan import moment_of
 from target_spark_lake.staging.place import StagingPlace
-from target_spark_lake.staging.stager import PLAIN_FILE, PLAIN_FOLDER, spark_failure
+from target_spark_lake.staging.stager import spark_failure
 from target_spark_lake.tables.changes import StagedBatch, StagedFile
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.intake.batch_places import BatchPlace
     from target_spark_lake.staging.batch_judge import Judgement
-    from target_spark_lake.staging.spark_staging import BatchPlan
+    from target_spark_lake.staging.batch_plan import BatchPlan
 
 MOVES_AT_ONCE = 16
 
@@ -132,9 +132,11 @@ class AdoptionJob:
         """Writes a file anew under the table's columns, in its hive folders."""
         folders = self.plan.partitioning
         place = StagingPlace.of_python(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
-        rows = self._write(file, place.path(PLAIN_FILE if folders is None else PLAIN_FOLDER))
-        staged = tuple(replace(each, late=self.late) for each in place.files(folders) if each.rows)
-        place.bring()
+        with open_parquet(file.place.storage, file.place.path) as source:
+            batches = pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE)
+            parts = (fitted(self._stamped(batch), self.plan.staged) for batch in batches)
+            rows = stage_rows(parts, place, self.plan, self.plan.staged)
+        staged = tuple(replace(each, late=self.late) for each in place.bring(folders) if each.rows)
         if rows != file.judgement.rows or sum(each.rows for each in staged) != rows:
             raise StorageError(
                 f"stream {self.stream}: the staged files hold not all of the {file.judgement.rows} rows of batch file "
@@ -142,53 +144,14 @@ class AdoptionJob:
             )
         return staged
 
-    def _write(self, file: FoundFile, destination: Path) -> int:
-        enough, rows = bytes_at_once(self.plan), 0
-        waiting: list[pa.RecordBatch] = []
-        with (
-            open_parquet(file.place.storage, file.place.path) as source,
-            writer_of(destination, self.plan) as writer,
-        ):
-            for batch in pyarrow.parquet.ParquetFile(source).iter_batches(ROWS_AT_ONCE):
-                waiting.append(fitted(self._stamped(batch), self.plan.staged))
-                rows += batch.num_rows
-                if sum(each.nbytes for each in waiting) >= enough:
-                    writer.write_table(pa.Table.from_batches(waiting))
-                    waiting.clear()
-            if waiting:
-                writer.write_table(pa.Table.from_batches(waiting))
-        return rows
-
     def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with metadata columns; where they come without, as far as the message and the run know them."""
         types, names = self.plan.found.types, rows.schema.names
         if is_stamped(names):
             return rows
         rows = rows.select([name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS])
-        for name, value in self._known().items():
-            if name in types and name not in rows.schema.names:
+        for name, value in self.plan.known(moment_of(self.extracted), self.version).items():
+            if name in types:
                 always = pa.repeat(pa.scalar(value, arrow_type(types[name])), rows.num_rows)
                 rows = rows.append_column(name, always)
         return rows
-
-    def _known(self) -> dict[str, object]:
-        known: dict[str, object] = {TABLE_VERSION: self.version}
-        times = self.plan.times
-        if times is not None:
-            known |= {
-                "_sdc_extracted_at": _moment(self.extracted),
-                "_sdc_received_at": times.received.astimezone(UTC),
-                "_sdc_batched_at": times.batched.astimezone(UTC),
-                "_sdc_sequence": int(times.received.timestamp() * 1000),
-                "_sdc_sync_started_at": times.sync_started,
-            }
-        return known
-
-
-def _moment(text: str | None) -> datetime | None:
-    """A moment of a message; one that is none is as good as none, as in a RECORD line."""
-    try:
-        moment = datetime.fromisoformat(text) if text else None
-        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) if moment else None
-    except (ValueError, OverflowError):
-        return None

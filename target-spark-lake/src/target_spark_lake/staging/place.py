@@ -57,32 +57,33 @@ class StagingPlace:
         """The path of a file inside, of a place that this process can write to."""
         return (self.local or Path(self.storage.url, self.folder)) / name
 
-    def url(self, name: str) -> str:
-        """The URL, for Spark, of a folder inside."""
-        if self.local is not None:
-            return (self.local / name).as_uri()
-        return self.storage.url_for_spark(f"{self.folder}/{name}")
+    def url(self) -> str:
+        """The URL of the folder, for Spark."""
+        return self.local.as_uri() if self.local is not None else self.storage.url_for_spark(self.folder)
 
-    def bring(self) -> None:
-        """Brings the Parquet files into the bucket, if they are not there yet; gives the disk space back."""
-        if self.local is None:
-            return
-        for file in self._local_files():
-            self.storage.upload(self.local / file.path, f"{self.folder}/{file.path}")
-            (self.local / file.path).unlink()
-        shutil.rmtree(self.local, ignore_errors=True)
-
-    def files(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """The Parquet files that were written, those without rows too; to be asked before `bring`.
+    def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
+        """Brings the Parquet files into the bucket, if they are not there yet; gives the disk space back.
 
         Args:
             partitioning: The hive folders that they lie in; None where they lie in none.
 
+        Returns:
+            The files, those without rows too.
+
         Raises:
             RecordError: a value can't be the name of a hive folder.
             ConfigurationError: the hive folders are too many.
-            StorageError: they can't be read.
+            StorageError: they can't be read or written.
         """
+        files = self._files(partitioning)
+        if self.local is not None:
+            for file in self._local_files():
+                self.storage.upload(self.local / file.path, f"{self.folder}/{file.path}")
+                (self.local / file.path).unlink()
+            shutil.rmtree(self.local, ignore_errors=True)
+        return files
+
+    def _files(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
         if self.local is None:
             found = [file for file in self.storage.list(self.folder) if file.path.endswith(".parquet")]
         else:

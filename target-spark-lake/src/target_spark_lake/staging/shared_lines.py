@@ -1,13 +1,13 @@
-"""Files of lines between this machine's disk and Spark's executors, which on a cluster reach the bucket alone."""
+"""A batch's lines as files that Spark's executors read, which on a cluster reach the bucket alone."""
 
 from __future__ import annotations
 
+import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.spark.cluster import shares_disk
-from singer_spark.storage.parquet_footer import download
+from target_spark_lake.intake.spool import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,44 +18,30 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
 
 
-@dataclass(frozen=True)
-class SharedLines:
-    """The lines of one batch.
+@contextmanager
+def shared_pieces(session: SparkSession, storage: Storage, folder: str, lines: Path) -> Iterator[str]:
+    """The URL of a folder with the lines in pieces, each named by the number of its first line; gone afterwards.
 
-    Attributes:
-        session: Whose executors read and write them.
+    Args:
+        session: Whose executors read them.
         storage: The bucket.
-        folder: The batch's staging folder there, for copies that both sides reach.
+        folder: The batch's staging folder there.
+        lines: The spooled file.
     """
-
-    session: SparkSession
-    storage: Storage
-    folder: str
-
-    @contextmanager
-    def read(self, path: Path) -> Iterator[str]:
-        """The URL by which executors read a local file; a copy is gone afterwards."""
-        if shares_disk(self.session):
-            yield path.as_uri()
-            return
-        place = f"{self.folder}/{path.name}"
-        self.storage.upload(path, place)
-        try:
-            yield self.storage.url_for_spark(place)
-        finally:
-            self.storage.delete(place)
-
-    @contextmanager
-    def written(self, folder: Path) -> Iterator[str]:
-        """The URL of a folder that executors write; its files are in the local folder afterwards."""
-        if shares_disk(self.session):
-            yield folder.as_uri()
-            return
-        place = f"{self.folder}/{folder.name}"
-        try:
-            yield self.storage.url_for_spark(place)
-            folder.mkdir()
-            for file in self.storage.list(place):
-                download(self.storage, file.path, folder / file.path.rpartition("/")[2])
-        finally:
-            self.storage.delete_all(place)
+    here, there = lines.with_suffix(".pieces"), f"{folder}/pieces"
+    here.mkdir()
+    is_shared = shares_disk(session)
+    try:
+        first = 0
+        for piece in pieces(lines):
+            path = here / f"{first:012d}"
+            path.write_bytes(piece)
+            first += piece.count(b"\n")
+            if not is_shared:
+                storage.upload(path, f"{there}/{path.name}")
+                path.unlink()
+        yield here.as_uri() if is_shared else storage.url_for_spark(there)
+    finally:
+        shutil.rmtree(here, ignore_errors=True)
+        if not is_shared:
+            storage.delete_all(there)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.key_value import KeyType, KeyValue
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SAID = "--type says so"
 _DAY = r"\d{4,}-\d{2}-\d{2}"
@@ -47,15 +45,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class BookmarkKey:
-    """A replication key as far as the lake knows it.
-
-    Attributes:
-        name: The column's name.
-        key_type: What kind of value it holds.
-        aware: Whether its values are instants, and not wall-clock times.
-        told_by: Where that is known from, for people.
-        bits: Size of an integer column; None where it is not known.
-    """
+    """A replication key as far as the lake knows it; values of an `aware` one are instants, not wall-clock times."""
 
     name: str
     key_type: KeyType
@@ -104,11 +94,7 @@ class BookmarkKey:
 
 
 def key_of_type(name: str, key_type: str) -> BookmarkKey:
-    """The key as a person says it is.
-
-    Raises:
-        ConfigurationError: there is no such type.
-    """
+    """The key as a person says it is; a ConfigurationError where there is no such type."""
     try:
         found = KeyType.of(key_type)
     except ValueError as error:
@@ -117,17 +103,7 @@ def key_of_type(name: str, key_type: str) -> BookmarkKey:
 
 
 def key_of_bookmark(name: str, value: Any, columns: Mapping[str, str], told_by: str) -> BookmarkKey | None:
-    """The key as a value that was saved of it tells: its form first, for a user may have set the key's type.
-
-    Args:
-        name: The column's name.
-        value: As it was saved.
-        columns: Columns of the stream's table, name to Spark's name of the type.
-        told_by: Where the value stands, for people.
-
-    Returns:
-        The key; None where nothing tells its type.
-    """
+    """The key as a saved value shows it, by its form first: a user may have set the key's type. None: it shows none."""
     column = columns.get(name)
     bits = _INTEGER_BITS.get(column or "")
     if isinstance(value, int) and not isinstance(value, bool):

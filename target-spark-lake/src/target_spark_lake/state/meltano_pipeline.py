@@ -28,12 +28,7 @@ def state_id_of(pipeline: str) -> str:
 
 
 def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> str | None:
-    """State id of the Meltano run that started us, `:` written as `.`; None outside of a pipeline.
-
-    Args:
-        environ: Our environment.
-        parent_arguments: Command line of the process that started us.
-    """
+    """State id of the Meltano run that started us, `:` written as `.`; None outside of a pipeline."""
     extractor, loader = environ.get("MELTANO_EXTRACTOR_NAME"), environ.get("MELTANO_LOADER_NAME")
     environment = environ.get("MELTANO_ENVIRONMENT")
     if not (extractor and loader):
@@ -49,13 +44,7 @@ def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequenc
 
 
 def place_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
-    """Where Meltano keeps the state of this run, if that is not where the target does; else None.
-
-    Args:
-        environ: Our environment.
-        bucket: The target's, as `Storage.url` has it.
-        pipeline: The target's.
-    """
+    """Where Meltano keeps the state of this run, if that is not the target's bucket (`Storage.url`) and pipeline."""
     handed = handed_over(environ)
     if handed is None or (handed["bucket"], handed["pipeline"]) == (bucket, pipeline):
         return None

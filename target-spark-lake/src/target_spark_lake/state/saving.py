@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from target_spark_lake.state.meltano_pipeline import flag, option
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
 
 JSON = dict[str, Any]
 AUTO = "auto"
@@ -29,12 +27,7 @@ class Saving(StrEnum):
 
 
 def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> Saving:
-    """What the Meltano run that started us was asked to do, by the rules that Meltano has for its own record.
-
-    Args:
-        environ: Our environment.
-        parent_arguments: Command line of the process that started us.
-    """
+    """What the Meltano run that started us was asked to do, by the rules that Meltano has for its own record."""
     if not environ.get("MELTANO_LOADER_NAME"):
         return Saving.REPLACE
     if flag(parent_arguments, "--no-state-update", environ.get("MELTANO_RUN_NO_STATE_UPDATE")):
@@ -50,27 +43,14 @@ def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[
 def state_to_save(
     saving: Saving, value: JSON | None, saved: Mapping[str, Any] | None, sent: Collection[str]
 ) -> JSON | None:
-    """The state that a run commits; None: the saved one stays.
-
-    Args:
-        saving: What was asked for.
-        value: The last STATE of the run.
-        saved: The committed state.
-        sent: Streams that the run sent.
-    """
+    """The state that a run commits, of its last STATE and the streams that it sent; None: the saved one stays."""
     if saving is Saving.KEEP or value is None:
         return None
     return value if saving is Saving.REPLACE else merged_state(saved, value, sent)
 
 
 def merged_state(saved: Mapping[str, Any] | None, value: Mapping[str, Any], sent: Collection[str] = ()) -> JSON:
-    """A state laid over the saved one: each stream's bookmark is taken whole, as parts of two make none.
-
-    Args:
-        saved: The committed state.
-        value: The one that is laid over it.
-        sent: Streams of which no saved bookmark stays.
-    """
+    """A state over the saved one: each stream's bookmark is taken whole, and none stays of streams that were sent."""
     merged = {**(saved or {}), **value}
     before, after = (saved or {}).get("bookmarks"), value.get("bookmarks")
     if isinstance(before, dict) and isinstance(after, dict):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.errors import ProtocolError, StateError
+from singer_spark.state.checkpoint import Checkpoint
 from singer_spark.state.store import same_state
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from singer_spark.state.checkpoint import Checkpoint
 
 SAVED, FIRST, FULL, RESUME = "saved", "first", "full", "resume"
 
@@ -18,14 +15,7 @@ SAVED, FIRST, FULL, RESUME = "saved", "first", "full", "resume"
 def check_start(
     start: str | None, value: Mapping[str, Any], saved: Mapping[str, Any] | None, pipeline: str, last: str | None
 ) -> None:
-    """Refuses a run that began from another state than the committed one.
-
-    Args:
-        start: What stands beside the first STATE: `saved`, `first`, `full`, or None for a foreign tap.
-        value: The first STATE's value.
-        saved: The committed state.
-        pipeline: Its name, for the error.
-        last: The last committed run, for the error.
+    """Refuses a run that began from another state than the committed one; `start` is None for a foreign tap.
 
     Raises:
         ProtocolError: the start is none that is known.
@@ -48,16 +38,7 @@ def check_start(
 def check_resumed(
     value: Mapping[str, Any], resume: Mapping[str, Any] | None, checkpoint: Checkpoint | None, pipeline: str
 ) -> Checkpoint:
-    """Refuses a run that goes on from anything else than the checkpoint.
-
-    Args:
-        value: The first STATE's value.
-        resume: What stands beside it.
-        checkpoint: What the lake offers to go on from.
-        pipeline: Its name, for the error.
-
-    Returns:
-        The checkpoint.
+    """Refuses a run that goes on from anything else than the checkpoint, and gives that.
 
     Raises:
         StateError: it is another one, or there is none any more.

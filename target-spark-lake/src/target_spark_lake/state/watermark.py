@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 # Not whatever Python takes for a date: the text `20250101` may be a number of anything.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
@@ -27,15 +25,7 @@ def watermarks(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def lag_seconds(value: Any, now: datetime) -> float | None:
-    """How far a watermark lies behind a moment.
-
-    Args:
-        value: Of the replication key; a time without zone is taken as UTC, a date as its midnight.
-        now: An aware moment.
-
-    Returns:
-        Seconds, below zero where the watermark lies in the future; None where the key is no time.
-    """
+    """Seconds that a watermark, in UTC where it has no zone, lies behind an aware moment; None where it is no time."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         return None
     try:

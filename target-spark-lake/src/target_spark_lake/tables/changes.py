@@ -51,12 +51,7 @@ def with_orders(files: Iterable[StagedFile]) -> Iterator[StagedFile]:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """What became of one batch.
-
-    Attributes:
-        files: Its rows.
-        rejected: Its invalid records, a line each, where they are quarantined; None where all are valid.
-    """
+    """What became of one batch: its rows, and its quarantined records, a line each, where it has some."""
 
     files: tuple[StagedFile, ...]
     rejected: StagedFile | None = None
@@ -105,7 +100,7 @@ class TableChange:
         stream: Name of the stream as Singer spells it.
         table: Folder of the table, relative to the bucket (`Layout.table`).
         staged: New files, published before anything is retired.
-        retire: Files that the new ones replace, relative to the bucket (`PipelineRun.table_files` for all).
+        retire: Files that the new ones replace, relative to the bucket.
         record: Owner and columns of the table after this run; None leaves the record as it is.
         extension: End of the final names, `zstd.parquet`.
         records: Records of the run that the change stands for; None: as many as the staged files have rows.

@@ -78,13 +78,7 @@ def column_places(metadata: FileMetaData) -> dict[str, int]:
 
 
 def statistics_of(metadata: FileMetaData, size: int, columns: Iterable[str]) -> FileStatistics:
-    """Reads a footer.
-
-    Args:
-        metadata: The footer.
-        size: Bytes of the file.
-        columns: Those that matter; one that the file does not have is NULL in all of its rows.
-    """
+    """Reads a footer, of a file with so many bytes; a column that it does not have is NULL in all of its rows."""
     places = column_places(metadata)
     groups = range(metadata.num_row_groups)
     found: dict[str, ColumnRange] = {}

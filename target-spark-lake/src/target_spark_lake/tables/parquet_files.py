@@ -27,7 +27,6 @@ def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetF
 
     Raises:
         ProtocolError: it is no whole Parquet file.
-        StorageError: it can't be read.
     """
     import pyarrow as pa
     import pyarrow.parquet

@@ -51,11 +51,7 @@ def own_parts(path: str) -> Parts:
 
 
 def read_parts(storage: Storage, layout: Layout, table: str, paths: Iterable[str]) -> dict[str, Parts]:
-    """The parts of those files that have several, by path.
-
-    Raises:
-        StorageError: the storage failed, or what it holds is damaged.
-    """
+    """The parts of those files that have several, by path."""
     paths = [path for path in paths if is_in_parts(path)]
     found = each(storage, lambda path: _read(storage, layout.row_order(table, path)), paths)
     return {path: parts for path, parts in zip(paths, found, strict=True) if parts}
@@ -73,22 +69,16 @@ def _read(storage: Storage, path: str) -> Parts:
 
 
 def in_parts(storage: Storage, file: StagedFile, parts: Parts) -> StagedFile:
-    """A staged file with its parts, staged beside it.
-
-    Raises:
-        StorageError: they can't be written.
-    """
+    """A staged file with its parts, staged beside it."""
     path, data = f"{file.path}.json", encode({"parts": [asdict(part) for part in parts]})
     storage.replace(path, data)
     return replace(file, order=StagedFile(path, 0, len(data)))
 
 
 def joined_parts(sources: Iterable[tuple[Parts, int]], stretches: Mapping[str, int]) -> Parts:
-    """The parts of a file that is joined from others.
+    """The parts of a file that is joined from others, whose parts and rows are given in the order of their rows.
 
-    Args:
-        sources: Parts and rows of each, in the order of their rows.
-        stretches: The names in the parts; those with the same number have nothing of other folders between them.
+    Of names in the parts that are on the same `stretch` no other folder has rows in between.
     """
     found: list[Part] = []
     start = 0
@@ -112,16 +102,7 @@ def cut_parts(parts: Parts, start: int, rows: int) -> Parts:
 
 
 def numbered(paths: Sequence[str], parts: Mapping[str, Parts], first: int) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Gives each part of all files a number, those with older rows lower ones.
-
-    Args:
-        paths: The files.
-        parts: Of those that have several.
-        first: The least number.
-
-    Returns:
-        Path to the first row and the number of each of its parts.
-    """
+    """Path to first row and number of each part of these files, older rows with lower numbers, from `first` on."""
     pieces = [
         (part.file, part.file_row, path, part.first_row)
         for path in paths

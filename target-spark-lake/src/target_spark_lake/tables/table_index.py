@@ -46,12 +46,7 @@ class TableIndex:
 
     @staticmethod
     def from_bytes(data: bytes, path: str) -> TableIndex:
-        """Reads `to_bytes` back.
-
-        Raises:
-            DamagedError: it is not as it was written.
-            StorageError: a newer version of the programs wrote it.
-        """
+        """Reads `to_bytes` back."""
         body = decode(data, path)
         try:
             return TableIndex({name: _from_json(known) for name, known in body["files"].items()})
@@ -74,32 +69,27 @@ def read_index(storage: Storage, path: str) -> TableIndex:
 
 
 def current_index(storage: Storage, known: TableIndex, files: Sequence[FileInfo], columns: Iterable[str]) -> TableIndex:
-    """The index of exactly these files, with these columns; what is not known is read from the footers.
-
-    Args:
-        storage: The bucket.
-        known: What was known before.
-        files: The table's files.
-        columns: Those that matter to the merge.
-    """
+    """The index of exactly these files, with these columns; what was not known before is read from the footers."""
     wanted = tuple(columns)
 
-    def look(file: FileInfo) -> FileStatistics:
+    def is_known(file: FileInfo) -> bool:
         before = known.files.get(file.path)
-        if before is not None and before.bytes == file.size and set(wanted) <= set(before.columns):
-            return before
-        return footer_statistics(storage, file.path, file.size, wanted)
+        return before is not None and before.bytes == file.size and set(wanted) <= set(before.columns)
 
+    looked_at = file_statistics(storage, {file.path: file.size for file in files if not is_known(file)}, wanted)
+    return TableIndex({file.path: looked_at.get(file.path) or known.files[file.path] for file in files})
+
+
+def file_statistics(storage: Storage, sizes: Mapping[str, int], columns: Iterable[str]) -> dict[str, FileStatistics]:
+    """`footer_statistics` of files, whose bytes are given by their paths."""
+    wanted = tuple(columns)
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        return TableIndex(dict(zip((file.path for file in files), pool.map(look, files), strict=True)))
+        found = pool.map(lambda path: footer_statistics(storage, path, sizes[path], wanted), sizes)
+        return dict(zip(sizes, found, strict=True))
 
 
 def footer_statistics(storage: Storage, path: str, size: int, columns: Iterable[str]) -> FileStatistics:
-    """What the footer of a file tells; of columns that its hive folders say, only whether they are NULL.
-
-    Raises:
-        StorageError: it is no Parquet file.
-    """
+    """What the footer of a file tells; of columns that its hive folders say, only whether they are NULL."""
     import pyarrow as pa
     import pyarrow.parquet
 

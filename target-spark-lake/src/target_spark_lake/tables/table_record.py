@@ -12,15 +12,21 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
-from singer_spark.state.run_log import ABORTED, LAKE_FOLDER, decode, encode, read_entry, runs_folder
+from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
 from singer_spark.storage.at_once import each
-from target_spark_lake.config_schema import DELTA, PARQUET
+from target_spark_lake.config_schema import DELTA, LOAD_METHODS, PARQUET, LoadMethod
+from target_spark_lake.layout import TABLES, table_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from singer_spark.storage.storage import Storage
     from target_spark_lake.layout import Layout
+
+
+_LISTS = ("key_properties", "cursor", "partition_by", "foreign")
+_SAID = ("pipeline", "stream", "load_method", "claimed_by")
+_SAID_LATER = ("format", "small_files", "small_files_left")
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,11 @@ class TableRecord:
         """The columns of the stream."""
         return {name: kind for name, kind in self.columns.items() if name not in self.foreign}
 
+    @property
+    def method(self) -> LoadMethod:
+        """What the method that wrote it last makes of it; of a claim nothing is known."""
+        return LOAD_METHODS.get(self.load_method or "", LoadMethod(replaces=True))
+
     def is_claim(self) -> bool:
         """Whether no commit has written it yet."""
         return not self.columns and self.load_method is None
@@ -70,27 +81,13 @@ class TableRecord:
 
     @staticmethod
     def from_body(body: Mapping[str, Any], path: str) -> TableRecord:
-        """Reads `to_body` back.
-
-        Raises:
-            StorageError: it is damaged.
-        """
+        """Reads `to_body` back."""
         try:
-            return TableRecord(
-                pipeline=body["pipeline"],
-                stream=body["stream"],
-                columns=dict(body["columns"]),
-                load_method=body["load_method"],
-                claimed_by=body["claimed_by"],
-                # Tables of the first version do not say.
-                key_properties=tuple(body.get("key_properties", ())),
-                cursor=tuple(body.get("cursor", ())),
-                format=body.get("format", PARQUET),
-                partition_by=tuple(body.get("partition_by", ())),
-                foreign=tuple(body.get("foreign", ())),
-                small_files=body.get("small_files"),
-                small_files_left=body.get("small_files_left", 0),
-            )
+            said: dict[str, Any] = {name: body[name] for name in _SAID}
+            # Tables of earlier versions do not say all of it.
+            said |= {name: body[name] for name in _SAID_LATER if name in body}
+            said |= {name: tuple(body[name]) for name in _LISTS if name in body}
+            return TableRecord(**{**said, "columns": dict(body["columns"])})
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
 
@@ -108,20 +105,16 @@ def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
 
 def tables_of(storage: Storage) -> dict[str, dict[str, TableRecord]]:
     """`records_of` all pipelines, by their names."""
-    root = f"{LAKE_FOLDER}/tables"
-    paths = [file.path for file in storage.list(root)]
+    paths = [file.path for file in storage.list(TABLES)]
     found: dict[str, dict[str, TableRecord]] = {}
     for path, record in zip(paths, each(storage, lambda path: read_record(storage, path), paths), strict=True):
         if record is not None and not record.is_claim():
-            found.setdefault(record.pipeline, {})[path[len(root) + 1 :].removesuffix(".json")] = record
+            found.setdefault(record.pipeline, {})[table_of_record(path)] = record
     return found
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
-    """Replaces the record that was seen; False when someone else wrote meanwhile.
-
-    Only the table's owner may, and only as part of a commit.
-    """
+    """Replaces the record that was seen, as part of a commit; False when someone else wrote meanwhile."""
     return storage.exchange(path, seen, encode(record.to_body()))
 
 
@@ -139,24 +132,12 @@ def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> 
     )
 
 
-def claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord:
-    """`claim_all` of one table."""
-    return claim_all(storage, layout, {table: record}, run_id)[table]
-
-
 def claim_all(
     storage: Storage, layout: Layout, records: Mapping[str, TableRecord], run_id: str
 ) -> dict[str, TableRecord]:
     """Claims tables that nobody owns, or finds them owned by the same pipeline and stream.
 
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        records: Folder of each table to what the run wants its record to say.
-        run_id: The run that claims.
-
-    Returns:
-        The records to publish with the commit: each keeps the first claim's run.
+    Gives the records to publish with the commit: each is what the run wants, with the first claim's run.
 
     Raises:
         ConfigurationError: another pipeline or stream owns a table, or one inside or around it.
@@ -183,7 +164,7 @@ def release_claims(storage: Storage, run_id: str) -> None:
         if record is not None and record.is_claim() and record.claimed_by == run_id:
             storage.exchange(path, seen, encode(replace(record, claimed_by=None).to_body()))
 
-    each(storage, release, [file.path for file in storage.list(f"{LAKE_FOLDER}/tables")])
+    each(storage, release, [file.path for file in storage.list(TABLES)])
 
 
 def _parse(data: bytes | None, path: str) -> TableRecord | None:
@@ -209,11 +190,9 @@ def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, ru
         standing = _parse(seen, path)
         if standing is not None and not _is_free(storage, standing):
             check_owner(standing, record.pipeline, record.stream, table)
+            if standing.format == DELTA != record.format:
+                raise ConfigurationError(f"stream {record.stream}: table {table} is kept as delta; set format: delta")
             if not standing.is_claim():
-                if standing.format == DELTA != record.format:
-                    raise ConfigurationError(
-                        f"stream {record.stream}: table {table} is kept as delta; set format: delta"
-                    )
                 return standing
             if (standing.claimed_by or "") > run_id:
                 raise LockedError(f"table {table} was claimed by the later run {standing.claimed_by}; run again")
@@ -224,8 +203,7 @@ def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, ru
 
 def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
     """Refuses a table inside another one or around it: readers of the outer one would meet the inner one's rows."""
-    folder = f"{LAKE_FOLDER}/tables"
-    tables = {file.path[len(folder) + 1 :].removesuffix(".json") for file in storage.list(folder)}
+    tables = {table_of_record(file.path) for file in storage.list(TABLES)}
     for inner in sorted(tables):
         folders = inner.split("/")
         for outer in ("/".join(folders[:depth]) for depth in range(1, len(folders))):

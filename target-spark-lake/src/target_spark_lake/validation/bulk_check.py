@@ -1,204 +1,216 @@
-"""What Arrow's JSON reader is asked about a batch: is every line surely right?
+"""Which rows are surely right: what a stream's schema asks beyond types, asked of whole Arrow columns.
 
-The reader is strict where Spark's parser is lenient, and quick: it refuses a number in a text column, a decimal with
-too many digits, a key that stands twice, half a surrogate pair. What it lets pass wrongly is looked for here. A batch
-that may hold a wrong line is looked at line by line (`record_check`, `validation`).
+Arrow's JSON reader is strict: it refuses a number in a text column, a decimal with too many digits, a key that stands
+twice. What it lets pass wrongly is looked for here, and so is what a typed file may hold wrongly. Rows that are not
+surely right are for `record_validator`: this may doubt too much, never too little.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.singer.schema_mapping import json_types, spark_type
-from target_spark_lake.validation.limits import CHOICE, PATTERN, Limit
-from target_spark_lake.validation.value_patterns import declared_types, plain_branch
+from singer_spark.singer.sql_type import annotated_type
+from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct, type_of_spark
+from target_spark_lake.validation.limits import Limit, limits_of
+from target_spark_lake.validation.schema_reading import (
+    ASSERTIONS,
+    FLOATING,
+    OTHER_KEYWORDS,
+    declared_types,
+    plain_branch,
+)
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
 JSON = dict[str, Any]
 
-BLOCK_BYTES = 1 << 22
+ELEMENT = ""
+JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 # As RE2 knows them; the conversion decides whether the day exists.
 _DATE = r"(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-\d\d-\d\d"
 _CLOCK = r"[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
-UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
-_NUMBERS = {
-    "tinyint": "int8",
-    "smallint": "int16",
-    "int": "int32",
-    "bigint": "int64",
-    "float": "float32",
-    "double": "float64",
+_SPELLINGS = {
+    "date": f"^{_DATE}$",
+    "timestamp_ntz": f"^{_DATE}{_CLOCK}$",
+    "timestamp": rf"^{_DATE}{_CLOCK}(?:Z|[+-](?:(?:0\d|1[0-7]):[0-5]\d|18:00))?$",
 }
+_OF_TIMES = ("date", "date-time")
+# What else jsonschema knows in Draft 7; of any other name nothing is asked.
+_UNDECIDED_FORMATS = frozenset(
+    {
+        *("time", "idn-email", "hostname", "idn-hostname", "ipv6", "iri", "iri-reference", "uri"),
+        *("uri-reference", "uri-template", "json-pointer", "relative-json-pointer", "regex"),
+    }
+)
 
 
 @dataclass(frozen=True)
-class BulkCheck:
-    """What is asked about a stream's lines.
+class ValueCheck:
+    """What is asked of the values of a column, a member or an element.
 
     Attributes:
-        types: Each column's type as Arrow names it; `decimal(12,2)` for a decimal.
-        patterns: Of text columns with a format: what the whole text must match.
-        present: Columns that must not be NULL.
+        type: The lake's type of them.
+        present: Whether NULL is wrong.
+        finite: Whether NaN and infinities are wrong in a typed file; JSON has none.
         limits: What values must keep to.
+        closed: Whether a member that the type does not have is wrong, at this depth or below.
+        parts: Checks of a struct's members by name, or of an array's elements under `ELEMENT`.
+        free: Columns of a record that are no part of its type, for they are kept as JSON text: their JSON types.
     """
 
-    types: Mapping[str, str]
-    patterns: Mapping[str, str]
-    present: frozenset[str]
+    type: LakeType
+    present: bool = False
+    finite: bool = False
     limits: tuple[Limit, ...] = ()
+    closed: bool = False
+    parts: Mapping[str, ValueCheck] = field(default_factory=dict)
+    free: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def message(self) -> pa.Schema:
-        """The schema of a RECORD line, for Arrow's reader."""
-        import pyarrow as pa
+    @property
+    def asks(self) -> bool:
+        """Whether a typed value could be wrong."""
+        return bool(self.present or self.finite or self.limits) or any(part.asks for part in self.parts.values())
 
-        record = pa.struct([(name, _arrow_type(kind)) for name, kind in self.types.items()])
-        return pa.schema([("record", record), ("time_extracted", pa.string()), ("version", pa.int64())])
+    def is_right(self, values: pa.Array, *, typed: bool) -> bool:
+        """Whether all values are surely right.
 
-    def is_right(self, record: pa.StructArray) -> bool:
-        """Whether all these records are surely right.
+        Args:
+            values: Of `type`, or as Arrow reads them from JSON: `columns.arrow_columns.type_as_read`.
+            typed: Whether they come from a typed file.
 
         Raises:
             pyarrow.ArrowInvalid: one is not: a text is no Unicode, or a decimal has too many digits.
         """
-        if record.null_count or not all(self._column_is_right(name, record.field(name)) for name in self.types):
-            return False
-        return not any(_any(_beyond(record.field(limit.column), limit)) for limit in self.limits)
-
-    def _column_is_right(self, name: str, column: pa.Array) -> bool:
         import pyarrow.compute as pc
 
-        kind = self.types[name]
-        if name in self.present and column.null_count:
+        if self.present and values.null_count:
             return False
-        if name in self.patterns:
-            return _all(pc.match_substring_regex(column, self.patterns[name]))
-        if kind.startswith("float"):
-            return _all(pc.is_finite(column))
-        if kind == "string" or kind.startswith("decimal"):
-            # The reader takes any bytes for text, and a decimal of more digits than the column has.
-            column.validate(full=True)
-        return True
+        if isinstance(self.type, Scalar):
+            return self._are_right(values, typed)
+        if isinstance(self.type, Array):
+            return not self.parts or self.parts[ELEMENT].is_right(values.flatten(), typed=typed)
+        # Below NULL nothing is asked.
+        rows = values.filter(pc.is_valid(values)) if values.null_count else values
+        return all(part.is_right(rows.field(name), typed=typed) for name, part in self.parts.items())
 
-    def has_quoted_decimals(self, lines: Path) -> bool:
+    def _are_right(self, values: pa.Array, typed: bool) -> bool:
+        import pyarrow.compute as pc
+
+        assert isinstance(self.type, Scalar)
+        kind = self.type.name
+        if not typed and kind in ("string", "decimal"):
+            # The reader takes any bytes for text, and a decimal of more digits than the column has.
+            values.validate(full=True)
+        if kind in ("float", "double") and (self.finite or not typed) and not _all(pc.is_finite(values)):
+            return False
+        if not typed and kind in _SPELLINGS and not _all(pc.match_substring_regex(values, _SPELLINGS[kind])):
+            return False
+        return all(_all(limit.kept_by(values)) for limit in self.limits)
+
+    def decimals(self, name: str = "") -> Iterator[str]:
+        """The names under which decimals stand, at any depth."""
+        if isinstance(self.type, Scalar) and self.type.name == "decimal":
+            yield name
+        for part, check in self.parts.items():
+            yield from check.decimals(part)
+
+    def has_quoted_decimals(self, lines: bytes) -> bool:
         """Whether a decimal may be written as text, which the reader takes for a number."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        names = [re.escape(name) for name, kind in self.types.items() if kind.startswith("decimal")]
+        names = [re.escape(name) for name in self.decimals()]
         if not names:
             return False
-        quoted = rf'"(?:{"|".join(names)})"\s*:\s*"'
-        with lines.open("rb") as file:
-            # Whole lines at a time, so that no key is cut apart.
-            while data := file.read(BLOCK_BYTES) + file.readline():
-                if pc.match_substring_regex(pa.array([data], pa.large_binary()), quoted)[0].as_py():
-                    return True
-        return False
+        name = f'"(?:{"|".join(names)})'
+        if b"\\" in lines:
+            # A name with an escape in it could be any.
+            name = rf'(?:{name}|\\.(?:[^"\\]|\\.)*)'
+        quoted = rf'{name}"\s*:\s*"'
+        return bool(pc.match_substring_regex(pa.array([lines], pa.large_binary()), quoted)[0].as_py())
 
 
-def bulk_check_of(schema: JSON, present: Iterable[str], limits: Iterable[Limit] = ()) -> BulkCheck | None:
-    """The check of a stream's schema; None where it asks for more than Arrow can tell.
+def record_check(schema: JSON, keys: Iterable[str]) -> ValueCheck | None:
+    """The check of a stream's records; None where the schema asks for more than Arrow can tell.
 
     Args:
-        schema: The stream's JSON Schema, whose keywords `record_check` found decidable.
-        present: Columns that must not be NULL, whatever their types say.
-        limits: Of its columns, which the schema itself no longer holds.
+        schema: JSON Schema of the records.
+        keys: Properties that must have a value, whatever their types say.
     """
-    types: dict[str, str] = {}
-    patterns: dict[str, str] = {}
-    required, limits = set(present), tuple(limits)
-    for name, each in schema["properties"].items():
-        branch = plain_branch(each)
-        lake = spark_type(each, name).simpleString()
-        kind = _kind(json_types(branch), lake)
-        if kind is None or not name.isascii() or set(name) & set('"\\'):
-            return None
-        types[name] = kind
-        if pattern := _pattern(branch, lake):
-            patterns[name] = f"^{pattern}$"
-        if "null" not in declared_types(branch):
-            required.add(name)
-    closed = schema.get("additionalProperties") is False
-    if closed or not all(is_comparable(limit, types) for limit in limits):
+    properties = schema["properties"]
+    required = {*schema.get("required", []), *(key for key in keys if key in properties)}
+    free = {
+        name: frozenset(declared_types(branch) or JSON_TYPES) - ({"null"} if name in required else frozenset())
+        for name, branch in zip(properties, map(plain_branch, properties.values()), strict=True)
+        if _is_free(branch)
+    }
+    decided = {name: each for name, each in properties.items() if name not in free}
+    whole = {"type": "object", **schema, "properties": decided, "required": list(required - set(free))}
+    check = _value_check(whole, required=True)
+    return replace(check, free=free) if check is not None and not (free and check.closed) else None
+
+
+def _is_free(branch: JSON) -> bool:
+    """Whether a value is kept as its JSON text, and nothing but its JSON type is asked."""
+    asking = (ASSERTIONS | OTHER_KEYWORDS) & set(branch)
+    trivial = all(branch[name] in ({}, [], True) for name in asking)
+    return trivial and json_types(branch) != {"string"} and spark_type(branch, "").typeName() == "string"
+
+
+def _value_check(schema: JSON, *, required: bool) -> ValueCheck | None:
+    branch = plain_branch(schema)
+    kinds = json_types(branch)
+    lake = type_of_spark(spark_type(schema, ""))
+    limits, rest = limits_of(branch, lake)
+    parts = _parts(rest, lake)
+    if parts is None or not _is_decided(rest, kinds, lake):
         return None
-    return BulkCheck(types, patterns, frozenset(required), limits)
+    sql = annotated_type(branch)
+    check = ValueCheck(
+        lake,
+        present=required or "null" not in declared_types(branch),
+        finite=lake in (Scalar("float"), Scalar("double")) and (sql is None or sql.name not in FLOATING),
+        limits=limits,
+        parts=parts,
+    )
+    closed = rest.get("additionalProperties") is False or any(part.closed for part in parts.values())
+    return replace(check, closed=closed)
 
 
-def _kind(kinds: set[str], lake: str) -> str | None:
-    if kinds == {"boolean"}:
-        return "bool_"
-    if kinds == {"string"}:
-        return "string" if lake in _TEXTS else None
-    if kinds and kinds <= {"integer", "number"}:
-        return lake if lake.startswith("decimal") else _NUMBERS.get(lake)
-    return None
+def _parts(schema: JSON, lake: LakeType) -> dict[str, ValueCheck] | None:
+    """The checks of what lies inside; None where one of them can't be told."""
+    inner: JSON = {}
+    required = set(schema.get("required", ()))
+    if isinstance(lake, Struct):
+        inner = schema["properties"]
+        if required - set(inner):
+            return None
+    elif isinstance(lake, Array):
+        inner = {ELEMENT: schema["items"]}
+        # No name stands before a decimal that is an element.
+        if isinstance(lake.element, Scalar) and lake.element.name == "decimal":
+            return None
+    found = {name: _value_check(each, required=name in required) for name, each in inner.items()}
+    return None if None in found.values() else found  # type: ignore[return-value]
 
 
-def _pattern(branch: JSON, lake: str) -> str | None:
-    match branch.get("format"):
-        case "date":
-            return _DATE
-        case "date-time":
-            return _DATE + _CLOCK + ("" if lake == "timestamp_ntz" else r"(?:Z|[+-]\d\d:\d\d)")
-        case "uuid":
-            return UUID
-    return None
-
-
-def _arrow_type(kind: str) -> pa.DataType:
-    import pyarrow as pa
-
-    if kind.startswith("decimal"):
-        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
-    return getattr(pa, kind)()
-
-
-def arrow_kind(lake: str) -> str:
-    """The name of a lake type in a check: as Arrow names numbers and booleans, the others as they are."""
-    return "bool_" if lake == "boolean" else _NUMBERS.get(lake, lake)
-
-
-def is_comparable(limit: Limit, types: Mapping[str, str]) -> bool:
-    """Whether Arrow compares the column with the bound exactly."""
-    kind = types[limit.column]
-    if limit.keyword in (CHOICE, PATTERN):
-        return kind == "string" or kind.startswith("int")
-    if kind.startswith("int"):
-        return float(limit.value).is_integer() and abs(limit.value) < 2**63
-    return kind in ("float64", "string")
-
-
-def _beyond(column: pa.Array, limit: Limit) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if limit.keyword == PATTERN:
-        return pc.invert(pc.match_substring_regex(column, limit.value))
-    if limit.keyword == CHOICE:
-        column = column if pa.types.is_string(column.type) else pc.cast(column, pa.int64())
-        chosen = pc.is_in(column, value_set=pa.array(limit.value, column.type))
-        return pc.and_(pc.is_valid(column), pc.invert(chosen))
-    values = pc.utf8_length(column) if limit.keyword.endswith("Length") else column
-    floating = pa.types.is_floating(values.type)
-    bound = pa.scalar(float(limit.value), pa.float64()) if floating else pa.scalar(int(limit.value), pa.int64())
-    compare = {
-        "minimum": pc.less,
-        "minLength": pc.less,
-        "maximum": pc.greater,
-        "maxLength": pc.greater,
-        "exclusiveMinimum": pc.less_equal,
-        "exclusiveMaximum": pc.greater_equal,
-    }[limit.keyword]
-    return compare(values, bound)
+def _is_decided(rest: JSON, kinds: set[str], lake: LakeType) -> bool:
+    """Whether Arrow, and what is asked here, find every violation of the schema."""
+    if (ASSERTIONS | {"anyOf", "oneOf"}) & set(rest) or not isinstance(rest.get("additionalProperties", True), bool):
+        return False
+    scale = lake.scale if isinstance(lake, Scalar) and lake.name == "decimal" else None
+    if "multipleOf" in rest and (scale is None or Decimal(str(rest["multipleOf"])) != Decimal(1).scaleb(-scale)):
+        return False
+    if lake == Scalar("string"):
+        # A value of unknown shape, or of several types, is kept as its JSON text.
+        return kinds == {"string"} and rest.get("format") not in _UNDECIDED_FORMATS
+    return "string" not in kinds or not rest.get("format") or rest["format"] in _OF_TIMES
 
 
 def _all(verdicts: pa.Array) -> bool:
@@ -206,9 +218,3 @@ def _all(verdicts: pa.Array) -> bool:
 
     # NULLs have no say, and of nothing at all nothing is wrong.
     return pc.all(verdicts, min_count=0).as_py() is not False
-
-
-def _any(verdicts: pa.Array) -> bool:
-    import pyarrow.compute as pc
-
-    return pc.any(verdicts, min_count=0).as_py() is True

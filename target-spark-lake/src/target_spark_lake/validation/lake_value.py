@@ -1,4 +1,4 @@
-"""A JSON value in the form that Spark's parser takes for a lake column, or the reason why the column can't hold it."""
+"""A JSON value as the value of a lake column, or the reason why the column can't hold it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.singer.exact_json import to_json
+from target_spark_lake.columns.lake_type import Array, LakeType, Struct
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
-
-_INTEGER_BYTES = {"byte": 1, "short": 2, "integer": 4, "long": 8}
+_INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 # Below it a text is no infinity; the shortest text of the greatest float lies above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
@@ -35,47 +33,41 @@ class UnholdableError(ValueError):
     path: tuple[str | int, ...] = ()
 
 
-def lake_value(value: Any, lake: DataType) -> Any:
-    """The value, written for the column's type.
+def lake_value(value: Any, lake: LakeType) -> Any:
+    """The value, as Python has it of which Arrow makes the column's type.
 
     Args:
         value: Parsed JSON, numbers as int or Decimal.
-        lake: The column's Spark type.
+        lake: The column's type.
 
     Raises:
         UnholdableError: the column can't hold it without a loss.
     """
     if value is None:
         return None
-    kind = lake.typeName()
-    if kind == "string":
-        return value if isinstance(value, str) else to_json(value)
-    if kind == "boolean":
-        return _expect(value, isinstance(value, bool), "it is no boolean")
-    if kind in _INTEGER_BYTES:
-        return _integer(value, _INTEGER_BYTES[kind])
-    if kind in _GREATEST:
-        return _floating(value, _GREATEST[kind])
-    if kind == "decimal":
-        return _decimal(value, getattr(lake, "precision", 0), getattr(lake, "scale", 0))
-    if kind == "array":
+    if isinstance(lake, Array):
         _expect(value, isinstance(value, list), "it is no array")
-        element = lake.elementType  # type: ignore[attr-defined]
-        return [_inner(number, each, element) for number, each in enumerate(value)]
-    if kind == "struct":
+        return [_inner(number, each, lake.element) for number, each in enumerate(value)]
+    if isinstance(lake, Struct):
         _expect(value, isinstance(value, Mapping), "it is no object")
-        return {
-            field.name: _inner(field.name, value[field.name], field.dataType)
-            for field in lake.fields  # type: ignore[attr-defined]
-            if field.name in value
-        }
+        return {name: _inner(name, value[name], kind) for name, kind in lake.types.items() if name in value}
+    if lake.name == "string":
+        return value if isinstance(value, str) else to_json(value)
+    if lake.name == "boolean":
+        return _expect(value, isinstance(value, bool), "it is no boolean")
+    if lake.name in _INTEGER_BYTES:
+        return _integer(value, _INTEGER_BYTES[lake.name])
+    if lake.name in _GREATEST:
+        return _floating(value, _GREATEST[lake.name])
+    if lake.name == "decimal":
+        return _decimal(value, lake.precision, lake.scale)
     _expect(value, isinstance(value, str), "it is no text")
-    if kind == "date":
+    if lake.name == "date":
         return _date(value)
-    return _binary(value) if kind == "binary" else _moment(value, naive=kind == "timestamp_ntz")
+    return _binary(value) if lake.name == "binary" else _moment(value, naive=lake.name == "timestamp_ntz")
 
 
-def _inner(part: str | int, value: Any, lake: DataType) -> Any:
+def _inner(part: str | int, value: Any, lake: LakeType) -> Any:
     try:
         return lake_value(value, lake)
     except UnholdableError as error:
@@ -102,9 +94,9 @@ def _integer(value: Any, size: int) -> int:
     return int(number)
 
 
-def _floating(value: Any, greatest: Decimal) -> Any:
+def _floating(value: Any, greatest: Decimal) -> float:
     if value in _NON_FINITE and isinstance(value, str):
-        return value
+        return float(value)
     _expect(value, _number(value).copy_abs() <= greatest, "it is too large")
     return float(value)
 
@@ -123,21 +115,21 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
     return Decimal(format(Decimal((sign, tuple(map(int, significant)), power)), "f"))
 
 
-def _date(text: str) -> str:
+def _date(text: str) -> date:
     try:
-        return date.fromisoformat(text).isoformat()
+        return date.fromisoformat(text)
     except ValueError as error:
         raise UnholdableError(f"{error}") from error
 
 
-def _binary(text: str) -> str:
+def _binary(text: str) -> bytes:
     try:
-        return base64.b64encode(base64.b64decode(text, validate=True)).decode()
+        return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise UnholdableError(f"it is no base64 ({error})") from error
 
 
-def _moment(text: str, *, naive: bool) -> str:
+def _moment(text: str, *, naive: bool) -> datetime:
     match = _MOMENT.fullmatch(text)
     if not match:
         raise UnholdableError("it is no date and time")
@@ -146,12 +138,12 @@ def _moment(text: str, *, naive: bool) -> str:
     _expect(text, not zone or (zone[1:] <= "18:00" and zone[4:] < "60"), "its time zone is more than 18 hours from UTC")
     _expect(text, not naive or not zone or zone in _UTC, "it has a time zone, the column has none")
     try:
-        moment = datetime.fromisoformat(f"{day}T{clock}")
+        moment = datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}")
         if zone and zone not in _UTC:
             hours, minutes = map(int, zone[1:].split(":"))
-            _ = moment - timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1)
+            moment -= timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1)
     except ValueError as error:
         raise UnholdableError(str(error)) from error
     except OverflowError as error:
         raise UnholdableError("it is not of the years 1 to 9999 in UTC") from error
-    return f"{day}T{clock}.{(fraction or '')[:6]:0<6}" + ("" if naive else (zone or "Z").upper())
+    return moment if naive else moment.replace(tzinfo=UTC)

@@ -1,34 +1,41 @@
-"""What a schema says of a top-level column's values and bulk checks can decide: bounds, lengths, choices, patterns.
+"""What a schema says of values and Arrow can decide exactly: bounds, lengths, choices, patterns.
 
-A pattern is decided only where Python, Java and RE2 agree about it, or the latter two match less: nothing that is wrong
-may pass.
+A pattern is decided only where Python and RE2 agree about it, or the latter matches less: nothing wrong may pass.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from operator import ge, gt, le, lt
+from typing import TYPE_CHECKING, Any
 
-from singer_spark.singer.schema_mapping import json_types
-from target_spark_lake.validation.value_patterns import declared_types, plain_branch
+from target_spark_lake.columns.lake_type import LakeType, Scalar
+from target_spark_lake.validation.schema_reading import declared_types
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 JSON = dict[str, Any]
 
 LENGTHS = ("minLength", "maxLength")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+# Arrow's functions that say which values keep to a bound.
+_COMPARISONS = {
+    **dict.fromkeys(("minimum", "minLength"), "greater_equal"),
+    **dict.fromkeys(("maximum", "maxLength"), "less_equal"),
+    "exclusiveMinimum": "greater",
+    "exclusiveMaximum": "less",
+}
 CHOICE, PATTERN = "enum", "pattern"
-# The formats that jsonschema knows in Draft 7; of any other name nothing is asked.
-KNOWN_FORMATS = frozenset(
-    {
-        *("date", "date-time", "time", "uuid", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
-        *("iri", "iri-reference", "uri", "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"),
-        "regex",
-    }
-)
+_INTEGERS: tuple[LakeType, ...] = tuple(map(Scalar, ("tinyint", "smallint", "int", "bigint")))
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_FORMAT_PATTERNS = {"email": "@", "ipv4": rf"^(?:{_OCTET}\.){{3}}{_OCTET}\z"}
-
+_FORMATS = {
+    "uuid": r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z",
+    "email": "@",
+    "ipv4": rf"^(?:{_OCTET}\.){{3}}{_OCTET}\z",
+}
 _TIMES = r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?"
 _CLASS = r"\[\^?(?:[A-Za-z0-9 _@:/.,;=+*-]|\\[-./+\[\]\\])+\]"
 _ONE = rf"(?:[A-Za-z0-9 _@:/,;=<>#%&!~'\"-]|\.|\\[dw]|\\[-./+*?()\[\]{{}}|^$\\]|{_CLASS})"
@@ -37,61 +44,82 @@ _PORTABLE = re.compile(rf"(?P<body>\^?(?:{_ONE}{_TIMES}|\((?:\?:)?|\){_TIMES}|\|
 
 @dataclass(frozen=True)
 class Limit:
-    """What a top-level column's values must keep to: any other one makes the record a suspect.
+    """What values must keep to.
 
     Attributes:
-        column: Its name.
         keyword: One of `BOUNDS` or `LENGTHS`, `CHOICE` or `PATTERN`.
-        value: The bound; the texts or integers to choose from; a regular expression, for Java and RE2, to be found.
+        value: The bound; the texts or integers to choose from; a regular expression of RE2 that is to be found.
     """
 
-    column: str
     keyword: str
     value: Any
 
+    def holds_between(self, low: Any, high: Any) -> bool:
+        """Whether a bound surely holds for all values from `low` to `high`, as a footer says them."""
+        if self.keyword not in BOUNDS or low is None or high is None or isinstance(low, str):
+            return False
+        bound = Decimal(str(self.value)) if isinstance(low, Decimal) else self.value
+        compare = {"greater_equal": ge, "greater": gt, "less_equal": le, "less": lt}[_COMPARISONS[self.keyword]]
+        return bool(compare(low if self.keyword in ("minimum", "exclusiveMinimum") else high, bound))
 
-def limits_of(properties: JSON) -> tuple[list[Limit], JSON]:
-    """The limits of the top-level columns, and the properties without what these decide."""
+    def kept_by(self, values: pa.Array) -> pa.Array:
+        """Which of the values keep to it; NULL does, or is NULL."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.keyword == PATTERN:
+            return pc.match_substring_regex(values, self.value)
+        if self.keyword == CHOICE:
+            values = values if pa.types.is_string(values.type) else pc.cast(values, pa.int64())
+            return pc.or_(pc.is_null(values), pc.is_in(values, value_set=pa.array(self.value, values.type)))
+        measured = pc.utf8_length(values) if self.keyword in LENGTHS else values
+        if pa.types.is_integer(measured.type):
+            bound = pa.scalar(int(self.value), pa.int64())
+        else:
+            exact = Decimal(str(self.value)) if pa.types.is_decimal(measured.type) else self.value
+            bound = pa.scalar(exact, measured.type)
+        return pc.call_function(_COMPARISONS[self.keyword], [measured, bound])
+
+
+def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
+    """The limits of a value, and its schema without what these decide.
+
+    Args:
+        schema: Of the value, a plain branch.
+        lake: The type of its column.
+    """
     limits: list[Limit] = []
-    left: JSON = {}
-    for name, each in properties.items():
-        rest = dict(plain_branch(each))
-        if isinstance(rest.get("format"), str) and rest["format"] not in KNOWN_FORMATS:
-            del rest["format"]
-        limits += [Limit(name, keyword, value) for keyword, value in _taken(rest)]
-        left[name] = rest
-    return limits, left
+    rest = dict(schema)
+    is_text = lake == Scalar("string")
+    for keyword in LENGTHS if is_text else BOUNDS:
+        value = schema.get(keyword)
+        # Draft 4 wrote a bare true beside the bound; Draft 7 does not know it.
+        if isinstance(value, bool) and keyword in BOUNDS:
+            del rest[keyword]
+        elif isinstance(value, int if is_text else int | float) and (is_text or _is_comparable(value, lake)):
+            limits.append(Limit(keyword, rest.pop(keyword)))
+    if is_text and (pattern := _portable(rest.get("pattern"))) is not None:
+        del rest["pattern"]
+        limits.append(Limit(PATTERN, pattern))
+    if is_text and schema.get("format") in _FORMATS:
+        limits.append(Limit(PATTERN, _FORMATS[rest.pop("format")]))
+    if is_text or lake in _INTEGERS:
+        limits += _choices(rest, str if is_text else int)
+    return tuple(limits), rest
 
 
-def _taken(rest: JSON) -> list[tuple[str, Any]]:
-    """Takes what can be decided out of a property's schema."""
-    kinds = json_types(rest)
-    taken: list[tuple[str, Any]] = []
-    if kinds == {"string"} and rest.get("format") in _FORMAT_PATTERNS:
-        taken.append((PATTERN, _FORMAT_PATTERNS[rest.pop("format")]))
-    if kinds == {"string"} and not rest.get("format") and not rest.get("contentEncoding"):
-        taken += [(keyword, rest.pop(keyword)) for keyword in LENGTHS if isinstance(rest.get(keyword), int)]
-        pattern = _portable(rest.get("pattern"))
-        if pattern is not None:
-            del rest["pattern"]
-            taken.append((PATTERN, pattern))
-        taken += _choices(rest, str)
-    elif kinds and kinds <= {"integer", "number"}:
-        for keyword in BOUNDS:
-            if isinstance(rest.get(keyword), int | float):
-                value = rest.pop(keyword)
-                # Draft 4 wrote a bare true beside the bound; Draft 7 does not know it.
-                if not isinstance(value, bool):
-                    taken.append((keyword, value))
-        if kinds == {"integer"}:
-            taken += _choices(rest, int)
-    return taken
+def _is_comparable(bound: float, lake: LakeType) -> bool:
+    """Whether Arrow compares the column with the bound exactly."""
+    if lake in _INTEGERS:
+        return float(bound).is_integer() and abs(bound) < 2**63
+    if not isinstance(lake, Scalar) or lake.name != "decimal":
+        return lake == Scalar("double")
+    scaled = Decimal(str(bound)).scaleb(lake.scale)
+    return scaled == scaled.to_integral_value() and abs(scaled) < 10**lake.precision
 
 
-def _choices(rest: JSON, kind: type) -> list[tuple[str, Any]]:
-    """An enum, or a const, of values of one type; with a NULL only where the type has it too."""
-    if "enum" in rest and "const" in rest:
-        return []
+def _choices(rest: JSON, kind: type) -> list[Limit]:
+    """An enum, or a const, of values of one type; with a NULL only where the type has it too. Takes it out."""
     keyword = "enum" if "enum" in rest else "const"
     values = rest.get("enum", []) if keyword == "enum" else [rest[keyword]] if keyword in rest else []
     chosen = [value for value in values if value is not None]
@@ -100,18 +128,17 @@ def _choices(rest: JSON, kind: type) -> list[tuple[str, Any]]:
     if not chosen or not plain or not fits or ("null" in declared_types(rest) and None not in values):
         return []
     del rest[keyword]
-    return [(CHOICE, tuple(chosen))]
+    return [Limit(CHOICE, tuple(chosen))]
 
 
 def _portable(pattern: object) -> str | None:
-    """The pattern for Java and RE2, which then match no more than Python's `re`; None where that is not sure."""
+    """The pattern for RE2, which then matches no more than Python's `re`; None where that is not sure."""
     match = _PORTABLE.fullmatch(pattern) if isinstance(pattern, str) else None
-    # Two hyphens in a class are to be a difference of sets one day.
-    if match is None or "--" in match[0]:
+    if match is None:
         return None
     try:
         re.compile(match[0])
     except re.error:
         return None
-    # Python's `$` also stands before a last line end, Java's before several kinds of them.
+    # Python's `$` also stands before a last line end.
     return match["body"] + (r"\z" if match["end"] else "")

@@ -1,7 +1,4 @@
-"""The last word on suspect records: jsonschema says whether they are valid, and why not.
-
-A valid record that Spark's parser did not take (1.0 for an integer) is written anew in the one form that it takes.
-"""
+"""The last word on doubtful records: jsonschema says whether they are valid, and why not."""
 
 from __future__ import annotations
 
@@ -20,11 +17,12 @@ from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.schema_mapping import json_types
 from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.validation.lake_value import UnholdableError, lake_value
-from target_spark_lake.validation.value_patterns import FLOATING, NON_FINITE, plain_branch
+from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
-    from pyspark.sql.types import StructType
+
+    from target_spark_lake.columns.lake_type import Struct
 
 JSON = dict[str, Any]
 
@@ -56,14 +54,14 @@ class MissingKeyError(InvalidRecordError, MissingKeyPropertiesError):
 
 
 class RecordValidator:
-    """Judges and rewrites the records of one stream under one schema."""
+    """Judges the records of one stream under one schema."""
 
     def __init__(
         self,
         stream: str,
         schema: JSON,
         key_properties: Iterable[str],
-        columns: StructType,
+        columns: Struct,
         *,
         validate: bool,
         keys_have_values: bool = False,
@@ -89,8 +87,8 @@ class RecordValidator:
     def _validator(self) -> Validator:
         return draft7(self._schema)
 
-    def rewrite(self, line: bytes) -> bytes:
-        """A valid RECORD line in the form that Spark's parser takes, with its newline.
+    def message(self, line: bytes) -> JSON:
+        """A valid RECORD line: its record has the values of the lake's columns.
 
         Raises:
             ProtocolError: the line is malformed.
@@ -105,21 +103,20 @@ class RecordValidator:
         self._refuse_null_key(record)
         if self._validate:
             self._judge(record)
-        values = {}
-        for column in self._columns.fields:
-            if column.name in record:
-                try:
-                    values[column.name] = lake_value(record[column.name], column.dataType)
-                except UnholdableError as error:
-                    what = f"column {column.name} ({column.dataType.simpleString()}) can't hold"
-                    reason = f"{what} {shown(record[column.name])}: {error}"
-                    raise InvalidRecordError(
-                        f"stream {self._stream}: {reason}; correct the column's type in the tap's schema",
-                        reason,
-                        (column.name, *error.path),
-                    ) from error
-        kept = {name: message[name] for name in ("time_extracted", "version") if name in message}
-        return (to_json({"type": "RECORD", "stream": self._stream, "record": values, **kept}) + "\n").encode()
+        types = self._columns.types
+        return {**message, "record": {name: self._value(name, record[name]) for name in types if name in record}}
+
+    def _value(self, name: str, value: Any) -> Any:
+        kind = self._columns.types[name]
+        try:
+            return lake_value(value, kind)
+        except UnholdableError as error:
+            reason = f"column {name} ({kind}) can't hold {shown(value)}: {error}"
+            raise InvalidRecordError(
+                f"stream {self._stream}: {reason}; correct the column's type in the tap's schema",
+                reason,
+                (name, *error.path),
+            ) from error
 
     def _refuse_null_key(self, record: JSON) -> None:
         empty = [name for name in self._keys if record[name] is None]
@@ -139,6 +136,8 @@ class RecordValidator:
             raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
         if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
             raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
+        if not isinstance(message.get("version"), int | None):
+            raise ProtocolError(f"stream {self._stream}: a RECORD line's version is no integer: {shown(line)}")
         return message
 
     def _judge(self, record: JSON) -> None:

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedColumn:
-    """One column that both sides have.
-
-    Attributes:
-        name: Its name.
-        source: Its type as the tap reads it.
-        lake: Its type in the table.
-    """
+    """One column that both sides have: its type as the tap reads it, and in the table."""
 
     name: str
     source: LakeType

@@ -86,14 +86,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two sides are compared.
-
-    Attributes:
-        columns: The columns that both have.
-        keys: Those of them that are the key; empty where there is none.
-        keeps_versions: Older versions of rows stay in the lake: of a key's rows the last received counts.
-        named: How many keys are named of each kind.
-    """
+    """How two sides are compared; where older versions stay in the lake, of a key's rows the last received counts."""
 
     columns: tuple[ComparedColumn, ...]
     keys: tuple[str, ...]
@@ -101,12 +94,7 @@ class Comparison:
     named: int
 
     def of(self, source: DataFrame, lake: DataFrame) -> Found:
-        """Compares.
-
-        Args:
-            source: `SourceRows.rows`.
-            lake: The table's rows: the columns, `PLACE` and, where the table has it, `DELETED_AT`.
-        """
+        """Compares `SourceRows.rows` with the table's columns, `PLACE` and, where the table has it, `DELETED_AT`."""
         both = self._of_source(source).unionByName(self._of_lake(lake))
         slices = self._collected(both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS)))
         uneven = [each["slice"] for each in slices if not _is_even(each)]

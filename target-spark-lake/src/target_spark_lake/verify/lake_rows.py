@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import StorageError
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.columns.partitioning import folders_of
-from target_spark_lake.config_schema import APPEND_ONLY, DELTA
+from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER, read_snapshot
 from target_spark_lake.formats.merging.placed_files import PlacedFile, PlacedRows
 from target_spark_lake.layout import file_age, is_data_file
@@ -32,15 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LakeTable:
-    """One version of a table.
-
-    Attributes:
-        stream: Its stream.
-        folder: Relative to the bucket.
-        record: What is known of it.
-        files: Its files, the oldest rows first.
-        parts: Of those files that have several.
-    """
+    """One version of a table; its files stand in the order of their rows, the oldest first."""
 
     stream: str
     folder: str
@@ -56,17 +48,10 @@ class LakeTable:
     @property
     def keeps_versions(self) -> bool:
         """Whether older versions of rows stay in it."""
-        return self.record.load_method == APPEND_ONLY
+        return self.record.method.keeps_versions
 
     def rows(self, session: SparkSession, storage: Storage, copies: Path, columns: Struct) -> DataFrame:
-        """These columns of its rows, and `contest.PLACE`, which grows with the order in which rows were received.
-
-        Args:
-            session: A running session.
-            storage: The bucket.
-            copies: A folder of this machine, for files that Spark does not reach.
-            columns: Columns of the table.
-        """
+        """These columns of its rows, and `contest.PLACE`, which grows with the order in which rows were received."""
         own = self.columns
         numbers = numbered([each.path for each in self.files], self.parts, 0)
         placed = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError
@@ -33,37 +34,20 @@ class NotLoadedError(ConfigurationError):
     """A stream has rows and no table."""
 
 
+@dataclass(frozen=True)
 class StreamVerifier:
-    """Compares single streams."""
+    """Compares single streams at the pipeline's STATE, by a session that reads both sides.
 
-    def __init__(
-        self,
-        storage: Storage,
-        layout: Layout,
-        settings: TargetSettings,
-        session: SparkSession,
-        state: Mapping[str, Any],
-        copies: Path,
-        named_keys: int,
-    ) -> None:
-        """Reads nothing yet.
+    `copies` is a folder of this machine, for files that Spark does not reach; `named_keys` of each kind are named.
+    """
 
-        Args:
-            storage: The bucket.
-            layout: The pipeline's paths.
-            settings: The target's.
-            session: That reads both sides.
-            state: The pipeline's Singer STATE value.
-            copies: A folder of this machine, for files that Spark does not reach.
-            named_keys: So many keys are named of each kind of difference.
-        """
-        self._storage = storage
-        self._layout = layout
-        self._settings = settings
-        self._session = session
-        self._state = state
-        self._copies = copies
-        self._named_keys = named_keys
+    storage: Storage
+    layout: Layout
+    settings: TargetSettings
+    session: SparkSession
+    state: Mapping[str, Any]
+    copies: Path
+    named_keys: int
 
     def report(self, source: ComparedSource, streams: Sequence[str]) -> VerifyReport:
         """Compares streams."""
@@ -77,8 +61,8 @@ class StreamVerifier:
 
     def _stream(self, source: ComparedSource, stream: str) -> StreamReport:
         # The lake first: what a run brings in between is newer than the bookmark at the source, too.
-        table = committed_table(self._storage, self._layout, self._settings, stream)
-        with source.opened(stream, self._state, self._session) as rows:
+        table = committed_table(self.storage, self.layout, self.settings, stream)
+        with source.opened(stream, self.state, self.session) as rows:
             if table is None or not table.columns.fields:
                 return self._without_table(rows)
             _tell(rows, table)
@@ -87,7 +71,7 @@ class StreamVerifier:
             asked = Struct(tuple(each for each in table.columns if each.name in {*columns, DELETED_AT}))
             with _told(rows, table):
                 with rows.told():
-                    lake = table.rows(self._session, self._storage, self._copies, asked)
+                    lake = table.rows(self.session, self.storage, self.copies, asked)
                 found = rows.read(lambda source: comparison.of(source, lake))
         return StreamReport(stream, found.counts, found.keys, comparison.keys, rows.replication_key, rows.watermark)
 
@@ -95,15 +79,15 @@ class StreamVerifier:
         """A stream without rows need not have a table."""
         if not rows.read(lambda source: source.isEmpty()):
             raise NotLoadedError(
-                f"stream {rows.stream}: pipeline {self._layout.pipeline} never loaded it, there is no table of it in "
-                f"{self._storage.url}; load it first, or leave it out of what the tap selects"
+                f"stream {rows.stream}: pipeline {self.layout.pipeline} never loaded it, there is no table of it in "
+                f"{self.storage.url}; load it first, or leave it out of what the tap selects"
             )
         return StreamReport(rows.stream, {}, {}, rows.key_properties, rows.replication_key, rows.watermark)
 
     def _comparison(self, rows: SourceRows, table: LakeTable) -> Comparison:
-        columns = compared_columns(_columns_of(rows), table.columns)
+        columns = compared_columns(columns_of_spark(rows.columns), table.columns)
         names = [each.name for each in columns]
-        told = self._settings.options_of(rows.stream).key_properties
+        told = self.settings.options_of(rows.stream).key_properties
         keys = table.record.key_properties or rows.key_properties if told is None else told
         lacking = [name for name in keys if name not in names]
         if lacking or not columns:
@@ -111,16 +95,12 @@ class StreamVerifier:
             raise ConfigurationError(
                 f"stream {rows.stream}: source and table {table.folder} don't both have {what}; is it another table?"
             )
-        return Comparison(columns, tuple(keys), table.keeps_versions, self._named_keys)
-
-
-def _columns_of(rows: SourceRows) -> Struct:
-    return columns_of_spark(rows.columns)
+        return Comparison(columns, tuple(keys), table.keeps_versions, self.named_keys)
 
 
 def _tell(rows: SourceRows, table: LakeTable) -> None:
     """Says what is compared, and what is not."""
-    ours, theirs = _columns_of(rows).types, table.columns.types
+    ours, theirs = columns_of_spark(rows.columns).types, table.columns.types
     new = [name for name in ours if name not in theirs]
     gone = [name for name in theirs if name not in ours and name not in METADATA_COLUMNS]
     if new:

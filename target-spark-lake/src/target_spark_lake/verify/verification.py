@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import importlib
 import logging
-import shutil
-import tempfile
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
+from singer_spark.compared_source import ComparedSource
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.state.run_log import COMMITTED, last_committed
-from singer_spark.state.store import published_state
+from singer_spark.state.store import StateStore, published_state
+from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.intake.stream_mapping import wants_mapping
+from target_spark_lake.layout import Layout
+from target_spark_lake.settings import TargetSettings
 from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.verify.stream_verifier import StreamVerifier
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from singer_spark.compared_source import ComparedSource
-    from singer_spark.state.store import StateStore
-    from singer_spark.storage.storage import Storage
-    from target_spark_lake.layout import Layout
-    from target_spark_lake.settings import TargetSettings
-    from target_spark_lake.verify.verify_report import VerifyReport
+from target_spark_lake.verify.verify_report import VerifyReport
 
 # By name alone: neither package imports the other (docs/inside/decisions/0007-verify.md).
 SOURCE_MODULE = "tap_spark_jdbc.verify.source_view"
@@ -38,13 +33,7 @@ logger = logging.getLogger("spark-lake")
 
 @dataclass(frozen=True)
 class TapSide:
-    """How the tap is run.
-
-    Attributes:
-        config: Its config.
-        catalog: Its catalog; None: all that the config selects.
-        from_environment: Whether environment variables are part of the config.
-    """
+    """How the tap is run: its config, its catalog if it has one, whether its environment variables count."""
 
     config: Mapping[str, Any]
     catalog: Mapping[str, Any] | None = None
@@ -62,17 +51,7 @@ def verify(
     stream: str | None = None,
     named_keys: int = NAMED_KEYS,
 ) -> VerifyReport:
-    """Compares the streams of a tap with their tables.
-
-    Args:
-        storage: The bucket.
-        layout: The pipeline's paths.
-        store: Where the published state is.
-        settings: The target's.
-        config: The target's config as it was given.
-        tap: How the tap is run.
-        stream: This stream alone; None for all of them.
-        named_keys: So many keys are named of each kind of difference.
+    """Compares the streams of a tap, or one of them, with their tables.
 
     Raises:
         ConfigurationError: there is no such stream, the tap is not installed, or rows are changed on their way.
@@ -88,9 +67,12 @@ def verify(
     before = _state_of(storage, layout)
     saved = published_state(store)
     state = {} if saved is None else saved.value
-    with _source(tap) as source, _scratch() as copies:
+    with (
+        closing(_opened(tap)) as source,
+        TemporaryDirectory(prefix="verify-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder,
+    ):
         session = start_session(settings, storage, source.jars)
-        verifier = StreamVerifier(storage, layout, settings, session, state, copies, named_keys)
+        verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), named_keys)
         report = verifier.report(source, _chosen(source, stream))
     if not report.agrees and _state_of(storage, layout) != before:
         raise LockedError(
@@ -120,8 +102,7 @@ def _state_of(storage: Storage, layout: Layout) -> str | None:
     return None if last is None else last.run_id
 
 
-@contextmanager
-def _source(tap: TapSide) -> Iterator[ComparedSource]:
+def _opened(tap: TapSide) -> ComparedSource:
     try:
         module = importlib.import_module(SOURCE_MODULE)
     except ModuleNotFoundError as error:
@@ -131,19 +112,7 @@ def _source(tap: TapSide) -> Iterator[ComparedSource]:
             "verify reads the source as tap-spark-jdbc does, which is not installed here: install it beside the target"
         ) from error
     source: ComparedSource = module.open_source(tap.config, tap.catalog, from_environment=tap.from_environment)
-    try:
-        yield source
-    finally:
-        source.close()
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="verify-", dir=scratch_folder()))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return source
 
 
 def _chosen(source: ComparedSource, stream: str | None) -> tuple[str, ...]:

@@ -1,20 +1,13 @@
-"""What `spark-lake verify` found, for programs and for people."""
+"""What `spark-lake verify` found."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import RenderableType
+from typing import Any
 
 MISSING, EXTRA, DIFFERENT = "missing", "extra", "different"
 KINDS = (MISSING, EXTRA, DIFFERENT)
-# Keys of each kind that are shown to people.
-SHOWN_KEYS = 10
 
 
 @dataclass(frozen=True)
@@ -64,12 +57,7 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """All streams.
-
-    Attributes:
-        streams: Those that were compared.
-        problems: Why others were not, a line each.
-    """
+    """The streams that were compared, and a line for each of the others that says why it was not."""
 
     streams: tuple[StreamReport, ...]
     problems: tuple[str, ...] = ()
@@ -83,34 +71,3 @@ class VerifyReport:
         """As `--json` has it; `problems` only where there are some."""
         told: dict[str, Any] = {"streams": {each.stream: each.to_json() for each in self.streams}}
         return {**told, "problems": list(self.problems)} if self.problems else told
-
-
-def verify_table(report: VerifyReport) -> RenderableType:
-    """For people: a table, and the first keys of each kind of difference."""
-    from rich.box import SIMPLE
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("stream", "up to", "source rows", "lake rows", *KINDS, "not compared"):
-        table.add_column(name, overflow="fold", justify="left" if name in ("stream", "up to") else "right")
-    for each in report.streams:
-        counts = [each.count(name) for name in ("source_rows", "lake_rows", *KINDS, "not_compared")]
-        told = (each.stream, each.watermark or "now", *(f"{count:,}" for count in counts))
-        table.add_row(*(Text(cell) for cell in told))
-    lines = [line for each in report.streams for line in _lines(each)]
-    lines += report.problems
-    return Group(table, *map(Text, lines or ["Source and lake agree."]))
-
-
-def _lines(report: StreamReport) -> list[str]:
-    lines = []
-    for kind in KINDS:
-        keys = list(report.keys.get(kind, ()))[:SHOWN_KEYS]
-        if keys:
-            # A row without key may be there several times; then its text says less than the count.
-            more = report.count(kind) - len(keys)
-            shown = ", ".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in keys)
-            lines.append(f"{report.stream}, {kind}: {shown}" + (f", and {more:,} more" if more > 0 else ""))
-    return lines

@@ -104,13 +104,7 @@ class PlacedRows:
     """Reads rows with their places."""
 
     def __init__(self, session: SparkSession, storage: Storage, copies: Path) -> None:
-        """Reads nothing yet.
-
-        Args:
-            session: A running session.
-            storage: The bucket.
-            copies: A folder of this machine, for files that Spark does not reach.
-        """
+        """Reads nothing yet; `copies` is a folder of this machine, for files that Spark does not reach."""
         self._session = session
         self._files = SparkFiles(session, storage, copies)
 

@@ -74,12 +74,7 @@ def _place_in_part() -> Column:
 
 
 def staying(verdicts: Verdicts, marked_at: datetime) -> Step:
-    """The rows that stay, those with the verdict MARK with a mark.
-
-    Args:
-        verdicts: What the contest found.
-        marked_at: The mark.
-    """
+    """The rows that stay, those with the verdict MARK with this mark."""
 
     def step(rows: DataFrame) -> DataFrame:
         known = rows.join(_sent(verdicts, verdicts.rows), PLACE, "left")
@@ -97,13 +92,7 @@ def judged(verdicts: Verdicts, verdict: str) -> Step:
 
 
 def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Rows that say a key is deleted, filled with what was known of it: a tap often sends the key alone.
-
-    Args:
-        deleted: The rows that say so.
-        before: The newest row of each such key before it was deleted, where there is one.
-        keys: The key's columns.
-    """
+    """Rows that say a key is deleted, filled from its newest row before: a tap often sends the key alone."""
     same = reduce(and_, (column(name, "deleted") == column(name, "before") for name in keys))
     paired = deleted.alias("deleted").join(before.alias("before"), same, "left")
     own = {*keys, *METADATA_COLUMNS}
@@ -118,13 +107,7 @@ def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> D
 
 
 def filled_in(known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> Step:
-    """Rows with what others wrote beside the row of their key, in columns that the run does not send.
-
-    Args:
-        known: The rows that were there.
-        keys: The key's columns.
-        names: The columns that the run does not send.
-    """
+    """Rows with what others wrote beside the row of their key, in columns (`names`) that the run does not send."""
     latest = known.groupBy(*map(column, keys)).agg(F.max_by(F.struct(*map(column, names)), PLACE).alias(FILE))
 
     def step(rows: DataFrame) -> DataFrame:

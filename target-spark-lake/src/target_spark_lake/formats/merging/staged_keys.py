@@ -49,13 +49,7 @@ class StagedKeys:
 
 
 def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> StagedKeys:
-    """Looks at the keys in some files.
-
-    Args:
-        files: Open Parquet files.
-        keys: The key's columns.
-        rows: Rows in all of the files.
-    """
+    """Looks at the keys in open Parquet files, which have so many rows."""
     import pyarrow as pa
     import pyarrow.parquet
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,27 +12,18 @@ from singer_spark.singer.schema_mapping import json_types
 from singer_spark.singer.sql_type import annotated_type
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
-from target_spark_lake.config_schema import MERGING_LOAD_METHODS, OVERWRITE_DELETE_STALE
 from target_spark_lake.formats.merging.contest import MergeRules
 from target_spark_lake.formats.merging.staged_keys import staged_keys
 from target_spark_lake.layout import file_age
-from target_spark_lake.tables.file_statistics import FileStatistics
 from target_spark_lake.tables.row_order import read_parts
-from target_spark_lake.tables.table_index import (
-    FOOTERS_AT_ONCE,
-    TableIndex,
-    current_index,
-    footer_statistics,
-    read_index,
-)
+from target_spark_lake.tables.table_index import TableIndex, current_index, file_statistics, read_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from singer_spark.storage.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.formats.table_format import StreamLoad
-    from target_spark_lake.tables.changes import StagedFile
+    from target_spark_lake.formats.stream_load import StreamLoad
+    from target_spark_lake.tables.file_statistics import FileStatistics
     from target_spark_lake.tables.row_order import Parts
 
 
@@ -59,18 +49,13 @@ class Survey:
 
 
 def survey(run: PipelineRun, load: StreamLoad) -> Survey:
-    """Looks at the footers of the staged files, and at what the index does not know of the table.
-
-    Raises:
-        RecordError: a key is NULL.
-        StorageError: the bucket can't be read.
-    """
+    """Looks at the footers of the staged files, and at what the index does not know of the table."""
     schema, storage = load.schema, run.storage
     files = run.data_files(load.table)
     statistics = [*schema.key_properties, *CONTROL_COLUMNS]
     known = read_index(storage, run.layout.table_index(load.table))
     table = current_index(storage, known, files, statistics)
-    staged = staged_statistics(storage, load.staged, statistics)
+    staged = file_statistics(storage, {file.path: file.bytes for file in load.staged}, statistics)
     _refuse_null_keys(schema.stream, schema.key_properties, staged.values())
     rules = _rules(load, staged.values())
     with ExitStack() as opened:
@@ -89,21 +74,10 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
     return Survey(rules, table, staged, tuple(candidates), parts, inserts_only)
 
 
-def staged_statistics(
-    storage: Storage, files: Iterable[StagedFile], columns: Iterable[str]
-) -> dict[str, FileStatistics]:
-    """What the footers of staged files tell, by path."""
-    wanted = tuple(columns)
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-        found = {file.path: pool.submit(footer_statistics, storage, file.path, file.bytes, wanted) for file in files}
-    return {path: future.result() for path, future in found.items()}
-
-
 def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
     schema, record, staged = load.schema, load.record, tuple(staged)
-    one_row_a_key = record is not None and (
-        record.load_method in MERGING_LOAD_METHODS and set(record.key_properties) == set(schema.key_properties)
-    )
+    same_keys = record is not None and set(record.key_properties) == set(schema.key_properties)
+    one_row_a_key = record is not None and record.method.merges and same_keys
     return MergeRules(
         keys=schema.key_properties,
         cursor=schema.cursor,
@@ -114,7 +88,7 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
         hard_delete=schema.hard_delete,
         activated=load.activated,
         whole=not one_row_a_key,
-        stale=schema.load_method == OVERWRITE_DELETE_STALE and load.sends_all,
+        stale=schema.method.drops_stale and load.sends_all,
     )
 
 

@@ -1,0 +1,73 @@
+"""What the programs log: lines on standard error, or as the logging config says that `SINGER_SDK_LOG_CONFIG` names."""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+import os
+import sys
+from pathlib import Path
+
+from singer_spark.errors import redact_logs
+from singer_spark.imports.singer_sdk_import import import_singer_sdk
+
+LOG_CONFIG = "SINGER_SDK_LOG_CONFIG"
+LEVELS = ("debug", "info", "warning", "error")
+# Meltano writes a logging config for each run, at its own level.
+MELTANO_RUNS = "/.meltano/run/"
+CHATTY = ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio")
+
+
+def set_up_logs(program: str, level: str | None) -> None:
+    """Begins to log, secrets masked.
+
+    Args:
+        program: Its name.
+        level: One of `LEVELS`, by default what the environment says; singer-sdk's own lines, METRIC too, need `debug`,
+            or a logging config that the user wrote.
+    """
+    variables = (f"{program.upper().replace('-', '_')}_LOGLEVEL", "LOGLEVEL", "SINGER_SDK_LOG_LEVEL")
+    level = level or next(filter(None, map(os.environ.get, variables)), "info")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if LOG_CONFIG in os.environ:
+        # Meltano's config names the SDK's formatter.
+        import_singer_sdk()
+    if not logs_as_configured() or MELTANO_RUNS in os.environ[LOG_CONFIG]:
+        _leave_out_the_sdk()
+    for chatty in CHATTY:
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    redact_logs()
+
+
+def logs_as_configured() -> bool:
+    """Sets logging up as the variable says; False where it says nothing, or names no file."""
+    path = os.environ.get(LOG_CONFIG)
+    if not path:
+        return False
+    # As JSON is YAML, this reads Meltano's and what people write.
+    import yaml
+
+    try:
+        config = yaml.safe_load(Path(path).read_text())
+    except FileNotFoundError:
+        logging.getLogger(__name__).warning("%s names no file: %s", LOG_CONFIG, path)
+        return False
+    logging.config.dictConfig(config)
+    return True
+
+
+def is_structured() -> bool:
+    """Whether a program reads what is logged: then all that is said goes through the log."""
+    return any(type(each.formatter).__name__ == "StructuredFormatter" for each in logging.getLogger().handlers)
+
+
+def _leave_out_the_sdk() -> None:
+    root = logging.getLogger()
+    for handler in root.handlers if root.level > logging.DEBUG else ():
+        handler.addFilter(_is_ours_or_urgent)
+
+
+def _is_ours_or_urgent(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or "singer_sdk" not in Path(record.pathname).parts

@@ -1,0 +1,213 @@
+"""Rows by Arrow batches from the database's columnar driver: in a thread of the tap, or in a Spark task.
+
+No row passes Python one by one, and none passes the JVM. What a worker imports is here alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+
+# The driver's batches.
+BATCH_BYTES = 4 << 20
+EDGE = "edge"
+_NO_EDGE = pa.scalar(0, pa.int32())
+_EDGE_OF_NULL = 3
+# The years 1 to 9999, which the lake's dates and times can hold, in days and in microseconds since 1970.
+_DAYS = (-719_162, 2_932_896)
+_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+# In the place of an SQLSTATE.
+UNREACHABLE, UNWRITABLE, LOST, LEFT = "unreachable", "unwritable", "lost", "left to Spark"
+
+
+@dataclass(frozen=True)
+class ColumnarQuery:
+    """All that is needed to read a slice.
+
+    Attributes:
+        connection: libpq's connection string.
+        statements: What its session and transaction begin with.
+        sql: Gives the columns, in their order, and `edge` if rows of the slice may lie at one.
+        columns: With the types of the lake.
+    """
+
+    connection: str = field(repr=False)
+    statements: tuple[str, ...]
+    sql: str
+    columns: pa.Schema
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a slice.
+
+    Attributes:
+        read: Rows that were read.
+        rows: Those of them that were written; without any there is no file.
+        nulls: Those without replication key.
+        size: Bytes of them all in memory.
+        edges: Those at the edges that were asked for, with `edge`, as an Arrow stream; empty where there are none.
+        state: SQLSTATE of what it failed by, or what stands in its place; None: it is written.
+        refused: The reason.
+        number: That of the system's error, where it is one.
+    """
+
+    read: int = 0
+    rows: int = 0
+    nulls: int = 0
+    size: int = 0
+    edges: bytes = b""
+    state: str | None = None
+    refused: str = ""
+    number: int = 0
+
+
+class Sink(Protocol):
+    """Where rows go."""
+
+    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+        """The next ones, and the edge that each lies at; CrowdedError: too many of them lie at one."""
+
+    def close(self) -> int:
+        """All have come; how many of them were written."""
+
+
+class Unreachable(Exception):
+    """The database can't be read by Arrow: there is no driver, or it gets no connection."""
+
+
+class Unwritable(Exception):
+    """The file can't be written to where it belongs."""
+
+
+class CrowdedError(Exception):
+    """So many rows lie at an edge that Spark should look at them."""
+
+
+def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcome:
+    """Reads a slice into a sink, over a connection of its own."""
+    with ExitStack() as opened:
+        try:
+            connection, error_class = _connected(query, database, opened)
+        except Unreachable as error:
+            return Outcome(state=UNREACHABLE, refused=_in_line(error))
+        try:
+            return _read(query, connection, sink)
+        except Unwritable as error:
+            number = getattr(error.__cause__, "errno", None) or 0
+            return Outcome(state=UNWRITABLE, refused=_in_line(error), number=number)
+        # Spark's error names the column of a value that Arrow can't cast.
+        except (CrowdedError, pa.ArrowInvalid) as error:
+            return Outcome(state=LEFT, refused=_in_line(error))
+        # What fails between two batches is an OSError without SQLSTATE.
+        except (error_class, OSError) as error:
+            state = getattr(error, "sqlstate", None) or ("" if _answers(connection, error_class) else LOST)
+            return Outcome(state=state, refused=_in_line(error))
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around all that a sink writes."""
+    try:
+        yield
+    # Each filesystem of fsspec raises what its client raises; all of it goes to the tap, which fails by it.
+    except Exception as error:
+        raise Unwritable(f"{type(error).__name__}: {error}") from error
+
+
+def _read(query: ColumnarQuery, connection: Any, sink: Sink) -> Outcome:
+    for statement in query.statements:
+        with _asked(connection, statement):
+            pass
+    count = nulls = size = 0
+    with _asked(connection, query.sql) as batches:
+        for batch in batches:
+            columns = _columns(batch, query.columns)
+            edge = batch.column(EDGE) if batch.num_columns > len(columns) else pa.repeat(_NO_EDGE, batch.num_rows)
+            count += batch.num_rows
+            nulls += pc.sum(pc.equal(edge, _EDGE_OF_NULL)).as_py() or 0
+            size += sum(column.nbytes for column in columns)
+            sink.add(pa.RecordBatch.from_arrays(columns, schema=query.columns), edge)
+    return Outcome(count, sink.close(), nulls, size)
+
+
+@contextmanager
+def _asked(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
+    # Not by the driver's DB-API: importing that takes a second where Polars and pandas are installed.
+    from adbc_driver_manager import AdbcStatement
+
+    with AdbcStatement(connection) as statement:
+        statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        statement.set_sql_query(sql)
+        with pa.RecordBatchReader.from_stream(statement.execute_query()[0]) as batches:
+            yield batches
+
+
+def _answers(connection: Any, error_class: type[Any]) -> bool:
+    """Whether the server is still there: it refuses a statement of a failed transaction by an SQLSTATE."""
+    try:
+        with _asked(connection, "SELECT 1"):
+            return True
+    except error_class as error:
+        return error.sqlstate is not None
+
+
+def _connected(query: ColumnarQuery, database: ColumnarDatabase, opened: ExitStack) -> tuple[Any, type[Any]]:
+    try:
+        from adbc_driver_manager import AdbcConnection, Error
+
+        return opened.enter_context(AdbcConnection(database.opened(query.connection))), Error
+    except ImportError as error:
+        raise Unreachable(f"{error.name} is not installed there") from error
+    except Error as error:
+        raise Unreachable(_in_line(error)) from error
+
+
+def _in_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    columns = []
+    for place, each in enumerate(schema):
+        try:
+            columns.append(_fitted(batch.column(place), each.type))
+        except pa.ArrowInvalid as error:
+            raise pa.ArrowInvalid(f"column {each.name} holds a value that does not fit: {error}") from error
+    return columns
+
+
+def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values by the type of the lake: numerics come as texts; pa.ArrowInvalid: one doesn't fit."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    column = column if column.type.equals(kind) else column.cast(kind)
+    if pa.types.is_date(kind):
+        _check(column.view(pa.int32()), *_DAYS)
+    elif pa.types.is_timestamp(kind):
+        _check(column.view(pa.int64()), *_MICROSECONDS)
+    if pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
+        return pa.ListArray.from_arrays(column.offsets, _with_one_nan(column.values), mask=column.is_null())
+    return _with_one_nan(column) if pa.types.is_floating(kind) else column
+
+
+def _check(numbers: pa.Array, least: int, most: int) -> None:
+    """An infinity of PostgreSQL comes as a number beyond these bounds."""
+    found = pc.min_max(numbers).as_py()
+    if found["min"] is not None and (found["min"] < least or found["max"] > most):
+        raise pa.ArrowInvalid("it is infinite, or lies outside of the years 1 to 9999")
+
+
+def _with_one_nan(column: pa.Array) -> pa.Array:
+    """NaN in the one form that it has when it is read from a text; processors make others."""
+    odd = pc.is_nan(column)
+    return pc.if_else(odd, pa.scalar(math.nan, column.type), column) if pc.any(odd).as_py() else column

@@ -1,0 +1,155 @@
+"""The database as its columnar driver reads one stream: the queries of its slices, and what becomes of a failure."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.process.shortage import shortage
+from singer_spark.singer.bookmark import KeyType
+from tap_spark_jdbc.columnar.columnar_query import LEFT, LOST, UNREACHABLE, UNWRITABLE, ColumnarQuery, Outcome
+from tap_spark_jdbc.reading.reading_errors import refused, unwritable
+from tap_spark_jdbc.source.libpq import conninfo
+from tap_spark_jdbc.source.lost_connection import is_lost_state
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.extraction.fingerprints import Look
+    from tap_spark_jdbc.plan.slices import Slice
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.plan.stream_sql import Point, StreamSql
+    from tap_spark_jdbc.reading.slices_ahead import Lane
+
+logger = logging.getLogger("tap-spark-jdbc")
+
+
+class ColumnarSource:
+    """One stream in one run.
+
+    Attributes:
+        sql: Of the stream, in this run.
+        number: Prints a floating point number, a single one where so said, as Java does.
+        only: The user wants no other reader where this one can't reach the database.
+        works: A slice was read by it.
+    """
+
+    def __init__(self, sql: StreamSql, lane: Lane, *, only: bool, as_json: bool) -> None:
+        """Asks nothing yet; `as_json`: bytes come as they stand in JSON."""
+        self.sql = sql
+        self._as_json = as_json
+        self.number = lane.database.connection.java_number
+        self.only = only
+        self.works = False
+        self._source = lane.snapshots.source
+        self._database = lane.database
+
+    def reads(self, each: Slice[Point], look: Look) -> bool:
+        """Whether to try it with this slice: rows that are known by the sums of their buckets are for Spark."""
+        return not self._database.is_out_of_reach and not (look.by_buckets and self.may_hold_sent_rows(each))
+
+    def query(self, each: Slice[Point], limit: int | None = None) -> ColumnarQuery:
+        """Reads a slice, or so many of its rows."""
+        first = "" if limit is None else f" LIMIT {limit}"
+        columns = "*" if self._has_edges(each) else ", ".join(name for name, _ in self._columnar.aliased)
+        return replace(self._query, sql=f"SELECT {columns} FROM {self._columnar.relation(each)}{first}")
+
+    def has_read(self, outcome: Outcome, place: str) -> bool:
+        """Whether it could; False: the slice is to be read over JDBC. What it failed by is raised."""
+        if outcome.state is None:
+            self.works = True
+        elif outcome.state == UNREACHABLE and not self.works:
+            self._give_up(outcome.refused)
+        elif outcome.state != LEFT:
+            raise self._error(outcome, place)
+        return outcome.state is None
+
+    def may_hold_sent_rows(self, each: Slice[Point]) -> bool:
+        """Whether rows at the bookmark may be in a slice."""
+        bookmark, key = self.sql.bookmark, each.key
+        if bookmark is None:
+            return False
+        # The database's order of texts need not be ours.
+        if key is None or key.lower is None or key.lower.value.key_type is KeyType.STRING:
+            return True
+        return not (key.lower.value > bookmark.value or (key.after and key.lower == bookmark))
+
+    def _has_edges(self, each: Slice[Point]) -> bool:
+        """Whether rows of a slice may lie at an edge; to fetch one more column takes a fifteenth of the time."""
+        if self.sql.plan.replication_key is None:
+            return False
+        return each.late or each.nulls or each.key is None or each.key.closed or self.may_hold_sent_rows(each)
+
+    @cached_property
+    def _columnar(self) -> StreamSql:
+        """The stream's SQL, each column as the columnar driver is asked for it."""
+        columns = []
+        for each, field in zip(self.sql.plan.columns, self._schema, strict=True):
+            select = each.reading.columnar_select or "{c}"
+            if self._is_base64(field):
+                select = self.sql.dialect.base64.replace("{c}", select)
+            columns.append(replace(each, reading=replace(each.reading, select=select)))
+        return replace(self.sql, plan=replace(self.sql.plan, columns=tuple(columns)))
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        """The columns by the types of the lake."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from singer_spark.singer.schema_mapping import stream_spark_schema
+
+        plan = self.sql.plan
+        return to_arrow_schema(stream_spark_schema(plan.schema, plan.stream))
+
+    def _is_base64(self, field: pa.Field) -> bool:
+        return self._as_json and pa.types.is_binary(field.type)
+
+    @cached_property
+    def _query(self) -> ColumnarQuery:
+        source = self._source
+        begin = ("BEGIN", *source.transaction) if source.transaction else ()
+        statements = (*begin, *source.dialect.session_statements)
+        columns = [each.with_type(pa.string()) if self._is_base64(each) else each for each in self._schema]
+        return ColumnarQuery(conninfo(source), statements, "", pa.schema(columns))
+
+    def _give_up(self, reason: str) -> None:
+        stream = self.sql.plan.stream
+        if self.only:
+            raise ConfigurationError(
+                f"stream {stream}: reader arrow can't read the database: {reason}; set reader to jdbc"
+            )
+        if not self._database.is_out_of_reach:
+            self._database.put_out_of_reach()
+            logger.warning(
+                "read over JDBC from here on (stream %s), as the columnar driver can't read the database: %s",
+                stream, reason,
+            )  # fmt: skip
+
+    def _error(self, outcome: Outcome, place: str) -> SingerSparkError:
+        stream, reason, state = self.sql.plan.stream, outcome.refused, outcome.state or ""
+        if state == UNWRITABLE:
+            return shortage(OSError(outcome.number, reason), place) or unwritable(stream, place, reason)
+        lost = state in (LOST, UNREACHABLE) or is_lost_state(state)
+        return refused(stream, self._source, reason, state, lost=lost)
+
+
+def unfit(plan: StreamPlan, lane: Lane) -> str | None:
+    """Why a stream can't be read by the database's columnar driver; None where it can."""
+    source = lane.snapshots.source
+    dialect = source.dialect
+    if dialect.columnar_driver is None:
+        return f"{dialect.name} has no columnar driver"
+    try:
+        conninfo(source)
+    except ValueError as error:
+        return str(error)
+    odd = next((each for each in plan.columns if each.reading.columnar_select is None), None)
+    if odd is not None:
+        return f"column {odd.name} ({odd.native_type} as {odd.sql_type}) is not read the same by it"
+    server = lane.snapshots.server
+    if not server.has_snapshots:
+        return "the server is older than PostgreSQL 13, or only speaks like one"
+    return None if server.has_unicode_text else "the database's encoding is SQL_ASCII"

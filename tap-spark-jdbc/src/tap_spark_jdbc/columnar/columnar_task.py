@@ -1,0 +1,150 @@
+"""One slice from the database to one Parquet file, by Arrow batches: in a thread of the tap, or in a Spark task."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from singer_spark.storage.repeating_columns import repeating
+from tap_spark_jdbc.columnar.columnar_query import EDGE, ColumnarQuery, CrowdedError, Outcome, read, writing
+from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
+
+Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
+# What is gathered for a row group lies in memory whole.
+GROUP_BYTES = 24 << 20
+MOST_EDGE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class ColumnarTask:
+    """All that a worker needs to write a slice.
+
+    Attributes:
+        query: Reads it.
+        constants: The columns of the file that follow those which are read, one value each for all rows.
+        folder: URL of a folder that no other task writes to.
+        options: fsspec's options of that place.
+        codec: Of Parquet.
+        long: Columns whose values are so long that neither a dictionary nor a footer shall hold one once more.
+        edges: Rows at these come back.
+    """
+
+    query: ColumnarQuery
+    constants: Mapping[str, pa.Scalar]
+    folder: str
+    options: Mapping[str, Any] = field(repr=False)
+    codec: str
+    long: tuple[str, ...] = ()
+    edges: tuple[int, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the file."""
+        fixed = (pa.field(name, each.type) for name, each in self.constants.items())
+        return pa.schema([*self.query.columns, *fixed])
+
+
+def written(task: ColumnarTask, unsent: Unsent, database: ColumnarDatabase) -> Outcome:
+    """Writes a slice; `unsent` gives the rows of a batch that belong into the file, given them all and their edges."""
+    return read(task.query, _File(task, unsent), database)
+
+
+def told(task: ColumnarTask) -> dict[str, Any]:
+    """`written` in a worker, with the rows at edges: the fields of its outcome, whose class is another one there."""
+    kept = _Kept(task.edges)
+    with closing(ColumnarDatabase()) as database:
+        outcome = written(task, kept, database)
+    return asdict(outcome if outcome.state is not None else replace(outcome, edges=kept.stream()))
+
+
+class _Kept:
+    """The rows at some edges, for the tap to look at; all of them belong into the file."""
+
+    def __init__(self, edges: tuple[int, ...]) -> None:
+        self._edges = pa.array(edges, pa.int32())
+        self._batches: list[pa.RecordBatch] = []
+
+    def __call__(self, rows: pa.RecordBatch, edge: pa.Array) -> pa.RecordBatch:
+        at_edges = rows.append_column(EDGE, edge).filter(pc.is_in(edge, self._edges))
+        if at_edges.num_rows:
+            self._batches.append(at_edges)
+        if sum(each.nbytes for each in self._batches) > MOST_EDGE_BYTES:
+            raise CrowdedError
+        return rows
+
+    def stream(self) -> bytes:
+        """All of them."""
+        if not self._batches:
+            return b""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._batches[0].schema) as stream:
+            for each in self._batches:
+                stream.write_batch(each)
+        return bytes(sink.getvalue())
+
+
+class _File:
+    """A Parquet file that grows by row groups; it is there once it has a row."""
+
+    def __init__(self, task: ColumnarTask, unsent: Unsent) -> None:
+        self._task = task
+        self._schema = task.schema
+        self._unsent = unsent
+        self._name = f"part-{uuid.uuid4().hex}.parquet"
+        self._writer: pq.ParquetWriter | None = None
+        self._stream: Any = None
+        self._group: list[pa.RecordBatch] = []
+        self._held = self._rows = 0
+
+    def add(self, read: pa.RecordBatch, edge: pa.Array) -> None:
+        rows = self._unsent(read, edge)
+        self._rows += rows.num_rows
+        fixed = [pa.repeat(value, rows.num_rows) for value in self._task.constants.values()]
+        group = pa.RecordBatch.from_arrays([*rows.columns, *fixed], schema=self._schema)
+        self._group.append(group)
+        self._held += group.nbytes
+        if self._held >= GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> int:
+        self._flush()
+        if self._writer is not None:
+            with writing():
+                self._writer.close()
+                self._stream.close()
+        return self._rows
+
+    def _flush(self) -> None:
+        rows = pa.Table.from_batches(self._group, self._schema)
+        self._group, self._held = [], 0
+        if rows.num_rows == 0:
+            return
+        with writing():
+            if self._writer is None:
+                self._stream = _opened(f"{self._task.folder}/{self._name}", self._task.options)
+                self._writer = pq.ParquetWriter(
+                    self._stream,
+                    self._schema,
+                    compression=self._task.codec.upper(),
+                    use_dictionary=[name for name in repeating(rows) if name not in self._task.long],
+                    write_statistics=[name for name in self._schema.names if name not in self._task.long],
+                    store_schema=False,
+                )
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+def _opened(url: str, options: Mapping[str, Any]) -> Any:
+    import fsspec
+
+    if "://" not in url:
+        Path(url).parent.mkdir(parents=True, exist_ok=True)
+    filesystem, path = fsspec.core.url_to_fs(url, **options)
+    return filesystem.open(path, "wb")

@@ -1,0 +1,156 @@
+"""Slices to batch files by the database's columnar driver: in threads of the tap, or by tasks of a cluster.
+
+Arrow works without Python's lock, so threads use all cores of this machine, and no worker is started. A task's Python
+worker writes the file beside its executor. Rows at the bookmark that were sent before must be left out of it, for which
+their fingerprints are compared here: on a cluster such slices are read here, or over JDBC where they are large.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import tap_spark_jdbc
+from singer_spark.errors import SourceError
+from singer_spark.singer.metadata_columns import METADATA_COLUMNS
+from tap_spark_jdbc.columnar import columnar_task
+from tap_spark_jdbc.columnar.columnar_query import EDGE, LEFT, UNREACHABLE, CrowdedError, Outcome
+from tap_spark_jdbc.columnar.columnar_task import ColumnarTask
+from tap_spark_jdbc.columnar.edge_rows import EdgeRows
+from tap_spark_jdbc.extraction.fingerprints import Found, Look
+from tap_spark_jdbc.plan.slices import Slice
+from tap_spark_jdbc.plan.stream_sql import Edge, Point
+from tap_spark_jdbc.reading.written import Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+    from tap_spark_jdbc.reading.batch_columns import BatchColumns
+    from tap_spark_jdbc.reading.batch_writer import BatchWriter
+    from tap_spark_jdbc.reading.spark_reader import SliceReader
+    from tap_spark_jdbc.source.database import Database
+
+# Read here in less time than a cluster takes to start a task's Python worker.
+SMALL_ROWS = 500_000
+# A cluster works at more slices side by side than this machine.
+_HERE = threading.BoundedSemaphore(os.cpu_count() or 1)
+
+
+class ColumnarWriter:
+    """Writes the slices of one stream."""
+
+    def __init__(
+        self,
+        source: ColumnarSource,
+        columns: BatchColumns,
+        database: Database,
+        reader: Callable[[], SliceReader],
+        by_jdbc: Callable[[], BatchWriter],
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+            source: What is read, in its snapshot.
+            columns: What its files hold.
+            database: Runs tasks.
+            reader: Of the same stream, by Spark.
+            by_jdbc: Writes what this can't.
+        """
+        self._source = source
+        self._columns = columns
+        self._place = columns.place
+        self._database = database
+        self._reader = reader
+        self._by_jdbc = by_jdbc
+
+    def write(
+        self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
+    ) -> Written:
+        """As `BatchWriter.write`, here or in one task; from the first failure to reach the database on by that."""
+        found = self._written(each, sent, look, wide=wide) if self._source.reads(each, look) else None
+        if found is not None:
+            return found
+        return self._by_jdbc().write(each, sent, fetch_size=fetch_size, look=look, wide=wide)
+
+    def _written(self, each: Slice[Point], sent: Counter[str], look: Look, *, wide: bool) -> Written | None:
+        """None: it is to be read over JDBC."""
+        here = self._is_read_here(each)
+        if not here and self._source.may_hold_sent_rows(each):
+            return None
+        folder = self._place.new_folder(self._columns.plan.stream)
+        task = replace(
+            self._task,
+            query=self._source.query(each),
+            folder=f"{self._place.storage.url}/{folder}",
+            long=tuple(self._columns.long if wide else ()),
+            edges=(int(Edge.UPPER),) if look.upper else (),
+        )
+        edge_rows = EdgeRows(look, sent, self._source.number)
+        outcome = self._here(task, edge_rows) if here else self._in_task(task, edge_rows)
+        if outcome.state in (LEFT, UNREACHABLE):
+            self._place.discard(folder)
+        if not self._source.has_read(outcome, task.folder):
+            return None
+        at_edges = tuple(edge_rows.at_bookmark), tuple(edge_rows.at_upper)
+        found = Found(outcome.read, outcome.nulls if look.nulls else 0, *at_edges)
+        width = outcome.size / outcome.read if outcome.read else None
+        return Written(found, self._place.file(folder, outcome.rows), width)
+
+    def _here(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
+        with _HERE:
+            return columnar_task.written(task, edge_rows.unsent, self._database.columnar)
+
+    def _in_task(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
+        from singer_spark.spark.python_tasks import in_remote_task, in_task
+
+        work = partial(columnar_task.told, task)
+        try:
+            with self._reader().told(task.folder):
+                context = self._database.context
+                if context is None:
+                    fields = in_remote_task(self._database.spark, tap_spark_jdbc, work)
+                else:
+                    fields = in_task(context, tap_spark_jdbc, work)
+        except SourceError as error:
+            # Executors may have no Python with Arrow, or another version of it.
+            if self._source.only or self._source.works:
+                raise
+            return Outcome(state=UNREACHABLE, refused=str(error))
+        outcome = Outcome(**fields)
+        try:
+            for batch in pa.ipc.open_stream(outcome.edges) if outcome.edges else ():
+                edge_rows.unsent(batch.drop_columns([EDGE]), batch[EDGE])
+        except CrowdedError:
+            return Outcome(state=LEFT)
+        return outcome
+
+    def _is_read_here(self, each: Slice[Point]) -> bool:
+        # What a server of Spark Connect reaches this process need not.
+        if self._database.settings.spark.remote:
+            return False
+        # Rows that came late, or have no key, are few as a rule; a task would be no quicker where they are not.
+        if self._database.shares_disk or each.late or (each.nulls and each.key is None):
+            return True
+        rows = self._columns.plan.table.row_estimate if each == Slice() and each.most is None else each.most
+        return rows is not None and rows <= SMALL_ROWS
+
+    @cached_property
+    def _task(self) -> ColumnarTask:
+        """What the tasks of all slices have in common."""
+        values = self._columns.metadata_values
+        constants = {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values.items()}
+        place = self._place
+        return ColumnarTask(
+            self._source.query(Slice()), constants, "", place.storage.options, place.settings.compression
+        )
+
+
+def _metadata_scalar(value: int | None, kind: str) -> pa.Scalar:
+    return pa.scalar(value, pa.timestamp("us", "UTC") if kind == "timestamp" else pa.int64())

@@ -1,0 +1,115 @@
+"""Rows at the edges of a run as the columnar driver gives them: the fingerprints that Spark takes of their records.
+
+A record is rendered as Spark's `to_json` renders it, byte for byte, so either reader knows what the other has sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tap_spark_jdbc.columnar.columnar_query import CrowdedError
+from tap_spark_jdbc.extraction.fingerprints import fingerprint
+from tap_spark_jdbc.plan.stream_sql import Edge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tap_spark_jdbc.extraction.fingerprints import Look
+
+MOST_ROWS = 10_000
+# As Jackson writes what can't stand in a JSON text as it is; the backslash first, which stands in the others.
+SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
+_ESCAPED = str.maketrans(SHORT | CONTROLS)
+
+
+class EdgeRows:
+    """Those of one slice.
+
+    Attributes:
+        at_bookmark: Fingerprints of the rows at the bookmark, in their order.
+        at_upper: Fingerprints of those at the upper bound.
+    """
+
+    def __init__(self, look: Look, sent: Counter[str], number: Callable[[float, bool], str]) -> None:
+        """Knows none yet.
+
+        Args:
+            look: Which rows need a second look.
+            sent: Fingerprints of the rows that were sent at the bookmark, in hexadecimal, counted.
+            number: Prints a floating point number, a single one where so said, as Java does.
+        """
+        self._look = look
+        self._left = sent.copy()
+        self._number = number
+        self.at_bookmark: list[bytes] = []
+        self.at_upper: list[bytes] = []
+
+    def unsent(self, rows: pa.RecordBatch, edge: pa.Array) -> pa.RecordBatch:
+        """The rows without those at the bookmark that were sent before; CrowdedError: too many lie at an edge."""
+        if self._look.upper:
+            self.at_upper += self._fingerprints(rows.filter(pc.equal(edge, int(Edge.UPPER))))
+        at_bookmark = pc.equal(edge, int(Edge.BOOKMARK))
+        if not self._look.bookmark or not pc.any(at_bookmark).as_py():
+            return rows
+        found = self._fingerprints(rows.filter(at_bookmark))
+        self.at_bookmark += found
+        kept = iter([self._is_new(each.hex()) for each in found])
+        return rows.filter(pa.array([not at or next(kept) for at in at_bookmark.to_pylist()], pa.bool_()))
+
+    def _is_new(self, hashed: str) -> bool:
+        if self._left[hashed] <= 0:
+            return True
+        self._left[hashed] -= 1
+        return False
+
+    def _fingerprints(self, rows: pa.RecordBatch) -> list[bytes]:
+        if len(self.at_bookmark) + len(self.at_upper) + rows.num_rows > MOST_ROWS:
+            raise CrowdedError
+        return [fingerprint(record) for record in records(rows, self._number)]
+
+
+def records(rows: pa.RecordBatch, number: Callable[[float, bool], str]) -> Iterator[bytes]:
+    """Each row's record, one by one: for few rows."""
+    names = [text(name) for name in rows.schema.names]
+    columns = [[_value(each, column.type, number) for each in column.to_pylist()] for column in rows.columns]
+    for values in zip(*columns, strict=True):
+        members = (f"{name}:{value}" for name, value in zip(names, values, strict=True))
+        yield ("{" + ",".join(members) + "}").encode()
+
+
+def text(value: str) -> str:
+    """A text in JSON."""
+    return f'"{value.translate(_ESCAPED)}"'
+
+
+def _value(value: Any, kind: pa.DataType, number: Callable[[float, bool], str]) -> str:
+    if value is None:
+        return "null"
+    if pa.types.is_boolean(kind):
+        return "true" if value else "false"
+    if pa.types.is_floating(kind):
+        return _floating(value, number, single=pa.types.is_float32(kind))
+    if pa.types.is_list(kind):
+        return f"[{','.join(_value(each, kind.value_type, number) for each in value)}]"
+    if pa.types.is_timestamp(kind):
+        zone = "" if kind.tz is None else "Z"
+        return f'"{value.replace(tzinfo=None).isoformat(timespec="microseconds")}{zone}"'
+    if pa.types.is_date(kind):
+        return f'"{value.isoformat()}"'
+    if pa.types.is_binary(kind):
+        return f'"{base64.b64encode(value).decode()}"'
+    # Python writes a decimal as Java's BigDecimal does: both by the General Decimal Arithmetic.
+    return text(value) if pa.types.is_string(kind) else str(value)
+
+
+def _floating(value: float, number: Callable[[float, bool], str], *, single: bool) -> str:
+    if math.isfinite(value):
+        return number(value, single)
+    return '"NaN"' if math.isnan(value) else f'"{"-" if value < 0 else ""}Infinity"'

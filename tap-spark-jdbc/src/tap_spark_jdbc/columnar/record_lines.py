@@ -1,0 +1,146 @@
+"""Arrow batches of the columnar driver as RECORD lines: columns of texts, joined by Arrow.
+
+They are Spark's lines byte for byte, but for floating point numbers, whose texts differ and whose values don't. Where a
+fingerprint is taken of a row's line, it is rendered as Spark renders it. Bytes come from the database in base64.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tap_spark_jdbc.columnar.columnar_query import CrowdedError, writing
+from tap_spark_jdbc.columnar.edge_rows import CONTROLS, MOST_ROWS, SHORT, records, text
+from tap_spark_jdbc.plan.stream_sql import Edge
+from tap_spark_jdbc.reading.text_buffer import joined_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tap_spark_jdbc.extraction.fingerprints import Frame
+
+_FINGERPRINTED = (Edge.BOOKMARK, Edge.UPPER)
+
+
+class RecordLines:
+    """A file of lines, with the marks that `fingerprints` looks for.
+
+    Attributes:
+        rows: How many were taken so far.
+    """
+
+    def __init__(self, path: Path, frame: Frame, number: Callable[[float, bool], str]) -> None:
+        """Writes nothing yet; `number` as in `EdgeRows`."""
+        self._frame = frame
+        self._number = number
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._exact = 0
+        self.rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Lets go of the file, whatever became of it."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+
+    def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
+        """As `Sink.add`."""
+        self.rows += rows.num_rows
+        kinds = pc.unique(edge).to_pylist()
+        for kind in kinds:
+            some = rows if len(kinds) == 1 else rows.filter(pc.equal(edge, kind))
+            lines = self._lines(some, Edge(kind))
+            with writing():
+                self._opened().write(joined_text(lines))
+
+    def close(self) -> int:
+        """As `Sink.close`; without rows it is empty."""
+        with writing():
+            self._opened().close()
+        return self.rows
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            self._path.parent.mkdir(exist_ok=True)
+            self._file = self._path.open("wb")
+        return self._file
+
+    def _lines(self, rows: pa.RecordBatch, edge: Edge) -> pa.Array:
+        prefix, end = self._frame.prefix.decode(), self._frame.end(edge).decode()
+        if edge not in _FINGERPRINTED or not any(map(_prints_numbers, rows.schema.types)):
+            return rendered(rows, prefix, end)
+        self._exact += rows.num_rows
+        if self._exact > MOST_ROWS:
+            raise CrowdedError
+        return pa.array([f"{prefix}{record.decode()}{end}" for record in records(rows, self._number)], pa.string())
+
+
+def rendered(rows: pa.RecordBatch, prefix: str, end: str) -> pa.Array:
+    """Each row's line."""
+    parts: list[pa.Array | str] = []
+    literal = f"{prefix}{{"
+    for position, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
+        before, texts, after = _texts(column)
+        literal += f"{',' if position else ''}{text(name)}:"
+        if column.null_count and before:
+            before, texts, after = "", pc.binary_join_element_wise(before, texts, after, ""), ""
+        parts += [literal + before, texts]
+        literal = after
+    parts.append(f"{literal}}}{end}")
+    return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="null")
+
+
+def _texts(column: pa.Array) -> tuple[str, pa.Array, str]:
+    """Each value's text, and what stands around it in JSON."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return '"', _escaped(column), '"'
+    if pa.types.is_timestamp(kind):
+        texts = pc.binary_replace_slice(column.cast(pa.timestamp("us")).cast(pa.string()), 10, 11, "T")
+        return '"', texts, '"' if kind.tz is None else 'Z"'
+    if pa.types.is_date(kind):
+        return '"', column.cast(pa.string()), '"'
+    if pa.types.is_floating(kind):
+        return "", _numbers(column), ""
+    if pa.types.is_list(kind):
+        before, texts, after = _texts(column.values)
+        values = pc.coalesce(pc.binary_join_element_wise(before, texts, after, ""), "null")
+        return "[", pc.binary_join(pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null()), ","), "]"
+    return "", column.cast(pa.string()), ""
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    if not _any(texts, r'[\x00-\x1f"\\]'):
+        return texts
+    for raw, written in SHORT.items():
+        texts = pc.replace_substring(texts, raw, written)
+    if _any(texts, r"[\x00-\x1f]"):
+        for raw, written in CONTROLS.items():
+            texts = pc.replace_substring(texts, raw, written)
+    return texts
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    """With a point or an exponent, as a zero's sign is lost by what reads an integer; no numbers are texts."""
+    texts = column.cast(pa.string())
+    texts = pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, ".0", ""))
+    if pc.all(pc.is_finite(column), min_count=0).as_py():
+        return texts
+    endless = pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"')
+    return pc.case_when(pc.make_struct(pc.is_nan(column), pc.is_inf(column)), pa.scalar('"NaN"'), endless, texts)
+
+
+def _any(texts: pa.Array, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _prints_numbers(kind: pa.DataType) -> bool:
+    return _prints_numbers(kind.value_type) if pa.types.is_list(kind) else pa.types.is_floating(kind)

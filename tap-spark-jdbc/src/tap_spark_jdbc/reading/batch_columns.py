@@ -1,0 +1,56 @@
+"""What stands in a stream's batch files beside its record: metadata columns, and which columns may be long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from singer_spark.singer.metadata_columns import METADATA_COLUMNS
+from tap_spark_jdbc.extraction.slice_bounds import long_columns
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.reading.batch_place import BatchPlace
+
+_MICROSECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class BatchColumns:
+    """Of one stream; its rows were taken from the database as they were when it was `extracted`."""
+
+    plan: StreamPlan
+    place: BatchPlace
+    extracted: datetime
+
+    @property
+    def metadata(self) -> bool:
+        """Whether files have metadata columns: one of the source's own by such a name is for the target to sort out."""
+        return self.place.metadata and not METADATA_COLUMNS.keys() & self.plan.column_names
+
+    @cached_property
+    def metadata_values(self) -> dict[str, int | None]:
+        """The metadata columns, the same in all files: microseconds for a timestamp."""
+        now = _microseconds(datetime.now(UTC))
+        values = {
+            "_sdc_extracted_at": _microseconds(self.extracted),
+            "_sdc_received_at": now,
+            "_sdc_batched_at": now,
+            "_sdc_sequence": now // 1000,
+            "_sdc_sync_started_at": _microseconds(self.place.started) // 1000,
+        }
+        return {name: values.get(name) for name in METADATA_COLUMNS} if self.metadata else {}
+
+    @cached_property
+    def long(self) -> list[str]:
+        """Columns that may hold long values, and are no key: by a key's bounds files are found."""
+        keys = {*self.plan.key_properties}
+        if self.plan.replication_key is not None:
+            keys.add(self.plan.replication_key.column.name)
+        return [column.name for column in long_columns(self.plan) if column.name not in keys]
+
+
+def _microseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * _MICROSECOND)

@@ -1,0 +1,94 @@
+"""A JDBC URL of PostgreSQL in the words of libpq, which its ADBC driver connects by.
+
+After pgjdbc's `org.postgresql.Driver.parseURL` and libpq's "Connection Strings".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_plus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+_PREFIX = "jdbc:postgresql:"
+_SAME = {
+    "user": "user",
+    "password": "password",
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+    "options": "options",
+    "ApplicationName": "application_name",
+    "connectTimeout": "connect_timeout",
+}
+_SERVERS = {
+    "any": "any",
+    "primary": "primary",
+    "master": "primary",
+    "secondary": "standby",
+    "preferSecondary": "prefer-standby",
+}
+# What changes neither where it connects nor what it reads.
+_OF_THE_DRIVER = {
+    *("prepareThreshold", "preparedStatementCacheQueries", "preparedStatementCacheSizeMiB", "defaultRowFetchSize"),
+    *("maxResultBuffer", "adaptiveFetch", "adaptiveFetchMinimum", "adaptiveFetchMaximum", "tcpKeepAlive", "tcpNoDelay"),
+    *("loggerLevel", "loggerFile", "binaryTransfer", "reWriteBatchedInserts", "logUnclosedConnections"),
+    *("assumeMinServerVersion", "disableColumnSanitiser", "loginTimeout", "readOnly", "readOnlyMode"),
+}
+
+
+def conninfo(source: JdbcSource) -> str:
+    """The connection string; it holds the password.
+
+    Raises:
+        ValueError: why libpq can't be told to connect in the same way.
+    """
+    if source.driver != source.dialect.driver or not source.url.startswith(_PREFIX):
+        raise ValueError(f"the driver is {source.driver}")
+    address, _, query = source.url.removeprefix(_PREFIX).partition("?")
+    pairs = (part.partition("=") for part in query.split("&") if part)
+    given = {**source.connection_properties(), **{name: unquote_plus(value) for name, _, value in pairs}}
+    words = {**_place(address), **_words(given)}
+    words.setdefault("dbname", words.get("user", ""))
+    return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
+
+
+def _place(address: str) -> dict[str, str]:
+    if not address.startswith("//"):
+        return {"host": "localhost", **({"dbname": unquote_plus(address)} if address.strip("/") else {})}
+    servers, _, database = address.removeprefix("//").partition("/")
+    hosts, ports = [], []
+    for server in servers.split(","):
+        match = re.fullmatch(r"(?:\[(?P<six>[^]]+)\]|(?P<name>[^:]*))(?::(?P<port>\d+))?", server)
+        if match is None:
+            raise ValueError("its URL names a host in a way that only the JDBC driver reads")
+        hosts.append(match["six"] or match["name"] or "localhost")
+        ports.append(match["port"] or "5432")
+    found = {"host": ",".join(hosts), "port": ",".join(ports)}
+    return {**found, "dbname": unquote_plus(database)} if database else found
+
+
+def _words(given: Mapping[str, str]) -> dict[str, str]:
+    words: dict[str, str] = {}
+    for name, value in given.items():
+        if name in _SAME:
+            words[_SAME[name]] = value
+        elif name == "targetServerType" and value in _SERVERS:
+            words["target_session_attrs"] = _SERVERS[value]
+        elif name == "ssl":
+            if value not in ("false", "0"):
+                words.setdefault("sslmode", "verify-full")
+        elif name not in (*_OF_THE_DRIVER, "currentSchema"):
+            raise ValueError(f"its URL has {name}, which only the JDBC driver knows")
+    if schema := given.get("currentSchema"):
+        escaped = re.sub(r"([\\\s])", r"\\\1", schema)
+        words["options"] = f"{words.get('options', '')} -c search_path={escaped}".strip()
+    return words
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

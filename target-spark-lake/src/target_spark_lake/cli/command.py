@@ -1,0 +1,151 @@
+"""What the commands of `spark-lake` share: how one is declared, the lake it is about, and how its answer is shown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.singer.exact_json import to_json
+from singer_spark.state.backend import open_state_store
+from singer_spark.storage.storage import Storage
+from target_spark_lake.layout import Layout
+from target_spark_lake.settings import TargetSettings
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from rich.console import RenderableType
+
+    from singer_spark.state.store import StateStore
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+
+JSON = dict[str, Any]
+PROGRAM = "spark-lake"
+CONFIG = "--config target.json"
+DEFAULT_CONFIG = "target.json"
+# What goes into a file or a mail has no edge to wrap at.
+FILE_WIDTH = 200
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `spark-lake`.
+
+    Attributes:
+        name: Its words, such as `state show`.
+        help: What it does, in one line.
+        examples: What may stand behind `spark-lake`.
+        run: Does it; gives the exit code where that is not 0.
+        flags: Adds flags of its own.
+        of_lake: Whether it takes the flags that `Lake.of` reads.
+        if_stopped: What the user should know when a signal stops it.
+    """
+
+    name: str
+    help: str
+    examples: tuple[str, ...]
+    run: Callable[[Namespace], int | None]
+    flags: Callable[[ArgumentParser], None] = lambda parser: None
+    of_lake: bool = True
+    if_stopped: str = "what was begun is finished by the next start"
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The lake and the pipeline that a command line names."""
+
+    config: JSON
+    settings: TargetSettings
+    storage: Storage
+    layout: Layout
+
+    @classmethod
+    def of(cls, chosen: Namespace, *, default_pipeline: str | None = None) -> Lake:
+        """Reads the config; a ConfigurationError where it can't be read, or a setting is wrong."""
+        config = read_config(chosen.config)
+        settings = TargetSettings.from_config(config, default_pipeline=chosen.pipeline or default_pipeline)
+        accepted = settings.accept_unconditional_storage
+        storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
+        return cls(config, settings, storage, Layout(chosen.pipeline or settings.pipeline, settings.path))
+
+    @cached_property
+    def store(self) -> StateStore:
+        """The pipeline's published state."""
+        return self.store_of(self.layout.pipeline)
+
+    def store_of(self, pipeline: str) -> StateStore:
+        """The published state of a pipeline of the bucket."""
+        return open_state_store(self.settings.state_backend, self.storage, pipeline)
+
+    def open_run(self, command: str) -> PipelineRun:
+        """Takes the pipeline for a command that changes something; see `open_run`."""
+        from target_spark_lake.commit.pipeline_run import open_run
+
+        ttl = self.settings.lock_ttl_seconds
+        return open_run(self.storage, self.layout, lock_ttl_seconds=ttl, store=self.store, command=command)
+
+
+def installed(program: str) -> str | None:
+    """Absolute path of a program: beside this one, else where the shell finds it."""
+    beside = Path(sys.executable).with_name(program)
+    return str(beside) if beside.is_file() else shutil.which(program)
+
+
+def read_config(files: Sequence[str]) -> JSON:
+    """The settings of several files; a later one wins."""
+    merged: JSON = {}
+    for file in files:
+        try:
+            value = json.loads(Path(file).expanduser().read_text())
+        except OSError as error:
+            raise ConfigurationError(f"can't read config {file}: {error.strerror}; name it by --config") from error
+        except ValueError as error:
+            raise ConfigurationError(f"config {file} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"config {file} is not a JSON object")
+        merged |= value
+    return merged
+
+
+def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableType]) -> None:
+    """Prints an answer: as JSON for programs, else as a table or a text."""
+    if chosen.json:
+        print(to_json(value, 2, ascii_only=True))
+        return
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, FILE_WIDTH)
+    console.print(for_people(value))
+
+
+def table_of(
+    rows: Iterable[Sequence[object]], columns: Sequence[str], lines: Iterable[str] = (), right: Collection[str] = ()
+) -> RenderableType:
+    """A plain table with lines below it; `right` names the columns of numbers."""
+    from rich.box import SIMPLE
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, pad_edge=False)
+    for column in columns:
+        # A run's id is for copying: never cut.
+        justify = "right" if column in right else "left"
+        table.add_column(column, no_wrap=column == "run", overflow="fold", justify=justify)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    return Group(table, *map(Text, lines))
+
+
+def moment(text: str) -> str:
+    """A moment to the second, for people."""
+    return text[:19] + "Z"

@@ -1,0 +1,47 @@
+"""`spark-lake compact`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from typing import Any
+
+from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, show, table_of
+
+
+def _flags(parser: ArgumentParser) -> None:
+    parser.add_argument("--stream", help="the tables of this stream alone")
+
+
+def _run(chosen: Namespace) -> None:
+    # Here: it loads Arrow, for which the other commands need not wait.
+    from target_spark_lake.maintenance.compaction import compact
+
+    lake = Lake.of(chosen)
+    run = lake.open_run("compact")
+    tables = [asdict(each) for each in compact(run, lake.settings, chosen.stream)]
+    report = {"pipeline": lake.layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}
+    show(chosen, report, _table)
+
+
+def _table(report: JSON) -> Any:
+    if not report["tables"]:
+        return "Nothing to do: no small files lie side by side."
+    rows = [
+        (
+            each["table"],
+            f"{each['retired']} → {each['published']}",
+            f"{each['retired_bytes']:,} → {each['published_bytes']:,}",
+        )
+        for each in report["tables"]
+    ]
+    return table_of(rows, ("table", "files", "bytes"))
+
+
+COMPACT = Command(
+    "compact",
+    "fewer, larger files; no row and no state changes, readers are undisturbed",
+    (f"compact {CONFIG}", f"compact {CONFIG} --stream public-orders"),
+    _run,
+    _flags,
+)

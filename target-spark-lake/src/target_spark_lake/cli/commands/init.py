@@ -1,0 +1,126 @@
+"""`spark-lake init`: its flags; what they leave open it asks on a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from singer_spark.errors import ConfigurationError, SingerSparkError
+from target_spark_lake.cli.command import Command, installed
+from target_spark_lake.cli.init import InitReport, init
+from target_spark_lake.cli.meltano_yml import TAP
+from target_spark_lake.cli.new_pipeline import REFERENCE, NewPipeline
+from target_spark_lake.cli.questions import SEVERAL, ask
+from target_spark_lake.cli.source_tables import source_tables
+from target_spark_lake.config_schema import CODECS, DELTA, LOAD_METHODS, PARQUET
+
+JSON = dict[str, Any]
+NEEDED = ("jdbc_url", "bucket", "pipeline")
+
+
+def _flags(parser: argparse.ArgumentParser) -> None:
+    # `--password` must not be taken for a shorter way to write `--password-variable`.
+    parser.allow_abbrev = False
+    parser.add_argument("--jdbc-url", metavar="URL", help="the database")
+    parser.add_argument("--user", help="user name; the password comes from the environment")
+    parser.add_argument("--password", help=argparse.SUPPRESS)
+    parser.add_argument("--password-variable", metavar="NAME", help="its variable; <PIPELINE>_PASSWORD if not given")
+    parser.add_argument("--tables", nargs="+", action="extend", metavar="TABLE", help="globs; all if not given")
+    parser.add_argument(
+        "--incremental-table",
+        dest="incremental_tables",
+        action="append",
+        metavar="SPEC",
+        help="schema.table:column:type[:i|e][@start][!append|upsert], may be repeated",
+    )
+    parser.add_argument("--bucket", help="the lake, a folder or URL")
+    parser.add_argument("--path", help="data root in the bucket; raw if not given")
+    parser.add_argument("--compression", choices=CODECS, help="of Parquet; zstd if not given")
+    parser.add_argument("--pipeline", metavar="NAME", help="name of the pipeline")
+    parser.add_argument("--format", choices=[PARQUET, DELTA], help="of the tables; parquet if not given")
+    parser.add_argument("--load-method", choices=LOAD_METHODS, help="by the stream if not given")
+    parser.add_argument("--endpoint-url", metavar="URL", help="of an S3-compatible store")
+    parser.add_argument(
+        "--storage-keys",
+        action="store_true",
+        help="the store's keys come from <PIPELINE>_STORAGE_KEY and <PIPELINE>_STORAGE_SECRET",
+    )
+    parser.add_argument("--records", action="store_true", help="rows go through the pipe one by one, not as files")
+    parser.add_argument("--cron", metavar="WHEN", help="when it runs: five fields of cron's, or @daily")
+    parser.add_argument("--directory", default=".", metavar="FOLDER", help="where the files go; here if not given")
+    parser.add_argument("--tap-config", default="tap.json", metavar="FILE", help="name of the tap's config")
+    parser.add_argument("--config", default="target.json", metavar="FILE", help="name of the target's config")
+    parser.add_argument("--force", action="store_true", help="write over what is there")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--log-level", default="info", help="debug shows the trace of an error")
+
+
+def _run(chosen: argparse.Namespace) -> None:
+    if chosen.password is not None:
+        raise ConfigurationError(
+            "nothing was written: a password on the command line can be read by everybody; "
+            "--password-variable NAME names the environment variable that holds it"
+        )
+    known: JSON = {name: getattr(chosen, name) for name in NewPipeline.__dataclass_fields__}
+    asks = sys.stdin.isatty() and not all(known[name] for name in NEEDED)
+    if asks:
+        known = ask(known)
+    if lacking := [name for name in NEEDED if not known[name]]:
+        flags = ", ".join("--" + name.replace("_", "-") for name in lacking)
+        raise ConfigurationError(f"nothing was written: {flags} must be given (on a terminal init asks)")
+    values: JSON = {name: tuple(each) if name in SEVERAL else each for name, each in known.items() if each is not None}
+    new = NewPipeline(**values)
+    new.check()
+    directory = Path(chosen.directory).expanduser()
+    files = {"tap_config": chosen.tap_config, "config": chosen.config}
+    notes = [] if asks else _tried(new)
+    report = init(new, directory, **files, force=chosen.force, notes=notes)
+    print(json.dumps(asdict(report), indent=2, ensure_ascii=False) if chosen.json else _text(report))
+
+
+def _tried(new: NewPipeline) -> list[str]:
+    """What stands in the way of a first run, as far as the database tells now."""
+    tap = installed(TAP)
+    if tap is None:
+        return [f"{TAP} is not installed beside this program: its settings were not checked"]
+    if lacking := [name for name in REFERENCE.findall(repr(new.tap_config)) if name not in os.environ]:
+        return [f"the connection was not tried: set {' and '.join(lacking)} for that"]
+    try:
+        source_tables(tap, {**new.tap_config, "batch_config": None}, os.environ)
+    except SingerSparkError as error:
+        return [f"the database was tried, and this would fail: {error}"]
+    return []
+
+
+def _text(report: InitReport) -> str:
+    here = report.directory == "."
+    lines = [f"Pipeline {report.pipeline}: wrote {', '.join(report.files)}{'' if here else f' in {report.directory}'}"]
+    if report.variables:
+        lines += ["", "Secrets are not in them. Set these, or put them into the file .env, for your eyes only:"]
+        lines += [f"  {name}=..." for name in report.variables]
+        lines += ["A shell takes them from there by: set -a; . ./.env; set +a"]
+    lines += ["", f"{'To' if here else f'In {report.directory}, to'} see what a run would read, and to run it:"]
+    lines += [f"  {report.dry_run}", f"  {report.run}", "or as a pipe, or by Meltano:"]
+    lines += [f"  {report.pipe}", f"  {report.meltano}"]
+    if report.crontab:
+        lines += ["To schedule it, a line for `crontab -e`:", f"  {report.crontab}"]
+    return "\n".join([*lines, *(f"Note: {note}" for note in report.notes)])
+
+
+INIT = Command(
+    "init",
+    "write the two configs and the meltano.yml entry of a new pipeline; on a terminal it asks for what is left open",
+    (
+        "init",
+        "init --jdbc-url jdbc:postgresql://db/shop --user reader --tables public.orders --bucket lake --pipeline shop",
+    ),
+    _run,
+    _flags,
+    of_lake=False,
+    if_stopped="nothing was written",
+)

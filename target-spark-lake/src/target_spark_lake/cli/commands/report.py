@@ -1,0 +1,50 @@
+"""`spark-lake report`."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.process.whole_file import write_whole
+from target_spark_lake.cli.command import CONFIG, Command, Lake, show
+from target_spark_lake.commit.run_reports import pipelines
+from target_spark_lake.layout import Layout
+from target_spark_lake.report.page import report_page
+from target_spark_lake.report.run_history import read_history
+
+
+def _flags(parser: ArgumentParser) -> None:
+    parser.add_argument("--output", required=True, metavar="FILE", help="the page, report.html")
+    parser.add_argument("--all", action="store_true", help="of all pipelines of the bucket")
+    parser.add_argument("--runs", type=int, default=1000, metavar="N", help="the newest runs of each pipeline (1000)")
+
+
+def _run(chosen: Namespace) -> None:
+    lake = Lake.of(chosen)
+    histories = [
+        read_history(lake.storage, Layout(each, lake.settings.path), lake.store_of(each), chosen.runs)
+        for each in (pipelines(lake.storage, "runs") if chosen.all else [lake.layout.pipeline])
+    ]
+    # Without the user and password that the URL may name.
+    bucket = re.sub(r"(?<=://)[^/@]*@", "", lake.storage.url)
+    page = report_page(bucket, histories, datetime.now(UTC)).encode()
+    path = Path(chosen.output).expanduser()
+    try:
+        write_whole(path, page)
+    except OSError as error:
+        raise ConfigurationError(f"can't write the report to {chosen.output}: {error.strerror}") from error
+    runs = {history.pipeline: len(history.runs) for history in histories}
+    made = {"output": str(path), "bytes": len(page), "runs": runs}
+    show(chosen, made, lambda report: f"Written: {report['output']}")
+
+
+REPORT = Command(
+    "report",
+    "one HTML page about runs, rows, watermarks and failures, which needs no network",
+    (f"report {CONFIG} --output report.html", f"report {CONFIG} --output report.html --all"),
+    _run,
+    _flags,
+)

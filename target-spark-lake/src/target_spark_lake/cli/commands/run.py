@@ -1,0 +1,60 @@
+"""`spark-lake run`: the pipe as one command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.process.signals import Stopped
+from target_spark_lake.cli.command import DEFAULT_CONFIG, Command, installed
+from target_spark_lake.cli.meltano_yml import TAP, TARGET
+
+
+def _flags(parser: ArgumentParser) -> None:
+    for flag, usual in (("--tap-config", "tap.json"), ("--config", DEFAULT_CONFIG)):
+        parser.add_argument(flag, default=usual, metavar="FILE", help=f"{usual} if not given")
+    parser.add_argument("--full", action="store_true", help="read everything again, whatever the state says")
+    parser.add_argument("--log-level", default="info", help="of both; debug shows the trace of an error")
+
+
+def _run(chosen: Namespace) -> int:
+    tap, target = map(_path, (TAP, TARGET))
+    level = ["--log-level", chosen.log_level]
+    words = ["--config", chosen.tap_config, "--state-from", chosen.config, *(["--full"] if chosen.full else []), *level]
+    source = subprocess.Popen([tap, *words], stdout=subprocess.PIPE)
+    sink = subprocess.Popen([target, "--config", chosen.config, *level], stdin=source.stdout, stdout=sys.stdout)
+    assert source.stdout is not None
+    # The target's alone: a tap whose target is gone must notice.
+    source.stdout.close()
+    programs = (source, sink)
+    try:
+        codes = [program.wait() for program in programs]
+    except Stopped as stopped:
+        for program in programs:
+            program.send_signal(stopped.number)
+        codes = [program.wait() for program in programs]
+    return next((_exit_code(code) for code in reversed(codes) if code), 0)
+
+
+def _path(program: str) -> str:
+    found = installed(program)
+    if found is None:
+        raise ConfigurationError(f"{program} is not installed beside this program: pip install {program}")
+    return found
+
+
+def _exit_code(code: int) -> int:
+    """As a shell has it, where a signal ended the program."""
+    return code if code > 0 else 128 - code
+
+
+RUN = Command(
+    "run",
+    f"run {TAP} and {TARGET} as one pipe, by the two configs that init wrote; exit code and summary are the pipe's",
+    ("run", "run --full", "run --tap-config tap-books.json --config target-books.json"),
+    _run,
+    _flags,
+    of_lake=False,
+)

@@ -1,0 +1,102 @@
+"""`spark-lake status`."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from typing import Any
+
+from singer_spark.errors import ConfigurationError, redact
+from singer_spark.program.amounts import span_text
+from target_spark_lake.cli.command import CONFIG, JSON, PROGRAM, Command, Lake, show, table_of
+from target_spark_lake.report.pipeline_status import AgeLimits, status
+from target_spark_lake.report.source_lag import to_read, with_lag
+
+NO_PIPELINE = "-"
+
+
+def _flags(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-age",
+        action="append",
+        default=[],
+        metavar="[PIPELINE=]AGE",
+        help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
+    )
+    parser.add_argument("--tap-config", action="append", metavar="FILE", help="how far behind its source, too")
+
+
+def _run(chosen: Namespace) -> int:
+    # Of the config it needs the bucket alone.
+    lake = Lake.of(chosen, default_pipeline=NO_PIPELINE)
+    limits, file_bytes = AgeLimits.of(chosen.max_age), lake.settings.file_bytes
+    pipelines, problems = status(lake.storage, lake.store_of, limits, chosen.pipeline, file_bytes=file_bytes)
+    if chosen.tap_config:
+        asked = lake.layout.pipeline
+        if asked == NO_PIPELINE:
+            raise ConfigurationError("--tap-config: say whose source that is, by --pipeline or the config's pipeline")
+        coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
+        pipelines = [with_lag(each, coming) if each.pipeline == asked else each for each in pipelines]
+    place = lake.storage.url
+    show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, place))
+    for problem in problems:
+        sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")
+    return 1 if problems or not pipelines else 0
+
+
+def _table(pipelines: list[JSON], place: str) -> Any:
+    if not pipelines:
+        return f"No pipeline has run in {place}."
+    columns = ["pipeline", "last run", "last success", "rows", "oldest watermark"]
+    rows: list[tuple[object, ...]] = [
+        (each["pipeline"], *_outcome_cells(each), *_stream_cells(each["streams"])) for each in pipelines
+    ]
+    lags = [_lag_text(each["streams"]) for each in pipelines]
+    if any(lags):
+        columns.append("behind the source")
+        rows = [(*row, lag) for row, lag in zip(rows, lags, strict=True)]
+    return table_of(rows, columns, [*filter(None, map(_small_files_text, pipelines)), f"Pipelines in {place}."])
+
+
+def _outcome_cells(pipeline: JSON) -> tuple[object, object]:
+    now = "running" if pipeline["running"] else None
+    last = " · ".join(dict.fromkeys(part for part in (pipeline["outcome"], now) if part))
+    ago = "never" if pipeline["age_seconds"] is None else f"{span_text(pipeline['age_seconds'])} ago"
+    return last or "none", ago
+
+
+def _stream_cells(streams: JSON) -> tuple[object, object]:
+    aged = {name: each for name, each in streams.items() if each.get("watermark_age_seconds") is not None}
+    oldest = max(aged, key=lambda name: int(aged[name]["watermark_age_seconds"]), default=None)
+    rows = sum(each.get("records", 0) for each in streams.values())
+    rejected = sum(each.get("rejected", 0) for each in streams.values())
+    watermark = None if oldest is None else f"{oldest}: {span_text(aged[oldest]['watermark_age_seconds'])} ago"
+    return f"{rows:,}" + (f", {rejected:,} rejected" if rejected else ""), watermark
+
+
+def _lag_text(streams: JSON) -> str:
+    """Each stream that the tap was asked about."""
+    lines = []
+    for name, each in streams.items():
+        if "rows_to_read" in each:
+            time = "" if each["lag_seconds"] is None else f"{span_text(each['lag_seconds'])}, "
+            lines.append(f"{name}: {time}about {each['rows_to_read']:,} rows to read")
+    return "\n".join(lines)
+
+
+def _small_files_text(pipeline: JSON) -> str:
+    """Names a pipeline's tables that have many small files; empty where there are none."""
+    tables = [each for stream in pipeline["streams"].values() for each in stream.get("small_files", {}).items()]
+    named = ", ".join(f"{table} has {count:,} small files" for table, count in tables)
+    way_out = "`spark-lake compact` joins them, and with `auto_compact: true` each run does"
+    return named and f"pipeline {pipeline['pipeline']}: {named}; {way_out}"
+
+
+STATUS = Command(
+    "status",
+    "all pipelines of the bucket; exit code 1 when one is too old, failed last, or is not published",
+    (f"status {CONFIG}", f"status {CONFIG} --max-age 6h --max-age 'nightly-*=26h'"),
+    _run,
+    _flags,
+)

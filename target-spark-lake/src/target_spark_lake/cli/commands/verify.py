@@ -1,0 +1,69 @@
+"""`spark-lake verify`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from singer_spark.errors import redact_logs
+from target_spark_lake.cli.command import CONFIG, Command, Lake, read_config, show, table_of
+from target_spark_lake.verify.verify_report import KINDS, StreamReport, VerifyReport
+
+# Keys of each kind that are shown to people.
+SHOWN_KEYS = 10
+
+
+def _flags(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--tap-config", action="append", required=True, metavar="FILE", help="config of the tap, or ENV"
+    )
+    parser.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
+    parser.add_argument("--stream", help="this stream alone")
+
+
+def _run(chosen: Namespace) -> int:
+    # Here: it loads Spark, for which the other commands need not wait.
+    from target_spark_lake.verify.verification import TapSide, verify
+
+    lake = Lake.of(chosen)
+    logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
+    redact_logs()
+    catalog = read_config([chosen.tap_catalog]) if chosen.tap_catalog else None
+    files = [file for file in chosen.tap_config if file != "ENV"]
+    tap = TapSide(read_config(files), catalog, "ENV" in chosen.tap_config)
+    report = verify(lake.storage, lake.layout, lake.store, lake.settings, lake.config, tap, stream=chosen.stream)
+    show(chosen, report.to_json() if chosen.json else report, _table)
+    return 0 if report.agrees else 1
+
+
+def _table(report: VerifyReport) -> Any:
+    counts = ("source_rows", "lake_rows", *KINDS, "not_compared")
+    numbers = [name.replace("_", " ") for name in counts]
+    rows = [
+        (each.stream, each.watermark or "now", *(f"{each.count(name):,}" for name in counts)) for each in report.streams
+    ]
+    lines = [line for each in report.streams for kind in KINDS for line in _keys(each, kind)] + list(report.problems)
+    return table_of(rows, ("stream", "up to", *numbers), lines or ["Source and lake agree."], right=numbers)
+
+
+def _keys(report: StreamReport, kind: str) -> list[str]:
+    """The first keys of a kind of difference, in one line; none where there is none."""
+    keys = report.keys.get(kind, ())[:SHOWN_KEYS]
+    if not keys:
+        return []
+    # A row without key may be there several times; then its text says less than the count.
+    more = report.count(kind) - len(keys)
+    shown = ", ".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in keys)
+    return [f"{report.stream}, {kind}: {shown}" + (f", and {more:,} more" if more > 0 else "")]
+
+
+VERIFY = Command(
+    "verify",
+    "compare the source with the lake, row by row, up to the saved bookmarks",
+    (f"verify {CONFIG} --tap-config tap.json", f"verify {CONFIG} --tap-config tap.json --stream public-orders --json"),
+    _run,
+    _flags,
+)

@@ -1,0 +1,195 @@
+"""What `spark-lake init` asks on a terminal: each answer is checked when it is given, and a bad one asked for again."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from functools import partial
+from getpass import getpass
+from typing import Any, TypeVar
+
+from singer_spark.errors import ConfigurationError, SingerSparkError
+from target_spark_lake.cli.command import installed
+from target_spark_lake.cli.meltano_yml import TAP
+from target_spark_lake.cli.new_pipeline import NewPipeline
+from target_spark_lake.cli.source_tables import SourceTable, source_tables
+from target_spark_lake.config_schema import CODECS
+
+JSON = dict[str, Any]
+T = TypeVar("T")
+
+# A pipeline of which everything else is right.
+_RIGHT = NewPipeline("main", "jdbc:sqlite:shop.db", "./lake")
+QUESTIONS = {
+    "pipeline": "Name of the pipeline",
+    "jdbc_url": "JDBC URL of the database, e.g. jdbc:postgresql://localhost:5432/shop",
+    "user": "Database user (leave empty for none)",
+    "tables": "Tables to copy, e.g. public.orders public.c* (leave empty for all)",
+    "incremental_tables": "Incremental tables, e.g. public.orders:updated_at:timestamp (leave empty for none)",
+    "bucket": "Where the lake is: a folder or s3://...",
+    "path": "Folder for the tables in it",
+    "compression": f"Compression: {', '.join(CODECS)}",
+    "cron": 'Schedule, e.g. "0 5 * * *" or @daily (leave empty for none)',
+}
+USUAL = {"pipeline": "main", "bucket": "./lake", "path": "raw", "compression": "zstd"}
+SEVERAL = ("tables", "incremental_tables")
+WHOLE = "-"
+_PROGRAM = re.compile(r"^(tap|target): (a setting is wrong: )?")
+# Of a wide table.
+SHOWN_KEYS = 5
+
+
+def ask(given: JSON) -> JSON:
+    """The values that were given, and the answers for those that were not.
+
+    Raises:
+        ConfigurationError: the input ended.
+    """
+    return _Questions(given).answers()
+
+
+class _Questions:
+    def __init__(self, given: JSON) -> None:
+        self._known = dict(given)
+
+    def answers(self) -> JSON:
+        self._ask("pipeline", "jdbc_url", "user")
+        if tables := self._connected():
+            self._choose(tables)
+        self._ask("tables", "incremental_tables", "bucket", "path", "compression", "cron")
+        return self._known
+
+    def _ask(self, *names: str, again: bool = False) -> None:
+        for name in names:
+            known = self._known.get(name)
+            if known is None or again:
+                self._known[name] = _answer(QUESTIONS[name], known or USUAL.get(name), partial(_value, name))
+
+    def _connected(self) -> list[SourceTable]:
+        """The tables of the database; none where it can't be asked, and the user goes on all the same."""
+        tap = installed(TAP)
+        if tap is None or self._known.get("tables") is not None:
+            return []
+        while True:
+            new = NewPipeline(**{"bucket": _RIGHT.bucket, **_chosen(self._known)})
+            environment = dict(os.environ)
+            for variable in (each for each in new.variables if each not in environment):
+                environment[variable] = getpass(f"{variable} (only to connect now, stored nowhere): ", sys.stderr)
+            _say("Connecting ...")
+            try:
+                return source_tables(tap, new.tap_config, environment)
+            except SingerSparkError as error:
+                _say(str(error))
+            if not _answer("Change the answers and try again? yes or no", "yes", _yes_or_no):
+                return []
+            self._ask("jdbc_url", "user", again=True)
+
+    def _choose(self, tables: Sequence[SourceTable]) -> None:
+        for number, table in enumerate(tables, 1):
+            rows = "" if table.rows is None else f"  {table.rows:,} rows"
+            _say(f"{number:4}  {table.pattern}{rows}")
+        question = "Tables to copy: numbers or names, e.g. 1 3-5 public.c* (leave empty for all)"
+        chosen = _answer(question, None, lambda text: _tables(text, tables))
+        self._known["tables"] = tuple(table.pattern for table in chosen) if len(chosen) < len(tables) else ()
+        if self._known.get("incremental_tables") is None:
+            self._known["incremental_tables"] = self._specs([table for table in chosen if table.key_types])
+
+    def _specs(self, tables: Sequence[SourceTable]) -> tuple[str, ...]:
+        """Keys and load methods of the tables that could be read by increments."""
+        if not tables:
+            return ()
+        _say("\nWith a replication key only rows are read whose key has grown since the last run.")
+        for table in tables:
+            suggested = table.likely_key
+            others = [name for name in table.key_types if name != suggested][:SHOWN_KEYS]
+            also = f"  (or {', '.join(others)})" if others else ""
+            _say(f"      {table.pattern}: {suggested or f'{WHOLE}, the whole table each time'}{also}")
+        first = tables[0].pattern
+        example = f"{first}={next(iter(tables[0].key_types))} or {first}={WHOLE}"
+        keys = _answer(f"Change any? e.g. {example} (leave empty to accept)", None, lambda text: _keys(text, tables))
+        if not keys:
+            return ()
+        _say("\nA row that changes comes again. upsert keeps one row for each primary key, append keeps every version.")
+        method = _answer("Load method: upsert or append", "upsert", _load_method)
+        return tuple(table.spec(key, method if table.has_key else "append") for table, key in keys.items())
+
+
+def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
+    """What the check makes of an answer; one that it refuses is asked for again."""
+    while True:
+        # On standard error, so that standard output holds the report alone.
+        sys.stderr.write(f"{question}{f' [{usual}]' if usual else ''}: ")
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise ConfigurationError("nothing was written: the input ended before all questions were answered")
+        try:
+            return check(line.strip() or usual or "")
+        except ConfigurationError as error:
+            _say(f"  {error}")
+
+
+def _value(name: str, text: str) -> Any:
+    """The value of a setting; a ConfigurationError says what is wrong with it."""
+    value: Any = tuple(text.split()) if name in SEVERAL else text
+    if not text and name == "jdbc_url":
+        raise ConfigurationError("the URL of the database is needed")
+    if problems := replace(_RIGHT, **{name: value}).problems():
+        raise ConfigurationError("; ".join(_PROGRAM.sub("", problem) for problem in problems))
+    return value
+
+
+def _chosen(known: JSON) -> JSON:
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _yes_or_no(text: str) -> bool:
+    if text.lower() not in ("y", "yes", "n", "no"):
+        raise ConfigurationError("answer yes or no")
+    return text.lower().startswith("y")
+
+
+def _load_method(text: str) -> str:
+    if text not in ("upsert", "append"):
+        raise ConfigurationError("answer upsert or append")
+    return text
+
+
+def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
+    """The tables that numbers, ranges, names and patterns choose, in their order; no word chooses all."""
+    words = text.replace(",", " ").split()
+    chosen: set[SourceTable] = set() if words else set(tables)
+    for word in words:
+        if span := re.fullmatch(r"(\d+)(?:-(\d+))?", word):
+            first, last = int(span[1]), int(span[2] or span[1])
+            if not 1 <= first <= last <= len(tables):
+                raise ConfigurationError(f"{word}: the numbers go from 1 to {len(tables)}")
+            chosen.update(tables[first - 1 : last])
+        elif found := [each for each in tables if word in (each.pattern, each.name) or fnmatch(each.pattern, word)]:
+            chosen.update(found)
+        else:
+            raise ConfigurationError(f"{word}: no table has this name")
+    return [table for table in tables if table in chosen]
+
+
+def _keys(text: str, tables: Sequence[SourceTable]) -> dict[SourceTable, str]:
+    """The key of each table that has one: the suggested one, or what `table=column` says."""
+    keys = {table: table.likely_key for table in tables}
+    for word in text.replace(",", " ").split():
+        name, _, key = word.rpartition("=")
+        found = [table for table in tables if name in (table.pattern, table.name)]
+        if len(found) != 1:
+            raise ConfigurationError(f"{word}: write it as {tables[0].pattern}={WHOLE}, with a table from above")
+        if key not in (*found[0].key_types, WHOLE):
+            known = ", ".join([*found[0].key_types, WHOLE])
+            raise ConfigurationError(f"{word}: {found[0].pattern} can have {known}")
+        keys[found[0]] = None if key == WHOLE else key
+    return {table: key for table, key in keys.items() if key is not None}
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")

@@ -1,0 +1,83 @@
+"""Staged files of a run's tables, and the changes that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from target_spark_lake.columns.lake_parquet import parquet_writer
+from target_spark_lake.columns.lake_type import columns_to_text
+from target_spark_lake.columns.spark_columns import column
+from target_spark_lake.columns.spark_partitions import write_parquet
+from target_spark_lake.layout import folder_name
+from target_spark_lake.staging.place import StagingPlace
+from target_spark_lake.tables.changes import StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from target_spark_lake.columns.lake_type import Struct
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.formats.stream_load import StreamLoad
+    from target_spark_lake.intake.stream_schema import StreamSchema
+    from target_spark_lake.settings import TargetSettings
+
+
+@dataclass(frozen=True)
+class TableWriter:
+    """What the tables of a run are written with; the session is asked for only where rows must be merged."""
+
+    run: PipelineRun
+    settings: TargetSettings
+    session: Callable[[], SparkSession]
+    scratch: Path
+
+    def rows(self, rows: DataFrame, columns: Struct, schema: StreamSchema, name: str, size: int) -> list[StagedFile]:
+        """Stages rows of about `size` bytes in a folder with this name, which is not used twice for a stream."""
+        folder = f"{self.run.staging_path(schema.stream)}/{name}/rows"
+        place = StagingPlace.of(rows.sparkSession, self.run.storage, folder, self.scratch / f"{name}.staged")
+        files, partitioning = max(1, -(-size // self.settings.file_bytes)), schema.partitioning
+        written = rows.select(*map(column, columns.types))
+        write_parquet(written, place.url(), self.settings.compression, partitioning, files)
+        return [file for file in place.bring(partitioning) if file.rows]
+
+    def nothing(self, schema: StreamSchema, columns: Struct) -> StagedFile:
+        """Stages a file without rows: a table that is empty still has its columns."""
+        local, partitioning = self.scratch / f"empty-{folder_name(schema.stream)}.parquet", schema.partitioning
+        # Readers take the columns that folders say from the folders: it lies in some, even without a row.
+        inside = partitioning.inside(columns) if partitioning else columns
+        with parquet_writer(local, inside, self.settings.compression):
+            pass
+        path = f"{self.run.staging_path(schema.stream)}/empty.parquet"
+        self.run.storage.replace(path, local.read_bytes())
+        return StagedFile(path, 0, local.stat().st_size, partitioning.nowhere if partitioning else "")
+
+    def change(
+        self,
+        load: StreamLoad,
+        table: str,
+        staged: Sequence[StagedFile],
+        retire: Sequence[str],
+        columns: Struct,
+        before: TableRecord | None,
+    ) -> TableChange:
+        """The change that staged files make, and files that they replace: `before` is the record as it stands."""
+        schema = load.schema
+        known = TableRecord("", "", small_files=0) if before is None or before.is_claim() else before
+        record = TableRecord(
+            self.run.layout.pipeline,
+            schema.stream,
+            columns_to_text(columns),
+            schema.load_method,
+            key_properties=schema.key_properties,
+            cursor=schema.cursor,
+            partition_by=schema.partition_by,
+            small_files=known.small_files,
+            small_files_left=known.small_files_left,
+        )
+        extension = f"{self.settings.compression}.parquet"
+        return TableChange(schema.stream, table, tuple(staged), tuple(retire), record, extension)

@@ -1,0 +1,133 @@
+"""Settles a stream under one SCHEMA, against its table, before the first record is taken.
+
+Not before that record: a run without news asks the bucket for no table, and loads neither Arrow nor Spark's types.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from singer_spark.singer.schema_mapping import stream_spark_schema
+from target_spark_lake.columns.declared_columns import read_as_declared, zones_kept
+from target_spark_lake.columns.evolution import EVOLVE, evolve
+from target_spark_lake.columns.lake_type import Struct, columns_from_text, columns_of_spark
+from target_spark_lake.columns.partitioning import check_unchanged
+from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.delta_log.format_check import check_format
+from target_spark_lake.load.sink import SettledStream
+from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
+from target_spark_lake.validation.bulk_check import record_check
+from target_spark_lake.validation.record_validator import RecordValidator
+
+if TYPE_CHECKING:
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.intake.stream_schema import StreamSchema
+    from target_spark_lake.load.sink import StreamSink
+    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.tables.table_record import TableRecord
+
+logger = logging.getLogger("target-spark-lake")
+
+
+def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> SettledStream:
+    """The stream of a sink under its last SCHEMA.
+
+    Raises:
+        SchemaError: its columns don't go together with the table's, or the user's rules forbid the change.
+        ConfigurationError: the table is another pipeline's, or kept in another format or other hive folders.
+    """
+    record, columns = _standing(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)
+    _keep_zones(sink, settings, record)
+    schema, now = sink.schema, datetime.now(UTC)
+    times = BatchTimes(now, now, int(run.started_at.timestamp() * 1000)) if settings.add_record_metadata else None
+    records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
+    rows = BatchPlan(records, None, times, settings.compression, schema.merges)
+    if sink.settled is None and sink.adopted is not None:
+        columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
+    # What merges decide by is the table's only where it has it already, or the user wants it.
+    hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
+    columns = _evolved(sink, columns, rows.found.without(hidden))
+    if record is not None and not record.is_claim() and not schema.method.replaces:
+        check_unchanged(schema.stream, sink.table, record.partition_by, schema.partition_by)
+    if schema.partitioning is not None:
+        schema.partitioning.check(columns)
+    # A merge looks for the newest of a key's rows wherever they belong, and only then puts it into its folder.
+    folders = None if schema.merges else schema.partitioning
+    rows = replace(rows, check=record_check(schema.schema, schema.key_properties), table=columns, partitioning=folders)
+    return _settled(schema, record, columns, rows, settings, keys_have_values=schema.merges)
+
+
+def settle_keys(schema: StreamSchema, settings: TargetSettings) -> SettledStream:
+    """A stream of keys, of which no table is made."""
+    records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
+    check = record_check(schema.schema, schema.key_properties)
+    rows = BatchPlan(records, check, None, settings.compression)
+    return _settled(schema, None, rows.found, rows, settings, keys_have_values=True)
+
+
+def _settled(
+    schema: StreamSchema,
+    record: TableRecord | None,
+    columns: Struct,
+    rows: BatchPlan,
+    settings: TargetSettings,
+    *,
+    keys_have_values: bool,
+) -> SettledStream:
+    validates = settings.validate_records
+    judged = schema.stream, schema.schema, schema.key_properties, rows.columns
+    validator = RecordValidator(*judged, validate=validates, keys_have_values=keys_have_values)
+    return SettledStream(schema, record, columns, rows, validator, validates, settings.stages_by_spark)
+
+
+def _standing(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> tuple[TableRecord | None, Struct | None]:
+    """The table before the run, and those of its columns that it keeps."""
+    schema = sink.schema
+    record = run.table_record(schema.stream, sink.table)
+    check_format(run.storage, schema.stream, sink.table, record, settings.format)
+    before, keeps = record.load_method if record else None, not schema.method.replaces
+    if not keeps and before is not None and before == settings.load_method != schema.load_method:
+        logger.warning(
+            "stream %s: it comes whole, so from now on its table mirrors the source (overwrite); until now it was %s, "
+            "by the setting load_method, which is for streams read by increments: to keep that, set it in "
+            "stream_options",
+            *(schema.stream, before),
+        )
+    if record is None or not record.own_columns or not (keeps or sink.rules.mode != EVOLVE):
+        return record, None
+    return record, columns_from_text(record.own_columns)
+
+
+def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord | None) -> None:
+    """Reads columns declared as `TIMESTAMP` with the time zone that the table, or the run that died, has for them."""
+    known = sink.adopted.columns if sink.adopted is not None else record.own_columns if record is not None else {}
+    zones = zones_kept(settings.options_of(sink.schema.stream).columns, columns_from_text(known))
+    if not zones:
+        return
+    if sink.settled is None:
+        logger.warning(
+            "stream %s: column(s) %s keep their time zone; write TIMESTAMP WITH TIME ZONE in stream_options (columns), "
+            "or timestamp_ntz for times without one",
+            *(sink.schema.stream, ", ".join(zones)),
+        )
+    properties = read_as_declared(sink.schema.schema["properties"], zones)
+    sink.schema = replace(sink.schema, schema={**sink.schema.schema, "properties": properties})
+    sink.rules = replace(sink.rules, declared={**sink.rules.declared, **zones})
+
+
+def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct:
+    """The columns of the table after rows with these columns."""
+    stream, rules = sink.schema.stream, sink.rules
+    evolution = evolve(stream, table, incoming, rules)
+    if evolution.changes:
+        logger.info("stream %s: its table gets %s", stream, ", ".join(evolution.changes))
+    if evolution.left_out:
+        names = ", ".join(evolution.left_out)
+        logger.warning("stream %s: new column(s) %s left out (schema_evolution discard)", stream, names)
+    unknown = ", ".join(sorted(set(rules.declared) - {*incoming.types, *(table.types if table else ())}))
+    if unknown:
+        logger.info("stream %s: it has no column %s, which stream_options (columns) names", stream, unknown)
+    return evolution.columns

@@ -1,0 +1,142 @@
+"""RECORD lines as rows: the same function in this process and in Spark's tasks, where it needs pyarrow alone.
+
+Arrow parses JSON several times as fast as Spark does, and is strict about it. Lines of which one is not surely right
+are halved until few are left, and these are given back.
+"""
+
+from __future__ import annotations
+
+from decimal import InvalidOperation
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.json
+
+from singer_spark.singer.exact_json import Spelled, from_json, to_json
+from singer_spark.singer.metadata_columns import TABLE_VERSION
+from target_spark_lake.columns.arrow_columns import arrow_type, fitted, from_text, type_as_read
+from target_spark_lake.columns.lake_type import Scalar
+from target_spark_lake.staging.batch_plan import EXTRACTED_AT, moment_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from target_spark_lake.staging.batch_plan import BatchPlan
+    from target_spark_lake.validation.bulk_check import ValueCheck
+
+    JSON = dict[str, Any]
+
+FEW_LINES = 16
+_TYPES: dict[type, set[str]] = {
+    bool: {"boolean"},
+    int: {"integer", "number"},
+    Spelled: {"number"},
+    str: {"string"},
+    list: {"array"},
+    dict: {"object"},
+    type(None): {"null"},
+}
+_AS_IT_IS = (str, type(None))
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def rows_of(lines: bytes, plan: BatchPlan) -> Iterator[pa.RecordBatch | bytes]:
+    """The lines in their order: as rows where all of some are surely right, else as they came.
+
+    Args:
+        lines: Whole RECORD lines, each with its newline.
+        plan: How they become rows.
+    """
+    if plan.check is None:
+        yield lines
+        return
+    count = lines.count(b"\n")
+    try:
+        rows = _right_rows(lines, plan, plan.check)
+    except (ValueError, RecursionError, InvalidOperation):  # Arrow's own errors are ValueErrors
+        rows = None
+    if rows is not None and rows.num_rows == count:
+        yield rows
+    elif count <= FEW_LINES:
+        yield lines
+    else:
+        middle = lines.rfind(b"\n", 0, len(lines) // 2) + 1 or lines.index(b"\n") + 1
+        yield from rows_of(lines[:middle], plan)
+        yield from rows_of(lines[middle:], plan)
+
+
+def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBatch | None:
+    if check.has_quoted_decimals(lines):
+        return None
+    envelope = [("record", type_as_read(check.type)), ("time_extracted", pa.string()), ("version", pa.int64())]
+    if check.closed:
+        envelope += [("type", pa.string()), ("stream", pa.string())]
+    options = pa.json.ParseOptions(
+        explicit_schema=pa.schema(envelope), unexpected_field_behavior="error" if check.closed else "ignore"
+    )
+    read = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    (message,) = pa.json.read_json(pa.BufferReader(lines), read, options).to_batches()
+    record = message.column("record")
+    if not check.is_right(record, typed=False):
+        return None
+    columns = dict(zip((each.name for each in record.type), record.flatten(), strict=True)) | _json_texts(lines, check)
+    return stamped(columns, _moments(message.column("time_extracted")), message.column("version"), plan)
+
+
+def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
+    """The columns that are kept as JSON text: Arrow can't read them.
+
+    Raises:
+        ValueError: a line is no JSON, or a value has none of its column's JSON types.
+    """
+    records = [from_json(line)["record"] for line in lines.split(b"\n")[:-1]] if check.free else []
+    texts = {}
+    for name, allowed in check.free.items():
+        values = [record.get(name) for record in records]
+        if not all(allowed & _TYPES[type(value)] for value in values):
+            raise ValueError(name)
+        texts[name] = pa.array([each if isinstance(each, _AS_IT_IS) else to_json(each) for each in values], pa.string())
+    return texts
+
+
+def rows_of_messages(messages: Sequence[JSON], plan: BatchPlan) -> pa.RecordBatch:
+    """Messages as rows.
+
+    Args:
+        messages: Parsed RECORD lines, whose records have the values of the lake's columns.
+        plan: How they become rows.
+    """
+    record = pa.array([each["record"] for each in messages], arrow_type(plan.columns))
+    extracted = pa.array([moment_of(each.get("time_extracted")) for each in messages], INSTANT)
+    version = pa.array([each.get("version") for each in messages], pa.int64())
+    columns = dict(zip(plan.columns.types, record.flatten(), strict=True))
+    return stamped(columns, extracted, version, plan)
+
+
+def stamped(columns: dict[str, pa.Array], extracted: pa.Array, version: pa.Array, plan: BatchPlan) -> pa.RecordBatch:
+    """Records under the columns of the staged files, with their metadata.
+
+    Args:
+        columns: Those of the records, of the lake's types, or as Arrow reads them from JSON.
+        extracted: When each record was read.
+        version: Version of the table that each belongs to.
+        plan: How they become rows.
+
+    Raises:
+        pyarrow.ArrowInvalid: a text is no such value as its column has.
+    """
+    types = plan.found.types
+    for name, value in plan.known().items():
+        if name in types:
+            columns[name] = pa.repeat(pa.scalar(value, arrow_type(types[name])), len(version))
+    columns |= {TABLE_VERSION: version, EXTRACTED_AT: extracted}
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    return fitted(fitted(rows, plan.found), plan.staged)
+
+
+def _moments(texts: pa.Array) -> pa.Array:
+    try:
+        return from_text(texts, Scalar("timestamp"))
+    except pa.ArrowInvalid:
+        return pa.array(map(moment_of, texts.to_pylist()), INSTANT, size=len(texts))

@@ -1,0 +1,97 @@
+"""Lines that Arrow renders: what Spark's `to_json` says of the same rows, whatever they hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tap.columnar.test_edge_rows import KINDS, RIMS, java_number
+from tap_spark_jdbc.columnar import record_lines
+from tap_spark_jdbc.columnar.columnar_query import CrowdedError
+from tap_spark_jdbc.columnar.edge_rows import records
+from tap_spark_jdbc.columnar.record_lines import RecordLines, rendered
+from tap_spark_jdbc.extraction.fingerprints import Frame, edge_lines, fingerprint
+from tap_spark_jdbc.plan.stream_sql import Edge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SHOWN = {name: kind for name, kind in KINDS.items() if name != "bytes"}
+NUMBERS = {"single", "double", "singles", "doubles"}
+ROWS = st.lists(st.fixed_dictionaries({name: st.none() | values for name, (_, values) in SHOWN.items()}), min_size=1)
+FRAME = Frame(b'{"type":"RECORD","stream":"s","record":', b',"time_extracted":"now"}')
+
+
+def batch_of(rows: list[dict[str, Any]], names: list[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, pa.schema({name: SHOWN[name][0] for name in names}))
+
+
+@given(rows=ROWS)
+@example(rows=RIMS)
+@settings(max_examples=60, suppress_health_check=[*HealthCheck])
+def test_a_record_is_spark_s_byte_for_byte_but_for_numbers_whose_values_are_the_same(
+    spark: SparkSession, rows: list[dict[str, Any]]
+) -> None:
+    # `test_edge_rows` compares what `records` renders with Spark's own.
+    exact = batch_of(rows, [name for name in SHOWN if name not in NUMBERS])
+    assert [each.encode() for each in rendered(exact, "", "").to_pylist()] == [*records(exact, java_number(spark))]
+
+    numbers = batch_of(rows, sorted(NUMBERS))
+    ours = [json.loads(each) for each in rendered(numbers, "", "").to_pylist()]
+    theirs = [json.loads(each) for each in records(numbers, java_number(spark))]
+    assert repr(as_read(ours)) == repr(as_read(theirs))
+
+
+def as_read(value: Any) -> Any:
+    """Numbers as 32 bits, too, would hold them, which is all that a single one says."""
+    if isinstance(value, dict):
+        return {
+            name: [single(each) for each in listed(value[name])] if "single" in name else value[name] for name in value
+        }
+    return [as_read(each) for each in value]
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def single(value: Any) -> Any:
+    return pa.scalar(value, pa.float32()).as_py() if isinstance(value, float) and math.isfinite(value) else value
+
+
+def test_rows_of_each_edge_are_marked_and_have_the_fingerprint_of_spark_s_record(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2, 3, 4, 5], "price": [1e10, 2e10, 3e10, 4e10, None]})
+    path = tmp_path / "slice" / "lines.txt"
+    lines = RecordLines(path, FRAME, java_number(spark))
+    lines.add(rows, pa.array([0, 1, 2, 3, 0], pa.int32()))
+    assert lines.close() == 5
+    read = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert sorted(each["record"]["id"] for each in read) == [1, 2, 3, 4, 5]
+    assert {each["time_extracted"] for each in read} == {"now"}
+    found = {edge: [hashed for *_, hashed in edge_lines(path, FRAME, edge)] for edge in Edge if edge != Edge.NONE}
+    by_spark = {Edge.BOOKMARK: b'{"id":2,"price":2.0E10}', Edge.UPPER: b'{"id":3,"price":3.0E10}'}
+    assert {edge: found[edge] for edge in by_spark} == {edge: [fingerprint(each)] for edge, each in by_spark.items()}
+    assert len(found[Edge.NULL]) == 1
+
+
+def test_numbers_of_many_rows_at_an_edge_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_lines, "MOST_ROWS", 2)
+    edges = pa.array([int(Edge.UPPER)] * 3, pa.int32())
+    whole = RecordLines(tmp_path / "whole" / "lines.txt", FRAME, java_number(spark))
+    whole.add(pa.RecordBatch.from_pydict({"id": [1, 2, 3]}), edges)
+    assert whole.close() == 3
+    broken = RecordLines(tmp_path / "broken" / "lines.txt", FRAME, java_number(spark))
+    with pytest.raises(CrowdedError):
+        broken.add(pa.RecordBatch.from_pydict({"price": [1.5, 2.5, 3.5]}), edges)

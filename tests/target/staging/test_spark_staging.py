@@ -1,0 +1,45 @@
+"""Batches that Spark's tasks stage: when they are its, and what its executors need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from target.loading import Lake, record, schema
+from target_spark_lake.settings import TargetSettings
+
+ID = {"id": {"type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("staging", "spark", "by_spark"),
+    [
+        (None, {}, False),
+        (None, {"master": "local[4]"}, False),
+        (None, {"master": "spark://head:7077"}, True),
+        ("auto", {"remote": "sc://head"}, True),
+        ("local", {"master": "spark://head:7077"}, False),
+        ("spark", {}, True),
+    ],
+)
+def test_executors_of_a_cluster_stage_records_unless_the_user_says_otherwise(
+    staging: str | None, spark: dict[str, Any], by_spark: bool
+) -> None:
+    config = {"bucket": "./lake", "pipeline": "p", "staging": staging, "spark": spark}
+    assert TargetSettings.from_config(config).stages_by_spark is by_spark
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_executors_without_python_are_an_error_that_names_the_way_out(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    # Other tests share the session.
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", spark.sparkContext.pythonExec)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
+    with pytest.raises(ConfigurationError, match=r"lack Python 3\.\d+ with pyarrow.* set staging to local"):
+        lake.load(schema("s", ID), record("s", id=1), staging="spark")
+    assert lake.tables() == []
