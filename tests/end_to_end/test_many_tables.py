@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,11 +53,18 @@ def test_fifty_tables_of_postgresql_arrive_each_as_it_is(spark: SparkSession, po
     database = postgresql.new_database()
     with psycopg.connect(database.dsn, autocommit=True) as connection:
         connection.execute(script("public."))
-    trip = trip_of(tmp_path, login(database))
+    trip, in_steps = trip_of(tmp_path / "once", login(database)), trip_of(tmp_path / "steps", login(database))
 
     trip.run()
-
     assert found(trip) == tables_of("public-")
+
+    in_steps.config["max_run_rows"], runs = 400, 0
+    while not in_steps.state_path.exists() or "currently_syncing" in json.loads(in_steps.state_path.read_text()):
+        assert runs < TABLES
+        in_steps.run(with_state=True)
+        runs += 1
+    assert runs > 2
+    assert found(in_steps) == tables_of("public-")
 
 
 def test_fifty_tables_of_sqlite_arrive_each_as_it_is_and_an_increment_brings_the_new_rows_alone(

@@ -16,6 +16,7 @@ from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError
 from singer_spark.program.progress import Progress
 from tap_spark_jdbc.config.settings import CONFIG_JSONSCHEMA, TapSettings
+from tap_spark_jdbc.extraction.run_budget import RunBudget
 from tap_spark_jdbc.extraction.run_state import OpeningState, RunState
 from tap_spark_jdbc.reading.batch_place import BatchPlace
 from tap_spark_jdbc.reading.slices_ahead import Lane
@@ -25,7 +26,7 @@ from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
 from tap_spark_jdbc.streams.stream_errors import StreamErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -84,7 +85,10 @@ class TapSparkJdbc(Tap):
             if batches is None or storage is None
             else BatchPlace(batches, storage, metadata=self.settings.add_record_metadata)
         )
-        self._run = TapRun(self.settings, self.database, self.snapshots, self.run_state, self.progress, self.batches)
+        self.budget = RunBudget(self.settings.max_run_minutes, self.settings.max_run_rows)
+        self._run = TapRun(
+            self.settings, self.database, self.snapshots, self.run_state, self.progress, self.batches, self.budget
+        )
         return []
 
     def _setup_signal_handlers(self) -> None:
@@ -173,7 +177,7 @@ class TapSparkJdbc(Tap):
         self.begin()
         self.run_state.write_opening()
         told = self.stream_errors.told
-        streams = [stream for stream in self._jdbc_streams() if stream.selected and stream.name not in told]
+        streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in told)
         self._say_where_it_starts([stream.plan for stream in streams])
         self.progress.phase("reading")
         self._send(streams)
@@ -194,18 +198,31 @@ class TapSparkJdbc(Tap):
                 starts.append(f"{plan.stream} from its first {key.column.name}")
             else:
                 starts.append(f"{plan.stream} from {key.column.name} {bookmark.value.text}")
-        more = f" and {len(starts) - STREAMS_NAMED} more" if len(starts) > STREAMS_NAMED else ""
-        logger.info("reading %s%s", ", ".join(starts[:STREAMS_NAMED]), more)
+        logger.info("reading %s", _named(starts))
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
         """Sends the streams in their order; the next ones are being read meanwhile."""
         from tap_spark_jdbc.streams.streams_ahead import ReadAhead
 
-        plans = [each.plan for each in streams]
-        with ReadAhead(plans, self._run.reading, Lane.of(self.database, self.snapshots)) as ahead:
-            for stream in streams:
+        plans, budget, next_first = [each.plan for each in streams], self.budget, None
+        lane = Lane.of(self.database, self.snapshots)
+        with ReadAhead(plans, self._run.reading, lane, alone=budget.counts_rows) as ahead:
+            for place, stream in enumerate(streams):
+                if place > 0 and (spent := budget.spent):
+                    next_first = stream.name
+                    logger.info("%s: not begun in this run: %s", spent, _named([each.name for each in streams[place:]]))
+                    break
                 with self.stream_errors.of(stream.name, stream.take_back), ahead.turn() as reading:
                     stream.send(reading)
+                    if reading.stopped_at is not None:
+                        next_first = streams[0].name
+        self.run_state.begin_next_with(next_first)
+
+    def _in_turn(self, streams: Iterable[JdbcStream]) -> list[JdbcStream]:
+        """The streams in their order, from the one on that the last run left."""
+        ordered, first = list(streams), self.run_state.first_stream
+        place = next((place for place, each in enumerate(ordered) if each.name == first), 0)
+        return ordered[place:] + ordered[:place]
 
     def finish_streams(self) -> None:
         """Raises `SkippedStreamsError` where streams were left out."""
@@ -229,6 +246,11 @@ class TapSparkJdbc(Tap):
                     f"stream {stream.name}: batches (batch_config) are written by Spark, and stream_maps or flattening "
                     "change records in Python; put these into the target's config, or take batch_config out"
                 )
+
+
+def _named(streams: Sequence[str]) -> str:
+    more = f" and {len(streams) - STREAMS_NAMED} more" if len(streams) > STREAMS_NAMED else ""
+    return ", ".join(streams[:STREAMS_NAMED]) + more
 
 
 class _NoStateOfTheSdk(StateWriter):

@@ -169,6 +169,12 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "n_jobs": _setting(
             COUNT, "Slices read side by side, of one stream or several; Spark's parallelism where not given"
         ),
+        "max_run_minutes": _setting(
+            {"type": "number", "exclusiveMinimum": 0},
+            "Past it no further slice is begun: the run ends well, and the next one goes on from there "
+            "([bookmarks.md](bookmarks.md#runs-with-a-budget)); no bound where not given",
+        ),
+        "max_run_rows": _setting(COUNT, "The same by rows; no bound where not given"),
         "slice_rows": _setting(COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"),
         "fetch_size": _setting(COUNT, "JDBC rows a round trip; measured where not given"),
         "batch_config": _setting(

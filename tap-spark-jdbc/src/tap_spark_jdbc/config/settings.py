@@ -74,6 +74,8 @@ class TapSettings:
     null_replication_key: Literal["include", "exclude", "error"] = "include"
     reader: Literal["auto", "jdbc", "arrow"] = "auto"
     n_jobs: int | None = None
+    max_run_minutes: float | None = None
+    max_run_rows: int | None = None
     slice_rows: int | None = None
     fetch_size: int | None = None
     batch_config: BatchSettings | None = None

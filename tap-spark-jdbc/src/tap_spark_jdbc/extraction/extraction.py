@@ -59,16 +59,21 @@ class Extraction:
         bookmark: Bookmark | None,
         lag: float = 0,
         progress: StreamProgress | None = None,
+        *,
+        may_end_early: bool = False,
     ) -> Extraction:
         """Fixes the bounds of a run that begins at a bookmark (or `lag` below it), or where a dead run's progress ends.
+
+        If the run `may_end_early`, before the upper bound, what it sends by a replication key is no full table.
 
         Raises:
             SourceError: the database refused, or there are NULL keys where the user wants none.
         """
         sql = StreamSql(dialect, plan, split_key(plan, dialect))
         kept = None if plan.end_value is not None else bookmark
-        progress = progress or StreamProgress("delta" if _is_delta(plan, kept) or plan.settle_seconds else "full")
         key = plan.replication_key
+        part = plan.settle_seconds or (key is not None and may_end_early)
+        progress = progress or StreamProgress("delta" if _is_delta(plan, kept) or part else "full")
         if key is None or progress.complete:
             return cls(plan, sql, None, None, connection, progress, lag)
         bounds = ColumnBounds(connection, sql, key)

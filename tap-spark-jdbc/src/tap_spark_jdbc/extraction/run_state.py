@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 Start = Literal["saved", "first", "full", "resume"]
 RESUME_FORMAT_VERSION = 1
+# Singer's own word for where a run that did not come to its end goes on.
+CURRENTLY_SYNCING = "currently_syncing"
 # Of a target's config.
 SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")
 
@@ -111,6 +113,18 @@ class RunState:
         for plan in plans:
             if self.start == "full" and plan.end_value is None:
                 self.value["bookmarks"].pop(plan.stream, None)
+
+    @property
+    def first_stream(self) -> str | None:
+        """The stream that a run of several begins with, so that no budget leaves out the same ones each time."""
+        name = self.value.get(CURRENTLY_SYNCING)
+        return name if isinstance(name, str) else None
+
+    def begin_next_with(self, stream: str | None) -> None:
+        """The next run begins with this stream, as this one has not come so far; None: nothing was left."""
+        self.value.pop(CURRENTLY_SYNCING, None)
+        if stream is not None:
+            self.value[CURRENTLY_SYNCING] = stream
 
     def bookmark(self, plan: StreamPlan) -> Bookmark | None:
         """Where a stream starts; StateError: its bookmark can't be used."""

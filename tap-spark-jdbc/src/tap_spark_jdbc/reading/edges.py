@@ -111,6 +111,11 @@ class Edges:
         self._progress = replace(progress, rows=self._rows)
         return bookmark, self._progress
 
+    def may_end_behind(self, each: Slice[Point]) -> bool:
+        """Whether a good run may end behind this slice: the next one begins at the bookmark that it leaves."""
+        backfill = self._extraction.plan.end_value is not None
+        return each.resume_at is not None and not backfill and self._bookmark_at(each.resume_at) is not None
+
     def final(self) -> tuple[Bookmark | None, StreamProgress]:
         """The bookmark of the finished stream (None: it stays as it was), and its progress."""
         plan = self._extraction.plan

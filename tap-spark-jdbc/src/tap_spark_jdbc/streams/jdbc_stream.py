@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.extraction import Extraction
+    from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
@@ -46,6 +47,7 @@ class TapRun:
     state: RunState
     progress: Progress
     batches: BatchPlace | None
+    budget: RunBudget
 
     def reading(self, plan: StreamPlan, lane: Lane, *, lines: bool = False) -> StreamReading[Any]:
         """How a stream is read over a lane: for batches where they have a place, unless lines are asked for."""
@@ -54,6 +56,7 @@ class TapRun:
             reading = LineReading(plan, lane, self.state, self.settings)
         else:
             reading = BatchReading(plan, lane, self.state, self.settings, self.batches)
+        reading.budget = self.budget
         if plan.detect_deletes:
             reading.keys = KeyReading(keys_plan(plan), lane, self.state, self.settings)
         return reading
@@ -98,6 +101,7 @@ class JdbcStream(Stream):
             self.sync()
         finally:
             self._reading, self._in_run = None, False
+            self._run.budget.end_stream()
 
     @property
     def extraction(self) -> Extraction:
@@ -159,6 +163,7 @@ class JdbcStream(Stream):
                     with self._announced(late=batch.slice.late):
                         stdout.write(reading.message(file))
                     self._run.progress.advance(self.name, file.rows, file.size)
+                    self._run.budget.sent(file.rows)
                 self._advance(batch.slice)
             self._conclude()
 
@@ -215,6 +220,7 @@ class JdbcStream(Stream):
         assert isinstance(reading, LineReading)
         for file, rows in reading.sent():
             yield file, rows
+            self._run.budget.sent(rows)
             self._advance(file.slice)
         self._conclude()
 
@@ -227,7 +233,13 @@ class JdbcStream(Stream):
     def _conclude(self) -> None:
         """Moves the bookmark to the upper bound, and says what the user should know."""
         state, reading, edges = self._run.state, self.reading, self.reading.edges
-        if self.ABORT_AT_RECORD_COUNT is None:
+        if reading.stopped_at is not None:
+            # STATE has said where the next run goes on.
+            self.logger.info(
+                "stream %s: the run ends at %s %s (%s); the next one goes on there",
+                self.name, self.replication_key, reading.stopped_at.value.text, reading.budget.spent,
+            )  # fmt: skip
+        elif self.ABORT_AT_RECORD_COUNT is None:
             bookmark, progress = edges.final()
             state.advance(self.plan, sealed(bookmark, reading.extraction, reading.lane.snapshots), progress)
             if self.plan.replication_key is None:

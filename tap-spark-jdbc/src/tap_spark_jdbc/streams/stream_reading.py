@@ -15,6 +15,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.singer import messages
 from tap_spark_jdbc.extraction.extraction import Extraction
 from tap_spark_jdbc.extraction.fingerprints import Frame
+from tap_spark_jdbc.extraction.run_budget import RunBudget
 from tap_spark_jdbc.extraction.slice_bounds import first_width
 from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, SliceSize
 from tap_spark_jdbc.reading.bookmark_checksum import without_unchanged
@@ -48,6 +49,8 @@ class StreamReading(ABC, Generic[R]):
         plan: The stream.
         lane: Free for this stream until `end`.
         keys: Reads the keys of all rows, where they are sent behind the records.
+        budget: What the run may take.
+        stopped_at: Where the run's budget ended it; None: it is read to its upper bound.
         cut: Whether all of its slices are known.
         as_json: Whether its rows become JSON.
         must_be_columnar: Whether it is an error where the user asked for the columnar driver, which can't read it.
@@ -60,6 +63,8 @@ class StreamReading(ABC, Generic[R]):
         self.plan = plan
         self.lane = lane
         self.keys: StreamReading[Any] | None = None
+        self.budget = RunBudget()
+        self.stopped_at: Point | None = None
         self.cut = False
         self._state = state
         self._settings = settings
@@ -77,7 +82,15 @@ class StreamReading(ABC, Generic[R]):
         # A stream that failed may have left its own, by which nothing new is seen.
         snapshots.end()
         dialect, lag = database.source.dialect, self._settings.safety_lag_seconds
-        began = Extraction.begin(database.connection, dialect, plan, state.bookmark(plan), lag, state.progress(plan))
+        began = Extraction.begin(
+            database.connection,
+            dialect,
+            plan,
+            state.bookmark(plan),
+            lag,
+            state.progress(plan),
+            may_end_early=self.budget.is_bounded,
+        )
         extraction, self.extracted = snapshots.begin(began), datetime.now(UTC)
         self._prepare(extraction, Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted)))
 
@@ -175,17 +188,32 @@ class StreamReading(ABC, Generic[R]):
 
     def _undisturbed_slices(self) -> Iterator[Slice[Point]]:
         slices = self._slices()
+        last: Slice[Point] | None = None
         while True:
             with self.reading():
-                each = next(slices, None)
+                each = None if self._ends_behind(last) else next(slices, None)
             if each is None:
                 break
-            yield each
+            self.budget.cut(each.most or 0)
+            yield (last := each)
         # Without a snapshot keys are read last: a row may come between them and the records.
         if self.keys is not None and self.lane.snapshots.held is not None:
             self.keys.start(KEYS_AHEAD)
         self.cut = True
         self.lane.on_cut()
+
+    def _ends_behind(self, last: Slice[Point] | None) -> bool:
+        """Whether the run's budget is spent, and the next run can go on behind this slice."""
+        if last is None or self.budget.spent is None or not self.edges.may_end_behind(last):
+            return False
+        self.stopped_at = last.resume_at
+        self.budget.stop()
+        return True
+
+    def _rows_left(self) -> int:
+        """How many rows the next slice should have, within the run's budget where that may end the stream."""
+        rows, key, plan = self._rows(), self.plan.replication_key, self.plan
+        return self.budget.bounded(rows) if key is not None and key.indexed and plan.end_value is None else rows
 
     def _slices(self) -> Iterator[Slice[Point]]:
         extraction = without_unchanged(self.extraction)
@@ -194,7 +222,7 @@ class StreamReading(ABC, Generic[R]):
             changed = self.edges.changed_buckets(again(lambda: self._fetching(read)))
             self._reader.changed_buckets = changed
             extraction = extraction if changed else extraction.behind_bookmark()
-        yield from extraction.slices(self._rows)
+        yield from extraction.slices(self._rows_left)
 
 
 def _lacking(columnar_driver: str | None) -> str | None:

@@ -37,7 +37,12 @@ class ReadAhead:
     """The streams of a run, in their order; a context manager around all of them."""
 
     def __init__(
-        self, plans: Iterable[StreamPlan], make: Callable[[StreamPlan, Lane], StreamReading[Any]], lane: Lane
+        self,
+        plans: Iterable[StreamPlan],
+        make: Callable[[StreamPlan, Lane], StreamReading[Any]],
+        lane: Lane,
+        *,
+        alone: bool = False,
     ) -> None:
         """Begins nothing yet.
 
@@ -45,11 +50,12 @@ class ReadAhead:
             plans: The streams.
             make: Gives the reading of a stream over a lane.
             lane: The first one; with one of its `n_jobs` no stream is begun before its turn.
+            alone: No stream is, in any case.
         """
         n_jobs = lane.database.n_jobs
         self._waiting = deque(plans)
         self._make = make
-        self._most = 1 + min(n_jobs, MOST_AHEAD) if n_jobs > 1 else 1
+        self._most = 1 + min(n_jobs, MOST_AHEAD) if n_jobs > 1 and not alone else 1
         self._lanes = [replace(lane, on_cut=self._go_on, on_trouble=self._withdraw)]
         self._free = list(self._lanes)
         self._begun: deque[tuple[StreamReading[Any], Future[None]]] = deque()

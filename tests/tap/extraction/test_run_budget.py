@@ -1,0 +1,153 @@
+"""A run that may take so many rows or minutes ends well behind a whole slice; the next one goes on there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tap.batch_output import batch_config, records_of
+from tap.dying import Pipe, Sent
+from tap_spark_jdbc.extraction.run_budget import RunBudget
+
+pytestmark = pytest.mark.usefixtures("spark")
+# In groups of one to seven equal keys; slices of five rows.
+KEYS = [group for group in range(10) for _ in range(1 + group * 5 % 7)]
+LARGEST = 7
+ROWS = ", ".join(f"({number}, {key}, 'row {number}')" for number, key in enumerate(KEYS))
+TABLE = f"""
+create table events (id integer primary key, k integer, v text);
+create index events_k on events (k);
+insert into events values {ROWS};
+"""
+ALL = Counter(range(len(KEYS)))
+MakePipe = Callable[..., tuple[Pipe, Any]]
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> MakePipe:
+    """A pipe on a database with a table of events, and the database."""
+
+    def make(script: str = TABLE, **settings: Any) -> tuple[Pipe, Any]:
+        prefix = "public-" if request.param == "postgres" else ""
+        settings = {"incremental_tables": [f"{prefix.replace('-', '.')}events:k:integer"], "slice_rows": 5, **settings}
+        tap, database = request.getfixturevalue(request.param)(script, **settings)
+        return Pipe(tmp_path / "lake", tap.config), database
+
+    return make
+
+
+def events(sent: Sent) -> Counter[int]:
+    """Rows by id, of lines and of batches."""
+    lines = [each["record"] for each in sent.messages if each["type"] == "RECORD" and "events" in each["stream"]]
+    files = [each for message in sent.messages if message["type"] == "BATCH" for each in records_of(message)]
+    return Counter(each["id"] for each in [*lines, *files])
+
+
+def run(pipe: Pipe) -> Sent:
+    sent = pipe.run()
+    pipe.save(sent.final)
+    return sent
+
+
+def runs(pipe: Pipe) -> list[Sent]:
+    """So many as there are until nothing is left."""
+    made = [run(pipe)]
+    while "currently_syncing" in made[-1].final:
+        assert len(made) < len(KEYS), "the runs don't come to an end"
+        made.append(run(pipe))
+    return made
+
+
+@pytest.mark.parametrize("by", ["lines", "batches"])
+def test_runs_with_a_budget_of_rows_send_every_row_once(made: MakePipe, tmp_path: Path, by: str) -> None:
+    batches = {"batch_config": batch_config(tmp_path / "batches")} if by == "batches" else {}
+    pipe, _ = made(max_run_rows=13, **batches)
+    all_runs = runs(pipe)
+    assert sum(map(events, all_runs), Counter()) == ALL
+    assert len(all_runs) > 3
+    assert all(5 <= events(each).total() <= 13 + LARGEST for each in all_runs[:-1])
+    whole = Pipe(tmp_path / "whole", {**pipe.config, "max_run_rows": None}).run()
+    values = {each["replication_key_value"] for each in all_runs[-1].final["bookmarks"].values()}
+    assert values == {each["replication_key_value"] for each in whole.final["bookmarks"].values()}
+    assert run(pipe).final == all_runs[-1].final
+
+
+def test_rows_that_come_between_two_runs_arrive_once(made: MakePipe) -> None:
+    """At the bookmark, above it, changed above it; on PostgreSQL below it, too."""
+    pipe, database = made(max_run_rows=20)
+    first = run(pipe)
+    (bookmark,) = (each["replication_key_value"] for each in first.final["bookmarks"].values())
+    assert 0 < bookmark < KEYS[-1]
+    below = [(1001, 0)] if "postgresql" in pipe.config["jdbc_url"] else []
+    for number, key in [(1002, bookmark), (1003, 99), *below]:
+        database.execute(f"insert into events values ({number}, {key}, 'new')")
+    database.execute(f"update events set v = 'changed' where k = {KEYS[-1]}")
+    rest = sum(map(events, runs(pipe)), Counter())
+    assert events(first) + rest == ALL + Counter([1002, 1003, *(number for number, _ in below)])
+
+
+def test_a_run_that_died_goes_on_within_its_budget(made: MakePipe) -> None:
+    pipe, _ = made(max_run_rows=20)
+    whole = pipe.run()
+    for number, dead in list(whole.deaths())[2:-1:2]:
+        pipe.forget()
+        rest = pipe.resumed(dead)
+        pipe.save(rest.final)
+        there = events(dead) + events(rest)
+        assert sum(map(events, runs(pipe)), there) == ALL, f"dead after its STATE {number}"
+
+
+def test_minutes_end_a_run_behind_a_slice_and_each_run_gets_on(made: MakePipe) -> None:
+    pipe, _ = made(max_run_minutes=0.0001)
+    all_runs = runs(pipe)
+    assert sum(map(events, all_runs), Counter()) == ALL
+    assert len(all_runs) > 5
+    assert all(0 < events(each).total() <= 5 + LARGEST for each in all_runs)
+
+
+def test_every_stream_has_its_turn_and_a_full_table_is_finished_or_not_begun(made: MakePipe) -> None:
+    """The large one would take all of each run."""
+    whole = ", ".join(f"({number}, 'w')" for number in range(12))
+    script = TABLE + f"create table zones (id integer primary key, v text); insert into zones values {whole};"
+    pipe, _ = made(script, max_run_rows=8)
+    first, second = run(pipe), run(pipe)
+    assert events(first).total() >= 5
+    assert [stream.endswith("events") for stream in first.extents] == [True]
+    assert first.final["currently_syncing"].endswith("zones")
+    (zones,) = second.extents
+    assert second.extents == {zones: "full"}
+    assert second.ids(zones) == Counter(range(12))
+    assert second.final["currently_syncing"].endswith("events")
+    assert second.final["bookmarks"] == first.final["bookmarks"]
+    third = run(pipe)
+    assert events(third).total() >= 5
+    assert set(third.extents.values()) == {"delta"}
+
+
+@pytest.mark.parametrize("unstoppable", ["no index", "backfill"])
+def test_what_no_bookmark_continues_is_read_to_its_end(made: MakePipe, unstoppable: str) -> None:
+    script = TABLE.replace("create index events_k on events (k);", "") if unstoppable == "no index" else TABLE
+    options = {"stream_options": {"*events": {"end_value": 1000}}} if unstoppable == "backfill" else {}
+    pipe, _ = made(script, max_run_rows=5, **options)
+    sent = run(pipe)
+    assert events(sent) == ALL
+    assert "currently_syncing" not in sent.final
+
+
+def test_rows_count_when_they_are_cut_until_their_stream_is_sent() -> None:
+    budget = RunBudget(rows=10)
+    assert [budget.bounded(7), budget.bounded(70)] == [7, 10]
+    budget.cut(8)
+    assert budget.spent is None
+    assert budget.bounded(7) == 2
+    budget.sent(3)
+    budget.end_stream()
+    assert budget.bounded(70) == 7
+    budget.cut(7)
+    assert budget.spent == "max_run_rows"
+    assert budget.bounded(70) == 70
+    assert not RunBudget().is_bounded
