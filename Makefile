@@ -54,13 +54,13 @@ check: .venv/.tested
 	.venv/bin/lint-imports
 	.venv/bin/lint-imports --config rooms.toml
 
-# With ARGS the loads alone, as benchmarks/run.py takes them.
+# With ARGS the loads alone, as benchmarks/run.py takes them; with ROWS everything once, on tables of so many rows.
 bench: .venv/.tested
-	@$(PYTHON) benchmarks/run.py $(or $(ARGS),--repeat 3 --plot docs/inside/benchmarks.svg)
+	@$(PYTHON) benchmarks/run.py $(or $(ARGS),$(if $(ROWS),--rows $(ROWS),--repeat 3 --plot docs/inside/benchmarks.svg))
 ifeq ($(ARGS),)
 	@$(PYTHON) benchmarks/tables.py
-	@$(PYTHON) benchmarks/merge.py
-	@$(PYTHON) benchmarks/mariadb.py
+	@$(PYTHON) benchmarks/merge.py $(ROWS:%=--rows %)
+	@$(PYTHON) benchmarks/mariadb.py $(ROWS:%=--rows %)
 endif
 
 # uv.lock names the package index of whoever made it, so this file is the one that is kept.
