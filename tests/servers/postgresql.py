@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import conninfo
 
 from servers.child import FOLLOW, serve
 
@@ -87,7 +88,7 @@ class PostgreSQL:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[dict[str, Any]]:
+def running(folder: Path, **settings: str) -> Iterator[dict[str, Any]]:
     """A server whose files lie in the folder, made there if it is new; stopped at the end."""
     account = _account()
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,14 +106,32 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
         # The wheel is built without ICU; the built-in C.UTF-8 is the same on every machine.
         encoding = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         _run([binaries / "initdb", "-D", data, "--no-sync", *access, *encoding], account)
-    port = free_port()
-    options = " ".join(f"-c {name}={value or repr('')}" for name, value in {**SETTINGS, "port": port}.items())
+    with _started(binaries, data, log, {**SETTINGS, **settings}) as port:
+        yield {"host": "127.0.0.1", "port": port, "user": USER, "password": password_file.read_text()}
+
+
+@contextmanager
+def standby(folder: Path) -> Iterator[tuple[PostgreSQL, PostgreSQL]]:
+    """A primary and a hot standby that follows it."""
+    account, replicates = _account(), {"wal_level": "replica", "max_wal_senders": "4"}
+    with running(folder, **replicates) as facts:
+        primary, binaries, data = PostgreSQL(**facts), _binaries(folder, account), folder / "standby"
+        place = conninfo.make_conninfo(primary.database("postgres").dsn)
+        _run([binaries / "pg_basebackup", "-d", place, "-D", data, "-R", "-c", "fast", "--no-sync"], account)
+        with _started(binaries, data, folder / "standby.log", {**SETTINGS, **replicates}) as port:
+            yield primary, PostgreSQL(**{**facts, "port": port})
+
+
+@contextmanager
+def _started(binaries: Path, data: Path, log: Path, settings: dict[str, str]) -> Iterator[int]:
+    account, port = _account(), free_port()
+    options = " ".join(f"-c {name}={value or repr('')}" for name, value in {**settings, "port": port}.items())
     try:
         _run([binaries / "pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start"], account)
     except subprocess.CalledProcessError as error:
         raise RuntimeError(log.read_text() if log.exists() else error.stdout) from error
     try:
-        yield {"host": "127.0.0.1", "port": port, "user": USER, "password": password_file.read_text()}
+        yield port
     finally:
         _run([binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], account)
 

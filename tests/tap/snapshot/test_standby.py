@@ -1,0 +1,75 @@
+"""A hot standby as source: it shows no open transactions of its primary, and yet no row is lost or repeated."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from servers.postgresql import PostgreSQL, standby
+from tap.dying import Pipe
+from tap.opened import login
+
+TABLE = """
+create table orders (id bigint primary key, v text, at timestamp not null);
+create index on orders (at);
+insert into orders select n, 'row', timestamp '2025-01-01' + n * interval '1 second' from generate_series(1, 1000) n;
+"""
+SETTINGS = {"incremental_tables": ["public.orders:at:timestamp"], "slice_rows": 300}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PostgreSQL, PostgreSQL]]:
+    folder = tmp_path_factory.mktemp("standby")
+    # The server may run under an account of its own.
+    for each in (folder, *folder.parents[:2]):
+        each.chmod(each.stat().st_mode | 0o011)
+    with standby(folder) as both:
+        yield both
+
+
+def catch_up(primary: psycopg.Connection[Any], follower: PostgreSQL) -> None:
+    """Waits until the standby shows all that is committed on its primary."""
+    ((place,),) = primary.execute("select pg_current_wal_insert_lsn()").fetchall()
+    deadline = time.monotonic() + 60
+    with psycopg.connect(follower.database("postgres").dsn, autocommit=True) as connection:
+        while not connection.execute("select pg_last_wal_replay_lsn() >= %s::pg_lsn", [place]).fetchall()[0][0]:
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(("reader", "first_by"), [("arrow", "primary"), ("arrow", "standby"), ("jdbc", "standby")])
+def test_a_row_that_is_committed_late_on_the_primary_arrives_once(
+    spark: object, servers: tuple[PostgreSQL, PostgreSQL], tmp_path: Path, reader: str, first_by: str
+) -> None:
+    """Also where the pipeline has moved from the primary to its standby."""
+    database = servers[0].new_database()
+    follower = servers[1].database(database.name)
+    first_place = database if first_by == "primary" else follower
+    with psycopg.connect(database.dsn, autocommit=True) as primary, psycopg.connect(database.dsn) as slow:
+        primary.execute(TABLE)
+        slow.execute("insert into orders values (5001, 'late', '2025-01-01 00:00:05')")
+        catch_up(primary, servers[1])
+        pipe = Pipe(tmp_path / "lake", login(first_place, **SETTINGS, reader=reader))
+        first = pipe.run()
+        assert first.ids("public-orders") == Counter(range(1, 1001))
+
+        pipe.save(first.final)
+        pipe.config = login(follower, **SETTINGS, reader=reader)
+        primary.execute("insert into orders values (5002, 'new', '2025-02-01')")
+        catch_up(primary, servers[1])
+        second = pipe.run()
+        assert second.ids("public-orders") == Counter([5002])
+
+        pipe.save(second.final)
+        slow.commit()
+        catch_up(primary, servers[1])
+        third = pipe.run()
+        assert third.ids("public-orders") == Counter([5001])
+
+        pipe.save(third.final)
+        assert pipe.run().ids("public-orders") == Counter()
