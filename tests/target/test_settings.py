@@ -18,7 +18,7 @@ CONTRACT = {
     *("compression", "target_file_mb", "auto_compact", "add_record_metadata", "validate_records", "on_invalid_record"),
     "staging",
     *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
-    *("accept_unconditional_storage", "batch_roots", "metrics_file", "storage_options", "spark"),
+    *("accept_unconditional_storage", "batch_roots", "metrics_file", "notify", "storage_options", "spark"),
 }
 
 
@@ -35,7 +35,8 @@ def test_every_setting_is_there_with_its_description_and_the_default_that_the_co
     settings = TargetSettings.from_config(LEAST)
     for name, schema in PROPERTIES.items():
         if "default" in schema:
-            assert getattr(settings, name) == schema["default"], name
+            default = schema["default"]
+            assert getattr(settings, name) == (tuple(default) if isinstance(default, list) else default), name
 
 
 def test_every_bad_setting_is_named_at_once() -> None:
@@ -123,6 +124,44 @@ def test_secrets_of_the_storage_are_hidden_everywhere() -> None:
     with pytest.raises(ConfigurationError) as raised:
         TargetSettings.from_config({**LEAST, "storage_options": "hunter2-secret"})
     assert "hunter2" not in str(raised.value)
+
+
+def test_bad_receivers_are_named_at_once_and_nothing_of_their_urls_is_shown() -> None:
+    urls = ["ftp://h/hunter2", "https:///hunter2", "https://h/hunter2 x", "https://u:hunter2@h/", "http://h:hunter2/x"]
+    urls += ["hunter2", "https://[hunter2", "https://h/hunter2\n"]
+    others = [{"on": ["failed"]}, {"url": "https://h/hunter2", "on": ["hunter2"]}, {"url": ["hunter2"]}, "hunter2"]
+    with pytest.raises(ConfigurationError) as raised:
+        TargetSettings.from_config({"pipeline": "p", "notify": [*({"url": url} for url in urls), *others]})
+    told = str(raised.value).removeprefix("config: ").split("; ")
+    assert {each.partition(":")[0] for each in told} == {
+        "bucket",
+        *(f"notify.{number}.url" for number in (*range(len(urls)), 8, 10)),
+        "notify.9.on.0",
+        "notify.11",
+    }
+    assert "hunter2" not in str(raised.value)
+    with pytest.raises(ConfigurationError, match=r"^config: notify: must be of type array$"):
+        TargetSettings.from_config({**LEAST, "notify": "https://h/hunter2"})
+
+
+def test_of_a_receivers_url_only_scheme_and_host_are_ever_shown() -> None:
+    url = "https://hooks.example:8443/services/T1/xoxb-1234567890123456?code=hunter2"
+    settings = TargetSettings.from_config({**LEAST, "notify": [{"url": url}, {"url": "https://plain.example/"}]})
+    assert "hooks" not in repr(settings)
+    assert [each.place for each in settings.notify] == ["https://hooks.example:8443", "https://plain.example"]
+    assert [each.on for each in settings.notify] == [("failed", "recovered")] * 2
+    told = f"no {url}, /services/T1/xoxb-1234567890123456?code=hunter2, xoxb-1234567890123456 at https://plain.example/"
+    assert redact(told) == "no *****, *****, ***** at https://plain.example/"
+
+
+def test_a_receivers_url_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK", "T1/B2-from-env")
+    monkeypatch.setenv("ALL_HOOKS", '[{"url": "https://h/x", "on": ["succeeded"]}]')
+    settings = TargetSettings.from_config({**LEAST, "notify": [{"url": "https://h/${HOOK}"}]})
+    assert settings.notify[0].url == "https://h/T1/B2-from-env"
+    assert redact("/T1/B2-from-env") == "*****"
+    settings = TargetSettings.from_config({**LEAST, "notify": "${ALL_HOOKS}"})
+    assert [each.on for each in settings.notify] == [("succeeded",)]
 
 
 RUN = {

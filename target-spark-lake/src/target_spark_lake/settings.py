@@ -30,10 +30,12 @@ from target_spark_lake.config_schema import (
     QUARANTINE,
     SPARK,
 )
+from target_spark_lake.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
 
 JSON = dict[str, Any]
 TEXT: JSON = {"type": "string"}
 TEXTS: JSON = {"type": "array", "items": TEXT}
+OUTCOME: JSON = {**TEXT, "enum": list(OUTCOMES)}
 MAYBE_TEXT: JSON = {"type": ["string", "null"]}
 
 
@@ -44,7 +46,7 @@ def _setting(kind: str, description: str, default: Any = None, of: Callable[[], 
     if kind == "object":
         return field(default_factory=of, repr=shown, metadata=schema)
     if default is not None:
-        schema["default"] = default
+        schema["default"] = list(default) if isinstance(default, tuple) else default
     return field(default=default, repr=shown, metadata=schema)
 
 
@@ -185,6 +187,14 @@ class TargetSettings:
         "File for monitoring, in the OpenMetrics text format, written anew at the end of each run: rows, bytes, lag, "
         "duration. One for each pipeline.",
     )
+    notify: tuple[Receiver, ...] = _setting(
+        "array",
+        "Who is told how a run ended, by a POST of JSON: url (http or https), on (failed, recovered, succeeded; the "
+        "first two where not given). What becomes of it changes nothing about the run.",
+        (),
+        items={**_schema({"url": TEXT, "on": {"type": "array", "items": OUTCOME}}), "required": ["url"]},
+        secret=True,
+    )
     storage_options: Mapping[str, Any] = _setting(
         "object",
         "fsspec's options (endpoint_url, key, secret, ...); the same values configure Spark's S3A.",
@@ -207,6 +217,7 @@ class TargetSettings:
         """
         config = expand(config, PROPERTIES)
         register_secrets(config)
+        register_urls(config.get("notify"))
         given = {name: value for name, value in config.items() if value is not None and name not in OF_THE_SDK}
         if default_pipeline:
             given.setdefault("pipeline", default_pipeline)
@@ -215,6 +226,7 @@ class TargetSettings:
             raise ConfigurationError("config: " + "; ".join(problems))
         if "batch_roots" in given:
             given["batch_roots"] = tuple(given["batch_roots"])
+        given["notify"] = tuple(map(Receiver.of, given.get("notify", ())))
         given["spark"] = SparkSettings.of(given.get("spark", {}))
         given["state_backend"] = StateBackend.of(given.get("state_backend"), given.get("storage_options"))
         return cls(**given)
@@ -260,6 +272,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
     problems = [*StateBackend.problems(given.get("state_backend")), *root_problems(given.get("batch_roots"))]
+    problems += receiver_problems(given.get("notify"))
     if isinstance(given.get("spark"), Mapping):
         problems += SparkSettings.problems(given["spark"])
     options = given.get("stream_options")

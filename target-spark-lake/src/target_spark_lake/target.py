@@ -110,6 +110,7 @@ class TargetSparkLake(Target):
             self._load = LoadRun(
                 settings, run, lambda: start_session(settings, storage), mapping, saving, self._progress
             )
+            self._load.begin()
         return self._load
 
     def _process_schema_message(self, message_dict: JSON) -> None:

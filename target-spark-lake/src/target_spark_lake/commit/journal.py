@@ -134,12 +134,15 @@ def committed_body(
 
 
 def aborted_body(head: JSON, outcome: str, error: BaseException | str) -> JSON:
-    """A run that did not happen, as a JSON object, with the reason (secrets masked; a signal by its name)."""
-    if isinstance(error, BaseException):
-        stopped = f"stopped by {str(error) or type(error).__name__}"
-        error = one_line(error) if isinstance(error, Exception) else stopped
+    """A run that did not happen, as a JSON object, with the reason."""
+    reason = reason_of(error) if isinstance(error, BaseException) else error
     finished = timestamp_text(datetime.now(UTC))
-    return {**head, "phase": ABORTED, "outcome": outcome, "finished_at": finished, "error": error}
+    return {**head, "phase": ABORTED, "outcome": outcome, "finished_at": finished, "error": reason}
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a run failed, in one line: secrets masked, a signal by its name."""
+    return one_line(error) if isinstance(error, Exception) else f"stopped by {str(error) or type(error).__name__}"
 
 
 def head(layout: Layout, run: LockEntry, last_committed: str | None) -> JSON:

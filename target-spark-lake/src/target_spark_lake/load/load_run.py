@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ProtocolError, SingerSparkError
 from singer_spark.process import stdout
 from singer_spark.process.scratch import scratch_folder
-from singer_spark.process.signals import too_late_to_stop
+from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
@@ -25,6 +26,7 @@ from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
 from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
 from target_spark_lake.load.extent import Extents, WholeStreams
+from target_spark_lake.load.notices import notify_of_dead, notify_of_failure, notify_of_success
 from target_spark_lake.load.run_metrics import tell_failure, tell_success
 from target_spark_lake.load.sink import SinkStaging
 from target_spark_lake.load.source_key_batches import KeyBatches
@@ -94,6 +96,10 @@ class LoadRun:
         self._complete = False
         self._happened = False
         self._progress = progress or Progress("loaded")
+
+    def begin(self) -> None:
+        """Tells whoever wants to know of runs that were found dead."""
+        notify_of_dead(self._run, self._settings.notify)
 
     def check(self) -> None:
         """Raises what a batch in the background failed with, if one did; the place where checkpoints are written."""
@@ -220,7 +226,10 @@ class LoadRun:
         self._progress.finish_run(f"{self._run.storage.url}/{self._settings.path}", watermarks(known))
         self._tell_rejected(rejected)
         tell_success(self._run, reports, known, self._settings.metrics_file)
-        self._print_state(state)
+        try:
+            self._print_state(state)
+        finally:
+            notify_of_success(self._run, self._settings.notify, reports)
 
     def fail(self, error: BaseException) -> None:
         """Nothing of this run happened; of a tap that died, what is whole is kept for the next run. Raises nothing."""
@@ -235,9 +244,12 @@ class LoadRun:
             self._batches.drop_all()
             self._keys.drop_all()
             self._run.fail(error)
+            self._clean()
             if not self._happened:
                 tell_failure(self._run, self._settings.metrics_file)
-            self._clean()
+                # A signal ends the waiting for an answer; the run has failed for the reason that it had before.
+                with suppress(Stopped, KeyboardInterrupt):
+                    notify_of_failure(self._run, self._settings.notify, error)
 
     def _start(self, message: JSON, value: JSON) -> None:
         """The first STATE: where the run begins, and what becomes of what a dead one left."""

@@ -1,0 +1,106 @@
+"""What people are told of a run's end by `notify`; whatever becomes of it changes nothing about the run."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import SingerSparkError
+from singer_spark.program.amounts import span_text
+from singer_spark.state.run_log import ABORTED, read_entry
+from target_spark_lake.commit.journal import reason_of
+from target_spark_lake.receivers import FAILED, RECOVERED, SUCCEEDED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from singer_spark.state.run_log import RunEntry
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.receivers import Receiver
+    from target_spark_lake.tables.changes import StreamReport
+
+JSON = dict[str, Any]
+FORMAT_VERSION = 1
+# Chat tools refuse what is much longer.
+LONGEST_TEXT = 2000
+logger = logging.getLogger("target-spark-lake")
+
+
+def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
+    """Of runs that were killed before they could say so: this one found them, and recorded that they failed."""
+    for run_id in run.recovery.rolled_back if any(FAILED in each.on for each in receivers) else ():
+        entry = _newest_sync(run, [run_id])
+        if entry is not None:
+            error = entry.body["error"]
+            _notify(run, receivers, (FAILED,), f"failed: {error}", run_id=run_id, error=error)
+
+
+def notify_of_failure(run: PipelineRun, receivers: Sequence[Receiver], error: BaseException) -> None:
+    """Of a run that failed, once that is recorded."""
+    if receivers:
+        took = span_text((datetime.now(UTC) - run.started_at).total_seconds())
+        reason = reason_of(error)
+        _notify(run, receivers, (FAILED,), f"failed after {took}: {reason}", error=reason)
+
+
+def notify_of_success(run: PipelineRun, receivers: Sequence[Receiver], reports: Mapping[str, StreamReport]) -> None:
+    """Of a run that is published; as recovered where the last one before it failed."""
+    streams = {stream: report.records for stream, report in reports.items()}
+    text = f"{sum(streams.values())} records in {sum(map(bool, streams.values()))} stream(s)"
+    failure = _failure_before(run) if any(RECOVERED in each.on for each in receivers) else None
+    if failure is None:
+        _notify(run, receivers, (SUCCEEDED,), text, streams=streams)
+    else:
+        text = f"recovered: {text}; the last run had failed: {failure}"
+        _notify(run, receivers, (RECOVERED, SUCCEEDED), text, streams=streams)
+
+
+def _notify(
+    run: PipelineRun,
+    receivers: Sequence[Receiver],
+    outcomes: Sequence[str],
+    text: str,
+    *,
+    run_id: str | None = None,
+    error: str | None = None,
+    streams: Mapping[str, int] | None = None,
+) -> None:
+    """Tells each of them the first of these outcomes that it wants to hear of, if it does of any."""
+    found = [(each, next((outcome for outcome in outcomes if outcome in each.on), None)) for each in receivers]
+    told = [(receiver, outcome) for receiver, outcome in found if outcome is not None]
+    if not told:
+        return
+    from target_spark_lake.load.webhook import post
+
+    text = f"{run.layout.pipeline}: {text}"
+    notice: JSON = {
+        "format_version": FORMAT_VERSION,
+        "text": text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…",
+        "pipeline": run.layout.pipeline,
+        "run_id": run_id or run.run_id,
+        "error": error,
+        "streams": streams or {},
+    }
+    problems = post([(receiver.url, {**notice, "outcome": outcome}) for receiver, outcome in told])
+    for (receiver, outcome), problem in zip(told, problems, strict=True):
+        if problem is not None:
+            logger.warning("notify: %s was not told that a run %s: %s", receiver.place, outcome, problem)
+
+
+def _failure_before(run: PipelineRun) -> str | None:
+    """Why the pipeline's last run before this one failed; None where it did not, or nobody knows."""
+    entry = _newest_sync(run, run.recovery.decided)
+    if entry is None or (entry.phase != ABORTED and entry.run_id != run.recovery.finished):
+        return None
+    return entry.body["error"] or "it ended before all of it was published"
+
+
+def _newest_sync(run: PipelineRun, run_ids: Sequence[str]) -> RunEntry | None:
+    """The first of these that is a run of the target: those of `spark-lake` are seen by who calls it."""
+    try:
+        entries = (read_entry(run.storage, run.layout.runs, run_id) for run_id in run_ids)
+        return next((entry for entry in entries if entry is not None and entry.body.get("command") is None), None)
+    except SingerSparkError as error:
+        logger.warning("notify: what became of the run before is not known: %s", error)
+        return None

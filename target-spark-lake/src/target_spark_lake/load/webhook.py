@@ -1,0 +1,101 @@
+"""JSON is posted to some URLs at once, in bounded time, whatever they do."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from http.client import HTTPMessage
+from typing import IO, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from singer_spark.errors import redact
+
+# For all that belongs to one post: a name's look-up, the connection, redirects, the answer.
+SECONDS = 5.0
+MOST_BYTES = 1 << 20
+# Others would turn the POST into a GET without its content.
+KEEP_THE_METHOD = (307, 308)
+REDIRECTS = 3
+
+
+class EndlessError(Exception):
+    """The answer goes on and on."""
+
+
+class _SameScheme(HTTPRedirectHandler):
+    """Posts again where the answer says so; what is said under one scheme goes by no other."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if code not in KEEP_THE_METHOD or urlsplit(newurl).scheme != urlsplit(req.full_url).scheme:
+            return None
+        return Request(newurl, req.data, dict(req.headers), method="POST")
+
+
+def post(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str | None]:
+    """Posts each content to its URL, all at once.
+
+    Returns:
+        Of each why it was not taken, without anything of its URL; None where it was.
+    """
+    posts = [_Post(url, json.dumps(content).encode()) for url, content in contents]
+    deadline = time.monotonic() + SECONDS
+    for each in posts:
+        each.start()
+    for each in posts:
+        each.done.wait(max(0.0, deadline - time.monotonic()))
+    return [each.problem if each.done.is_set() else f"no whole answer within {SECONDS:.0f} s" for each in posts]
+
+
+class _Post:
+    """One post: done when it is over, with the problem that it had, if any."""
+
+    def __init__(self, url: str, data: bytes) -> None:
+        self.done = threading.Event()
+        self.problem: str | None = None
+        self._url = url
+        self._data = data
+
+    def start(self) -> None:
+        # Nothing stops the look-up of a name, so no end of the process may wait for it.
+        thread = threading.Thread(target=self._run, name="notify", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self.problem = "there is no thread left"
+            self.done.set()
+
+    def _run(self) -> None:
+        try:
+            _send(self._url, self._data)
+        except Exception as error:
+            self.problem = _in_words(error)
+        finally:
+            self.done.set()
+
+
+def _send(url: str, data: bytes) -> None:
+    headers = {"Content-Type": "application/json", "User-Agent": "target-spark-lake"}
+    request = Request(url, data, headers, method="POST")
+    with build_opener(_SameScheme).open(request, timeout=SECONDS) as answer:
+        if len(answer.read(MOST_BYTES)) == MOST_BYTES:
+            raise EndlessError("its answer has no end")
+
+
+def _in_words(error: Exception) -> str:
+    """Why, as far as that is known to hold nothing of the URL: what libraries say of one may quote it."""
+    if isinstance(error, EndlessError):
+        return str(error)
+    if isinstance(error, HTTPError):
+        error.close()
+        redirects = error.code // 100 == REDIRECTS
+        return f"its answer is {error.code}{', a redirect that is not followed' if redirects else ''}"
+    reason = error.reason if isinstance(error, URLError) else error
+    if isinstance(reason, OSError):
+        return " ".join(redact(reason.strerror or str(reason)).split())
+    return type(reason).__name__

@@ -1,0 +1,85 @@
+"""The setting `notify`: who is told how a run ended, each by a URL that is a secret but for its scheme and host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from singer_spark.errors import LONG_LINE, register_secret
+
+FAILED, RECOVERED, SUCCEEDED = "failed", "recovered", "succeeded"
+OUTCOMES = (FAILED, RECOVERED, SUCCEEDED)
+USUAL = (FAILED, RECOVERED)
+SCHEMES = ("http", "https")
+_NOT_IN_URLS = re.compile(r"[^!-~]|[<>\"\\^`{|}]")
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """One that is told.
+
+    Attributes:
+        url: Where to; whoever knows it can write there.
+        on: Which outcomes it is told.
+    """
+
+    url: str = field(repr=False)
+    on: tuple[str, ...] = USUAL
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Receiver:
+        """Reads an entry as a config holds it."""
+        return cls(given["url"], tuple(given.get("on", USUAL)))
+
+    @property
+    def place(self) -> str:
+        """What of the URL may be said: scheme, host and port."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+
+def receiver_problems(given: object) -> list[str]:
+    """What is wrong with the setting, beyond its types; shows nothing of a URL."""
+    problems = []
+    for number, url in _urls(given):
+        if problem := _url_problem(url):
+            problems.append(f"notify.{number}.url: {problem}")
+    return problems
+
+
+def register_urls(given: object) -> None:
+    """Hides the URLs, what stands behind the host, and what of that may be a token on its own."""
+    for _, url in _urls(given):
+        behind = re.sub(r"^\w+://[^/?#]*", "", url)
+        if behind.strip("/"):
+            for part in (url, behind, *filter(_may_be_token, re.split(r"[/?#&=;]", behind))):
+                register_secret(part)
+
+
+def _urls(given: object) -> Iterator[tuple[int, str]]:
+    """The number and the URL of each entry that has one."""
+    for number, entry in enumerate(given) if isinstance(given, list | tuple) else ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("url"), str):
+            yield number, entry["url"]
+
+
+def _may_be_token(text: str) -> bool:
+    return len(text) >= LONG_LINE
+
+
+def _url_problem(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        return "must be an http or https URL with a host"
+    if _NOT_IN_URLS.search(url):
+        return "has spaces or other characters that a URL writes with percent signs"
+    if "@" in parts.netloc:
+        return "has a login before its host, which is not supported"
+    return None
