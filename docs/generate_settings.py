@@ -32,6 +32,10 @@ environment, with `--config=ENV`: `TAP_SPARK_JDBC_JDBC_URL`, `TARGET_SPARK_LAKE_
 `${NAME}` in any text of a config, at any depth, is the environment's variable of that name; one that is not set is an
 error that names setting and variable. A setting that is a number, a list, … takes its value from a variable too:
 `"n_jobs": "${JOBS}"`. A plain `${` is written `$${`; what is no variable's name (Spark's `${env:HOME}`) stays as it is.
+
+`${file:/run/secrets/db_password}` is what that file holds, wherever `${NAME}` may stand: the secrets of Docker and
+Kubernetes are such files. One line break at its end is left out; a file that is missing, can't be read, or is not UTF-8
+is an error that names setting and path. What came from a file is masked in logs and errors, whatever its name.
 """
 
 

@@ -49,6 +49,20 @@ def project(folder: Path, options: Any, states: Any) -> Project:
     return Project(folder)
 
 
+def test_meltano_passes_a_reference_to_a_file_on(tmp_path: Path) -> None:
+    meltano = project(tmp_path, {}, {"uri": f"sqlite:///{tmp_path}/states.db"})
+    path = tmp_path / "meltano.yml"
+    config = yaml.safe_load(path.read_text())
+    given = {"password": "${file:/run/secrets/db}", "options": {"key": "a${file:secret s}", "list": ["$${file:x}"]}}
+    config["plugins"]["extractors"][0]["config"] = given
+    path.write_text(yaml.safe_dump(config))
+    done = meltano.meltano("invoke", "--dump=config", "tap-env")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["password"] == given["password"]
+    assert told["options"] == given["options"]
+
+
 @pytest.mark.parametrize("kind", ["mapping", "JSON text"])
 def test_no_plugin_finds_what_opens_the_lake_in_its_environment(tmp_path: Path, kind: str) -> None:
     states = {"uri": f"sqlite:///{tmp_path}/states.db", "storage_options": {"password": SECRETS[1]}}

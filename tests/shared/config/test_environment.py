@@ -1,4 +1,4 @@
-"""`${NAME}` in a config."""
+"""`${NAME}` and `${file:PATH}` in a config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from singer_spark.config.environment import expand
+from singer_spark.config.environment import expand, expand_text
 from singer_spark.errors import MASK, ConfigurationError, redact
 from tap_spark_jdbc.command_line import command
 from tap_spark_jdbc.config.settings import TapSettings
@@ -81,6 +81,124 @@ def test_each_program_expands_once_and_tells_what_is_missing(
     file.write_text(json.dumps({"bucket": "${NOT_SET}", "pipeline": "p"}))
     told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state-from", str(file))
     assert "bucket: the environment has no variable NOT_SET" in told
+
+
+def test_what_files_hold_is_put_in_at_any_depth_but_for_one_line_break_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"plain": "one", "lf": "two\n", "crlf": "three\r\n", "two lines": "a\nb\n\n", "nothing": "", "cr": "x\r"}
+    for name, text in held.items():
+        (tmp_path / name).write_bytes(text.encode())
+    (tmp_path / "reference").write_text("${HOME} ${file:plain} ü\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FOLDER", "folder")
+    config = {
+        "x": f"a${{file:{tmp_path}/plain}}b${{file:lf}}c${{FOLDER}}",
+        "y": [{"z": ["${file:crlf}", 1, None, "${file:~/two lines}"]}, "[${file:nothing}]"],
+        "w": ["${file:reference}", "${file:cr}"],
+    }
+    assert expand(config) == {
+        "x": "aonebtwocfolder",
+        "y": [{"z": ["three", 1, None, "a\nb\n"]}, "[]"],
+        "w": ["${HOME} ${file:plain} ü", "x\r"],
+    }
+    assert expand_text("jdbc:x://u:${file:lf}@h", "--state") == "jdbc:x://u:two@h"
+
+
+def test_what_only_looks_like_a_file_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x").write_text("held")
+    monkeypatch.chdir(tmp_path)
+    texts = [
+        "$${file:x}",
+        "${file:}",
+        "${file}x",
+        "${FILE:x}",
+        "${ file:x}",
+        "$file:x",
+        "${file/x}",
+        "{file:x}",
+        "${file:x",
+    ]
+    monkeypatch.setenv("file", "a variable: ")
+    plain = ["${file:x}", "${file:}", "a variable: x", *texts[3:]]
+    assert expand({"a": texts}) == {"a": plain}
+    assert expand({"a": "$$${file:x}"}) == {"a": "$${file:x}"}
+
+
+def test_each_file_that_can_not_be_read_is_named_with_its_setting_and_nothing_of_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(b"hunter2\xff")
+    (tmp_path / "good").write_text("hunter3")
+    config = {
+        "a": f"${{file:{tmp_path}/none}}",
+        "b": {"c": ["x", f"${{file:{tmp_path}}}"], "d": f"${{file:{tmp_path}/good}}"},
+        "e": f"${{file:{tmp_path}/bytes}}",
+        "f": "${MISSING_1}${file:nu\0l}",
+    }
+    with pytest.raises(ConfigurationError) as raised:
+        expand(config)
+    assert str(raised.value).removeprefix("config: ").split("; ")[:-1] == [
+        f"a: can't read {tmp_path}/none: No such file or directory",
+        f"b.c[1]: can't read {tmp_path}: Is a directory",
+        f"e: {tmp_path}/bytes holds no text in UTF-8",
+        "f: the environment has no variable MISSING_1",
+        "f: can't read nu\0l: embedded null byte",
+    ]
+    assert "hunter" not in str(raised.value)
+
+
+def test_a_setting_that_is_no_text_is_read_from_a_file(tmp_path: Path) -> None:
+    for name, text in {
+        "jobs": "7\n",
+        "flag": "false\n",
+        "list": '["s.a", "s.b"]',
+        "options": '{"key": "k-of-file"}\n',
+    }.items():
+        (tmp_path / name).write_text(text)
+    file = f"${{file:{tmp_path}/%s}}"
+    tap = TapSettings.from_config(
+        {
+            "jdbc_url": "jdbc:sqlite:x",
+            "n_jobs": file % "jobs",
+            "tables": file % "list",
+            "add_record_metadata": file % "flag",
+        }
+    )
+    assert (tap.n_jobs, tap.tables, tap.add_record_metadata) == (7, ("s.a", "s.b"), False)
+    target = TargetSettings.from_config({"bucket": "b", "pipeline": file % "jobs", "storage_options": file % "options"})
+    assert (target.pipeline, target.storage_options) == ("7", {"key": "k-of-file"})
+    assert redact("k-of-file is false, not true") == f"{MASK} is false, not true"
+
+
+def test_what_a_file_holds_is_masked_whatever_its_name(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("from-the-file/ü\n")
+    expand({"user": f"${{file:{tmp_path}/x}}"})
+    assert redact("no from-the-file/ü, from-the-file%2F%C3%BC at from-the") == f"no {MASK}, {MASK} at from-the"
+
+
+def test_each_program_takes_secrets_from_files_and_tells_which_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "place").write_text(f"{tmp_path}/lake\n")
+    missing = f"${{file:{tmp_path}/none}}"
+    config = {
+        "bucket": f"${{file:{tmp_path}/place}}",
+        "pipeline": "p",
+        "flattening_separator": f"${{file:{tmp_path}/place}}",
+    }
+    target = TargetSparkLake(config=config)
+    assert target.settings.bucket == target.config["flattening_separator"] == f"{tmp_path}/lake"
+    file = tmp_path / "target.json"
+    file.write_text(json.dumps(config))
+    assert spark_lake.command(["state", "show", "--config", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pipeline"] == "p"
+    told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x", "password": missing})
+    assert f"password: can't read {tmp_path}/none: No such file or directory" in told
+    file.write_text(json.dumps({"bucket": missing, "pipeline": "p"}))
+    told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state-from", str(file))
+    assert f"bucket: can't read {tmp_path}/none" in told
+    told = tap_error(tmp_path, {"jdbc_url": "jdbc:sqlite:x"}, "--state", missing)
+    assert f"--state: can't read {tmp_path}/none" in told
 
 
 def tap_error(folder: Path, config: dict[str, Any], *words: str) -> str:

@@ -227,6 +227,22 @@ def test_secrets_are_references_to_the_environment(tmp_path: Path) -> None:
     assert report.variables == ["DB", "LAKE_9_LIVES_PASSWORD", *(value.strip("${}") for value in keys.values())]
 
 
+def test_secrets_are_references_to_files(tmp_path: Path) -> None:
+    url = "jdbc:postgresql://h/db?user=u&password=${file:/run/secrets/db}&ssl=true"
+    for number, new in enumerate(
+        (
+            NewPipeline("shop", url, "${file:/run/secrets/bucket}"),
+            NewPipeline("shop", "jdbc:mysql://root:${file:/run/secrets/db}@h/db", "s3://b"),
+            NewPipeline("shop", "${file:/run/secrets/jdbc_url}", "s3://b"),
+        )
+    ):
+        folder = tmp_path / str(number)
+        report = init(new.in_folder(folder), folder)
+        assert json.loads((folder / "tap.json").read_text())["jdbc_url"] == new.jdbc_url
+        assert json.loads((folder / "target.json").read_text())["bucket"] == new.bucket
+        assert report.variables == []
+
+
 def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> None:
     flags = ["--jdbc-url", "jdbc:sqlite:none.db", "--bucket", "lake", "--pipeline", "shop", "--force"]
     expected = {"encoding": {"format": "parquet"}, "storage": {"root": f"{tmp_path}/lake/.dataspoc/staging/batches"}}

@@ -37,6 +37,11 @@ def is_secret_name(name: str) -> bool:
     return _NAME.search(name) is not None and _BESIDE.search(name) is None
 
 
+def is_secret_value(text: str) -> bool:
+    """Whether what stands where a secret may stand can be one: else each `true` of a log would be masked."""
+    return text.lower() not in _NO_SECRETS
+
+
 def url_parameters(url: str) -> list[tuple[str, str]]:
     """Names and values of a URL's parameters, as they stand, in any of the ways that JDBC drivers have for them."""
     return [(found["name"], found["value"]) for found in _PARAMETER.finditer(url)]
@@ -55,7 +60,7 @@ def url_secrets(url: str) -> list[str]:
 def register_secrets(config: Any) -> None:
     """Hides every secret of a config from all that passes `redact`: by its setting's name, or inside of a URL."""
     for name, text in _texts(config, ""):
-        secret = is_secret_name(name) and text.lower() not in _NO_SECRETS
+        secret = is_secret_name(name) and is_secret_value(text)
         for each in (*([text] if secret else ()), *(url_secrets(text) if _may_be_url(text) else ())):
             register_secret(each)
 

@@ -1,38 +1,39 @@
-"""`${NAME}` in a config: the environment's variable of that name."""
+"""`${NAME}` and `${file:PATH}` in a config: the environment's variable of that name, and what a file holds."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.config.config_secrets import is_secret_name
+from singer_spark.config.config_secrets import is_secret_name, is_secret_value
 from singer_spark.errors import ConfigurationError, register_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Whatever else stands between the braces is left as it is: Spark has references of its own, as ${env:HOME}.
-_REFERENCE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_REFERENCE = re.compile(r"\$(?:(?P<plain>\$\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{file:(?P<path>[^}]+)\})")
 
 
 def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Puts the values of variables in the place of `${NAME}`, in each text at any depth; `$${` is a plain `${`.
+    """Puts values in the place of `${NAME}` and `${file:PATH}`, in each text at any depth; `$${` is a plain `${`.
 
-    A setting that is no text (a number, a list, …) and whose whole value is one `${NAME}` is read as JSON.
+    A setting that is no text (a number, a list, …) and whose whole value comes from there is read as JSON.
 
     Args:
         config: Plain JSON values.
         properties: JSON Schema of the settings.
 
     Raises:
-        ConfigurationError: names each setting with a variable that is not set.
+        ConfigurationError: names each setting with a variable that is not set, or a file that can't be read.
     """
     problems: list[str] = []
     expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
     if problems:
-        raise ConfigurationError(f"config: {'; '.join(problems)}; set it, or write $${{ where a plain ${{ is meant")
+        raise ConfigurationError(f"config: {'; '.join(problems)}; correct it, or write $${{ where a plain ${{ is meant")
     for name, schema in (properties or {}).items():
         if isinstance(config.get(name), str) and expanded[name] != config[name] and not _is_text(schema):
             expanded[name] = _json(expanded[name])
@@ -43,7 +44,7 @@ def expand_text(text: str, setting: str) -> str:
     """The same for one text.
 
     Raises:
-        ConfigurationError: names the setting and the variable that is not set.
+        ConfigurationError: names the setting, and the variable that is not set or the file that can't be read.
     """
     return str(expand({setting: text})[setting])
 
@@ -59,9 +60,12 @@ def _expanded(value: Any, where: str, problems: list[str]) -> Any:
 
 
 def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
-    name = found[2]
-    if name is None:
+    if found["plain"]:
         return "${"
+    return _content(found["path"], where, problems) if found["path"] else _variable(found["name"], where, problems)
+
+
+def _variable(name: str, where: str, problems: list[str]) -> str:
     value = os.environ.get(name)
     if value is None:
         problems.append(f"{where}: the environment has no variable {name}")
@@ -69,6 +73,22 @@ def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
     if is_secret_name(name):
         register_secret(value)
     return value
+
+
+def _content(path: str, where: str, problems: list[str]) -> str:
+    """What a file holds, without the line break at its end; no name tells a secret here, so all of it is one."""
+    try:
+        text = Path(path).expanduser().read_bytes().decode()
+    except UnicodeDecodeError:
+        problems.append(f"{where}: {path} holds no text in UTF-8")
+        return ""
+    except (OSError, ValueError, RuntimeError) as error:
+        problems.append(f"{where}: can't read {path}: {getattr(error, 'strerror', None) or error}")
+        return ""
+    text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+    if is_secret_value(text):
+        register_secret(text)
+    return text
 
 
 def _is_text(schema: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from target_spark_lake.settings import TargetSettings
 JSON = dict[str, Any]
 
 REFERENCE = re.compile(r"(?<!\$)\$\{(\w+)\}")
+_FILE_REFERENCE = re.compile(r"(?<!\$)\$\{file:[^}]+\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 # Where JDBC and storage URLs hold secrets: behind a parameter's name, or between login and host.
 _SECRET_PARAMETER = re.compile(
@@ -91,7 +92,7 @@ class NewPipeline:
 
     def in_folder(self, directory: Path) -> NewPipeline:
         """The same with a local bucket by its full path; a relative one lies in this folder."""
-        if "://" in self.bucket or REFERENCE.search(self.bucket):
+        if "://" in self.bucket or REFERENCE.search(_with_variables(self.bucket)):
             return self
         return replace(self, bucket=str(directory.absolute() / Path(self.bucket).expanduser()))
 
@@ -136,9 +137,11 @@ class NewPipeline:
                 if isinstance(text, str) and _CONTROL.search(text):
                     problems.append(f"{name}: holds a line break or another control character")
         for name, url in (("jdbc_url", self.jdbc_url), ("bucket", self.bucket), ("endpoint_url", self.endpoint_url)):
-            if url and (_SECRET_PARAMETER.search(url) or _SECRET_LOGIN.search(url)):
+            plain = _with_variables(url or "")
+            if _SECRET_PARAMETER.search(plain) or _SECRET_LOGIN.search(plain):
                 problems.append(
-                    f"{name}: holds a password, which would be kept in plain; write a variable, as ${{NAME}}"
+                    f"{name}: holds a password, which would be kept in plain; write ${{NAME}} for a variable, or "
+                    "${file:PATH} for a file"
                 )
         if self.password_variable and not re.fullmatch(r"[A-Za-z_]\w*", self.password_variable, re.ASCII):
             problems.append("password_variable: must be the name of an environment variable, as in SHOP_PASSWORD")
@@ -165,7 +168,12 @@ def _standing_in(value: Any) -> Any:
         return {name: _standing_in(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_standing_in(each) for each in value]
-    return REFERENCE.sub(_stand_in, value) if isinstance(value, str) else value
+    return REFERENCE.sub(_stand_in, _with_variables(value)) if isinstance(value, str) else value
+
+
+def _with_variables(text: str) -> str:
+    """The text with a variable in the place of each file that it refers to, which need not be there yet."""
+    return _FILE_REFERENCE.sub(lambda found: "${A_URL}" if found[0].lower().endswith("url}") else "${A_FILE}", text)
 
 
 def _stand_in(found: re.Match[str]) -> str:
