@@ -17,7 +17,7 @@ from end_to_end.executors import disks, holding, kill_executors
 from end_to_end.page import ROOT, Reader
 from servers.child import started
 from servers.standalone import Cluster
-from tap.reading.test_retries import blocked, meanwhile
+from tap.reading.test_retries import WAIT, blocked, meanwhile
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +110,11 @@ LATER = "insert into ledger select n, n / 3.0, null, 'note note ' || n from gene
 # What each row of it holds.
 ROW = b"note note"
 # A reader of places comes to a stop in the middle of them, while somebody holds the lock.
-HOLD = """
+HOLD = f"""
 create schema kept; alter table places set schema kept;
 create function held(code text) returns text language plpgsql volatile as $$
 begin
-  if code = 'p250' then perform pg_advisory_lock_shared(7); perform pg_advisory_unlock_shared(7); end if;
+  if code = 'p250' then {WAIT} end if;
   return code;
 end $$;
 create view places as select held(code) as code, at from kept.places;

@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 2000
-# The reader comes to a stop in the middle of the slice, while somebody holds the lock.
+# A reader stops here while somebody holds the lock. It polls: sessions of the tap wait for a lock only a second.
+WAIT = """
+  while not pg_try_advisory_lock_shared(7) loop perform pg_sleep(0.01); end loop; perform pg_advisory_unlock_shared(7);
+"""
 SCRIPT = f"""
 create table rows (id int, k int not null); insert into rows select n, n from generate_series(1, {ROWS}) n;
 create function hold(id int) returns int language plpgsql volatile as $$
 begin
-  if id = {ROWS // 2} then perform pg_advisory_lock_shared(7); perform pg_advisory_unlock_shared(7); end if;
+  if id = {ROWS // 2} then {WAIT} end if;
   return id;
 end $$;
 create view a_held as select hold(id) as id from rows;
 create table b_next as select * from rows; create index on b_next (k);
 """
 EACH_ONCE = Counter(range(1, ROWS + 1))
-BLOCKED = """
-select pid from pg_stat_activity
-where wait_event_type = 'Lock' and wait_event = 'advisory' and datname = current_database()
-"""
+BLOCKED = "select pid from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
 
 
 @contextmanager
