@@ -35,16 +35,19 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PostgreS
 
 def catch_up(primary: psycopg.Connection[Any], follower: PostgreSQL) -> None:
     """Waits until the standby shows all that is committed on its primary."""
-    ((place,),) = primary.execute("select pg_current_wal_insert_lsn()").fetchall()
+    primary.execute("set synchronous_commit = on")
+    last = "select pg_current_xact_id()::text, pg_logical_emit_message(true, 'test', 'catch up')"
+    ((transaction, _),) = primary.execute(last).fetchall()
+    seen = f"select pg_snapshot_xmax(pg_current_snapshot()) > '{transaction}'::xid8"
     deadline = time.monotonic() + 60
     with psycopg.connect(follower.database("postgres").dsn, autocommit=True) as connection:
-        while not connection.execute("select pg_last_wal_replay_lsn() >= %s::pg_lsn", [place]).fetchall()[0][0]:
+        while not connection.execute(seen).fetchall()[0][0]:
             assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("first_by", ["primary", "standby"])
 def test_a_row_that_is_committed_late_on_the_primary_arrives_once(
-    servers: tuple[PostgreSQL, PostgreSQL], tmp_path: Path, first_by: str
+    spark: object, servers: tuple[PostgreSQL, PostgreSQL], tmp_path: Path, first_by: str
 ) -> None:
     """Also where the pipeline has moved from the primary to its standby."""
     database = servers[0].new_database()
