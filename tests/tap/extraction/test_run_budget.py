@@ -101,6 +101,18 @@ def test_a_run_that_died_goes_on_within_its_budget(made: MakePipe) -> None:
         assert sum(map(events, runs(pipe)), there) == ALL, f"dead after its STATE {number}"
 
 
+def test_a_dead_run_that_announced_a_whole_table_is_not_continued_within_a_budget(made: MakePipe) -> None:
+    """Its rows would be taken for all of them."""
+    pipe, _ = made()
+    whole = pipe.run()
+    assert set(whole.extents.values()) == {"full"}
+    pipe.die(whole.until(3))
+    pipe.config["max_run_rows"] = 20
+    anew = pipe.run()
+    assert anew.start == "first"
+    assert set(anew.extents.values()) == {"delta"}
+
+
 def test_minutes_end_a_run_behind_a_slice_and_each_run_gets_on(made: MakePipe) -> None:
     pipe, _ = made(max_run_minutes=0.0001)
     all_runs = runs(pipe)
@@ -150,4 +162,4 @@ def test_rows_count_when_they_are_cut_until_their_stream_is_sent() -> None:
     budget.cut(7)
     assert budget.spent == "max_run_rows"
     assert budget.bounded(70) == 70
-    assert not RunBudget().is_bounded
+    assert RunBudget().spent is None

@@ -83,6 +83,11 @@ class TapSettings:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether a run may end before everything is sent."""
+        return self.max_run_minutes is not None or self.max_run_rows is not None
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TapSettings:
         """Reads the config; a setting that is null counts as not given, `${NAME}` is the environment's variable.

@@ -34,6 +34,9 @@ def fingerprint(plans: Sequence[StreamPlan], settings: TapSettings, config: Mapp
         "mapping": {name: config[name] for name in SDK_SETTINGS if config.get(name)},
         "streams": [_of_stream(plan, dialect) for plan in plans],
     }
+    if settings.has_budget:
+        # What was announced as a whole table may become a part.
+        decides["has_budget"] = True
     return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
 
 

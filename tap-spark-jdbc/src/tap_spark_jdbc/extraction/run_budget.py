@@ -24,11 +24,6 @@ class RunBudget:
         self._stopped: str | None = None
 
     @property
-    def is_bounded(self) -> bool:
-        """Whether a run may end before everything is sent."""
-        return self._rows is not None or self._end is not None
-
-    @property
     def spent(self) -> str | None:
         """The setting that ends the run now; None: it goes on."""
         if self._stopped is not None:

@@ -89,7 +89,7 @@ class StreamReading(ABC, Generic[R]):
             state.bookmark(plan),
             lag,
             state.progress(plan),
-            may_end_early=self.budget.is_bounded,
+            may_end_early=self._settings.has_budget,
         )
         extraction, self.extracted = snapshots.begin(began), datetime.now(UTC)
         self._prepare(extraction, Frame(messages.record_prefix(plan.stream), messages.record_suffix(self.extracted)))
