@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,12 +25,9 @@ SETTINGS = {"incremental_tables": ["public.orders:at:timestamp"], "slice_rows": 
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PostgreSQL, PostgreSQL]]:
-    folder = tmp_path_factory.mktemp("standby")
-    # The server may run under an account of its own.
-    for each in (folder, *folder.parents[:2]):
-        each.chmod(each.stat().st_mode | 0o011)
-    with standby(folder) as both:
+def servers() -> Iterator[tuple[PostgreSQL, PostgreSQL]]:
+    # The server may run under an account of its own, which can't enter pytest's folders.
+    with tempfile.TemporaryDirectory(prefix="standby-") as folder, standby(Path(folder)) as both:
         yield both
 
 
