@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import signal
 import threading
@@ -30,6 +31,7 @@ __all__ = [
     "get_context",
     "get_gateway",
     "get_session",
+    "import_pyspark",
     "local_cores",
     "session_conf",
     "stop_session",
@@ -67,6 +69,16 @@ def get_gateway(options: SparkOptions) -> Any:
         raise _not_started(error) from error
 
 
+def import_pyspark() -> None:
+    """Imports PySpark from its root; to be called before anything else imports it that may not be alone with that.
+
+    Its root imports its parts, and whoever imports a part imports the root. Of two threads that begin at both ends, one
+    gets a half of it.
+    """
+    gateway.import_py4j()
+    importlib.import_module("pyspark")
+
+
 def get_session(options: SparkOptions) -> SparkSession:
     """Starts the session, or gives the one that runs in this process.
 
@@ -74,6 +86,7 @@ def get_session(options: SparkOptions) -> SparkSession:
         ConfigurationError: no Java is there, or Spark can't start with these settings.
     """
     if options.remote:
+        import_pyspark()
         return connect(options.remote, remote_conf(options), hadoop_conf(options), options.jars)
     get_context(options)
     from pyspark.sql import SparkSession
@@ -94,8 +107,8 @@ def get_context(options: SparkOptions) -> SparkContext:
         ConfigurationError: no Java is there, or Spark can't start with these settings.
     """
     begin_jvm(options)
-    gateway.import_py4j()
-    # Imported while the JVM starts: both take a second.
+    # While the JVM starts: both take a second.
+    import_pyspark()
     from pyspark import SparkConf, SparkContext
 
     with _starting:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from singer_spark.errors import ConfigurationError, SingerSparkError
 from singer_spark.process.shortage import shortage
 from singer_spark.singer.bookmark import KeyType
+from singer_spark.spark.session import import_pyspark
 from tap_spark_jdbc.columnar.columnar_query import LEFT, LOST, UNREACHABLE, UNWRITABLE, ColumnarQuery, Outcome
 from tap_spark_jdbc.reading.reading_errors import refused, unwritable
 from tap_spark_jdbc.source.libpq import conninfo
@@ -97,6 +98,7 @@ class ColumnarSource:
     @cached_property
     def _schema(self) -> pa.Schema:
         """The columns by the types of the lake."""
+        import_pyspark()  # a session's thread may be at it as well
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from singer_spark.singer.schema_mapping import stream_spark_schema

@@ -109,9 +109,10 @@ class BatchReading(StreamReading[SliceBatch]):
 
     @cached_property
     def _by_jdbc(self) -> BatchWriter:
+        reader = self._reader  # it imports PySpark as its threads allow
         from tap_spark_jdbc.reading.batch_writer import BatchWriter
 
-        return BatchWriter(self._reader, self._columns)
+        return BatchWriter(reader, self._columns)
 
     @cached_property
     def _writer(self) -> BatchWriter | ColumnarWriter:

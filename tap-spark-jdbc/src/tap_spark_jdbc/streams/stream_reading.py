@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer import messages
+from singer_spark.spark.session import import_pyspark
 from tap_spark_jdbc.extraction.extraction import Extraction
 from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.extraction.run_budget import RunBudget
@@ -128,6 +129,7 @@ class StreamReading(ABC, Generic[R]):
 
     @cached_property
     def _reader(self) -> SliceReader:
+        import_pyspark()  # a session's thread may be at it as well
         from tap_spark_jdbc.reading.spark_reader import SliceReader
 
         database, source = self.lane.database, self.lane.snapshots.source

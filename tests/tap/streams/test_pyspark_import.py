@@ -1,0 +1,61 @@
+"""A session's thread and the one that reads a stream import PySpark at once: both have all of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# One thread is held inside of PySpark's root until another one, which begins with a part of it, waits for the root.
+MEETING = """
+import importlib, sys, threading
+from unittest.mock import MagicMock
+from singer_spark.jvm import gateway as jvm_gateway
+from singer_spark.spark import session as spark_session
+from singer_spark.spark.session_conf import SparkOptions
+from tap_spark_jdbc.streams.stream_lines import LineReading
+from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+
+inside, failed = threading.Event(), []
+
+def hold(event, arguments):
+    if event == "import" and arguments[0] == "pyspark.conf" and not inside.is_set():
+        inside.set()
+        while "'pyspark'" not in repr(importlib._bootstrap._blocking_on):
+            inside.wait(0.01)
+
+def make_session():
+    try:
+        spark_session.get_session(SparkOptions("tap", "local[1]", None, {}, ()))
+    except Exception as error:
+        failed.append(str(error))
+
+def no_jvm():
+    raise RuntimeError("no JVM here")
+
+sys.addaudithook(hold)
+spark_session.begin_jvm = lambda options: None
+jvm_gateway.known_to_pyspark = no_jvm
+session = threading.Thread(target=make_session)
+session.start()
+inside.wait()
+WHO
+session.join()
+assert len(failed) == 1 and "no JVM here" in failed[0], failed
+"""
+
+
+def met(who: str) -> None:
+    program = MEETING.replace("WHO", who)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_session_and_a_reader_that_start_at_once_have_all_of_pyspark() -> None:
+    met("assert LineReading._reader.func(MagicMock())")
+
+
+def test_a_session_and_a_columnar_reader_that_start_at_once_have_all_of_pyspark() -> None:
+    met(
+        "self = MagicMock(); self.sql.plan.schema = {'properties': {'a': {'type': 'string'}}}\n"
+        "assert ColumnarSource._schema.func(self)"
+    )
