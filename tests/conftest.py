@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,7 @@ settings.load_profile("suite")
 
 # Most of these JVMs end before what their second compiler makes has paid for itself.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+AS_INSTALLED = str(Path(__file__).parent / "as_installed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,6 +74,19 @@ def _forget_secrets() -> Iterator[None]:
     known = set(errors._secrets)
     yield
     errors._secrets.intersection_update(known)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs_as_installed() -> None:
+    """What programs under test find before anything else; processes that share the tests do not."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [AS_INSTALLED, os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture
+def with_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that this test starts find pandas, too."""
+    found = os.environ["PYTHONPATH"].split(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(each for each in found if each != AS_INSTALLED))
 
 
 @pytest.fixture(scope="session")

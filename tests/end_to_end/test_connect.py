@@ -17,6 +17,9 @@ from end_to_end.cluster import CHANGE, assert_equal_to_source, new_source, pipe_
 from servers.child import started
 from servers.postgresql import free_port
 
+# PySpark's client asks for pandas.
+pytestmark = pytest.mark.usefixtures("with_pandas")
+
 
 @pytest.fixture
 def connection(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -126,20 +127,22 @@ def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(
 ) -> None:
     """The run is waiting as before, or is given up: never something in between that stays."""
 
-    def waiting(name: str) -> tuple[SmallLake, str]:
-        lake = SmallLake(f"{tmp_path}/{name}", {})
-        lake.sync()
-        run_id = committed_and_dead(lake, dead, moves)
-        lose(lake, run_id, "grows/part-1.zstd.parquet")
-        return lake, run_id
+    waits = SmallLake(f"{tmp_path}/waits", {})
+    waits.sync()
+    run_id = committed_and_dead(waits, dead, moves)
+    lose(waits, run_id, "grows/part-1.zstd.parquet")
 
-    probe, run_id = waiting("probe")
+    def waiting(name: str) -> SmallLake:
+        shutil.copytree(waits.url, tmp_path / name)
+        return SmallLake(f"{tmp_path}/{name}", {})
+
+    probe = waiting("probe")
     counting: list[Counting] = []
     give_up(probe, run_id, probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
     check_before(probe, STEP)
     ends = set()
     for nth in range(1, len(counting[0].calls) + 1):
-        lake, run_id = waiting(str(nth))
+        lake = waiting(str(nth))
         broken = lake.faulty_files(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with suppress(SingerSparkError, Died):
             give_up(lake, run_id, broken, dead)
@@ -371,11 +374,17 @@ def test_a_delta_conflict_is_given_up_and_the_entries_that_were_made_are_undone(
 def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_entry_half_undone(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    probe = conflicting(tmp_path / "probe", 3)
+    waits = conflicting(tmp_path / "waits", 3)
+
+    def waiting(name: str) -> TwoTables:
+        shutil.copytree(waits.folder, tmp_path / name)
+        return TwoTables(tmp_path / name)
+
+    probe = waiting("probe")
     counting: list[Counting] = []
     give_up_delta(probe, probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
     for nth in range(1, len(counting[0].calls) + 1):
-        lake = conflicting(tmp_path / str(nth), 3)
+        lake = waiting(str(nth))
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with monkeypatch.context() as patch, suppress(SingerSparkError, Died):
             patch.setattr("target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=dead))
