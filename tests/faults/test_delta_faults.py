@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,10 @@ class TwoTables:
     def __init__(self, folder: Path, kind: str = "delta") -> None:
         self.folder = folder
         self.kind = kind
+
+    def copied(self, name: object) -> TwoTables:
+        """The lake once more, beside itself."""
+        return TwoTables(shutil.copytree(self.folder, self.folder.with_name(f"{name}")), self.kind)
 
     def storage(self, wrap: Any = None) -> Storage:
         plain = Storage(str(self.folder))
@@ -126,14 +131,14 @@ def is_log_entry(name: str, args: tuple[Any, ...]) -> bool:
 def test_a_fault_at_any_storage_call_of_a_run_leaves_each_delta_table_at_one_version_a_run(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    probe = TwoTables(tmp_path / "probe")
-    probe.sync()
+    first = TwoTables(tmp_path / "first")
+    first.sync()
+    probe = first.copied("probe")
     counting: list[Counting] = []
     probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
     calls = counting[0].calls
     for nth in range(1, len(calls) + 1):
-        lake = TwoTables(tmp_path / str(nth))
-        lake.sync()
+        lake = first.copied(nth)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)
@@ -216,14 +221,14 @@ def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format
         place = storage or lake.storage()
         return convert_to_delta(place, LAYOUT, None, lock_ttl_seconds=NO_BEATS, process=process)
 
-    probe = TwoTables(tmp_path / "probe", "parquet")
-    probe.sync()
+    first = TwoTables(tmp_path / "first", "parquet")
+    first.sync()
+    first.sync()
+    probe = first.copied("probe")
     counting: list[Counting] = []
     convert(probe, probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
     for nth in range(1, len(counting[0].calls) + 1):
-        lake = TwoTables(tmp_path / str(nth), "parquet")
-        lake.sync()
-        lake.sync()
+        lake = first.copied(nth)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with suppress(SingerSparkError, Died):
             convert(lake, broken, dead)

@@ -375,16 +375,11 @@ def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_ent
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     waits = conflicting(tmp_path / "waits", 3)
-
-    def waiting(name: str) -> TwoTables:
-        shutil.copytree(waits.folder, tmp_path / name)
-        return TwoTables(tmp_path / name)
-
-    probe = waiting("probe")
+    probe = waits.copied("probe")
     counting: list[Counting] = []
     give_up_delta(probe, probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
     for nth in range(1, len(counting[0].calls) + 1):
-        lake = waiting(str(nth))
+        lake = waits.copied(nth)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with monkeypatch.context() as patch, suppress(SingerSparkError, Died):
             patch.setattr("target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=dead))

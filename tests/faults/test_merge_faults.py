@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -103,15 +104,19 @@ class MergedLake:
 def test_a_fault_at_any_storage_call_of_a_merge_leaves_one_row_for_each_key(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    probe = MergedLake(tmp_path / "probe")
-    probe.sync()
+    first = MergedLake(tmp_path / "first")
+    first.sync()
+
+    def merged(name: object) -> MergedLake:
+        return MergedLake(shutil.copytree(first.folder, tmp_path / f"{name}"))
+
+    probe = merged("probe")
     counting: list[Counting] = []
     probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
     calls = counting[0].calls
     assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
     for nth in range(1, len(calls) + 1):
-        lake = MergedLake(tmp_path / str(nth))
-        lake.sync()
+        lake = merged(nth)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,9 +69,11 @@ class ChangedLake(SmallLake):
 def test_a_fault_in_a_run_that_changes_its_tables_columns_loses_and_repeats_nothing(
     tmp_path: Path, dead: Process, fault: str, change: str
 ) -> None:
+    first = f"{tmp_path}/first"
+    SmallLake(first, {}).sync()
+
     def lake(name: object) -> ChangedLake:
-        url = f"{tmp_path}/{name}"
-        SmallLake(url, {}).sync()
+        url = shutil.copytree(first, f"{tmp_path}/{name}")
         return ChangedLake(url, {}, tmp_path / "scratch", columns_from_text(CHANGES[change]))
 
     counting: list[Counting] = []

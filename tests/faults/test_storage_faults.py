@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,11 @@ def calls_of_a_sync(lake: SmallLake) -> int:
     return len(counting[0].calls)
 
 
+def copied(lake: SmallLake, name: object) -> SmallLake:
+    """The lake once more, beside itself."""
+    return SmallLake(shutil.copytree(lake.url, Path(lake.url).with_name(f"{name}")).as_posix(), {})
+
+
 def broken_sync(lake: SmallLake, nth: int, fault: str, dead: Process) -> bool:
     """A run with one fault, in the name of a process that is dead afterwards; says whether it got to its end."""
     try:
@@ -39,15 +45,14 @@ def broken_sync(lake: SmallLake, nth: int, fault: str, dead: Process) -> bool:
 def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
     tmp_path: Path, dead: Process, fault: str, runs_before: int
 ) -> None:
-    probe = SmallLake(f"{tmp_path}/probe", {})
+    first = SmallLake(f"{tmp_path}/first", {})
+    Path(first.url).mkdir()
     for _ in range(runs_before):
-        probe.sync()
-    calls = calls_of_a_sync(probe)
+        first.sync()
+    calls = calls_of_a_sync(copied(first, "probe"))
     assert calls > 20
     for nth in range(1, calls + 1):
-        lake = SmallLake(f"{tmp_path}/{nth}", {})
-        for _ in range(runs_before):
-            lake.sync()
+        lake = copied(first, nth)
         broken_sync(lake, nth, fault, dead)
         lake.check_readers_see_committed_rows()
         committed = lake.committed_bound()
@@ -61,19 +66,19 @@ def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
     """The run dies right after its commit point; then the run that has to finish it has a fault as well."""
-    probe = SmallLake(f"{tmp_path}/probe", {})
-    probe.sync()
+    before = SmallLake(f"{tmp_path}/before", {})
+    first = before.sync()
+    probe = copied(before, "probe")
     counting: list[Counting] = []
     probe.sync(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
     names = counting[0].calls
     commit_point = max(index for index, name in enumerate(names, 1) if name == "create")
+    assert not broken_sync(before, commit_point, DIE_AFTER, dead)
+    assert before.published_bound() == first
+    committed = before.committed_bound()
+    assert committed > first
     for nth in range(1, len(names) + 8):
-        lake = SmallLake(f"{tmp_path}/{nth}", {})
-        first = lake.sync()
-        assert not broken_sync(lake, commit_point, DIE_AFTER, dead)
-        assert lake.published_bound() == first
-        committed = lake.committed_bound()
-        assert committed > first
+        lake = copied(before, nth)
         broken_sync(lake, nth, fault, dead)
         lake.check_readers_see_committed_rows()
         assert lake.committed_bound() >= committed

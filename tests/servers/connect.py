@@ -35,7 +35,7 @@ def running(zone: str, jars: tuple[str, ...]) -> Iterator[dict[str, str]]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-Duser.timezone={zone} -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone={zone} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.jars": ",".join(jars),
     }
     command = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]"]
