@@ -140,6 +140,11 @@ class TapSparkJdbc(Tap):
         return self._tables
 
     @property
+    def pipeline(self) -> str:
+        """Whose state the run starts from; empty where that is not known."""
+        return self._opening.pipeline
+
+    @property
     def catalog_dict(self) -> dict[str, Any]:
         """The catalog of all that discovery finds."""
         from tap_spark_jdbc.plan.catalog import catalog_of
@@ -202,7 +207,7 @@ class TapSparkJdbc(Tap):
             return None
         from tap_spark_jdbc.log.log_run import LogRun
 
-        log = LogRun(self.database, self.snapshots, self.run_state, self._opening.pipeline)
+        log = LogRun(self.database, self.snapshots, self.run_state, self.pipeline)
         log.prepare([stream.plan for stream in streams])
         for stream in streams:
             stream.plan, stream.log_start = log.plans[stream.name], log.starts.get(stream.name)

@@ -76,7 +76,7 @@ class ChangeLines:
         tags = content[begins[updated] + 5]
         plain = updated[tags == NEW]
         news.append((plain, rows_at(content, begins[plain] + 6, names)))
-        keyed = updated[tags != NEW]
+        keyed, moves = updated[tags != NEW], updated[:0]
         if len(keyed):
             old = rows_at(content, begins[keyed] + 6, names)
             new = rows_at(content, old.ends + 1, names)
@@ -91,13 +91,17 @@ class ChangeLines:
             moved = np.flatnonzero(_differ(old, new, self.key))
             self._add_deletes(keyed[moved], old.take(moved), whole[moved], changes, relation)
             news.append((keyed, new))
+            moves = keyed[moved]
         deleted = changes.of(DELETE)
         if len(deleted):
             old = rows_at(content, begins[deleted] + 6, names)
             self._add_deletes(deleted, old, content[begins[deleted] + 5] == OLD, changes, relation)
         rows, order = _joined([new for _, new in news]), np.concatenate([place for place, _ in news])
         for unchanged, some in _by_pattern(rows, [name for name in names if name in self.values.columns]):
-            self._add(order[some], rows.take(some), changes, unchanged=unchanged)
+            has_moved = np.isin(order[some], moves) if unchanged else np.zeros(len(some), np.bool_)
+            stayed, gone = some[~has_moved], some[has_moved]
+            self._add(order[stayed], rows.take(stayed), changes, unchanged=unchanged)
+            self._add(order[gone], rows.take(gone), changes, looked_up=unchanged)
 
     def take(self) -> tuple[list[pa.Array], list[Order]]:
         """The lines so far, and the place of each; from here on there are none."""
@@ -116,12 +120,23 @@ class ChangeLines:
             self._add(places[some], kept, changes, deleted=True)
 
     def _add(
-        self, places: Numbers, rows: Rows, changes: Changes, *, deleted: bool = False, unchanged: Sequence[str] = ()
+        self,
+        places: Numbers,
+        rows: Rows,
+        changes: Changes,
+        *,
+        deleted: bool = False,
+        unchanged: Sequence[str] = (),
+        looked_up: Sequence[str] = (),
     ) -> None:
         if not len(places):
             return
-        sent = [name for name in self.values.columns if name in rows.columns and name not in unchanged]
+        lacking = (*unchanged, *looked_up)
+        sent = [name for name in self.values.columns if name in rows.columns and name not in lacking]
         columns = self.values.of({name: rows.columns[name].texts() for name in sent})
+        if looked_up:
+            # A row that has got another key has its large values under a key that goes: the table knows them.
+            columns |= self.values.looked_up(looked_up, {name: rows.columns[name].texts() for name in self.key})
         transactions = changes.transactions.take(places)
         columns[LOG_PLACE] = pa.array(transactions.lsn)
         moments = pa.array(transactions.moment).cast(pa.timestamp("us")).cast(_INSTANT)

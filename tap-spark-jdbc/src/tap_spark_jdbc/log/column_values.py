@@ -19,7 +19,7 @@ from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
 from tap_spark_jdbc.source.libpq import conninfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tap_spark_jdbc.dialects.tables import Column
     from tap_spark_jdbc.source.database import Database
@@ -42,12 +42,14 @@ class LogValues:
     Attributes:
         columns: By name.
         types: Arrow's types of them, as lines have them: bytes are texts.
+        table: Its full name, quoted.
     """
 
     stream: str
     columns: Mapping[str, Column]
     types: Mapping[str, pa.DataType]
     database: Database
+    table: str
 
     def of(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """The values of some columns, from their texts in the log; SourceError: one does not fit, with its column."""
@@ -82,35 +84,48 @@ class LogValues:
             return lambda texts, _: texts
         return None
 
+    def looked_up(self, names: Sequence[str], key: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Values as the table has them now, of the rows with these keys (texts); NULL where there is no row."""
+        quote = self.database.source.dialect.quote
+        selected = [self._select(name, f"t.{quote(name)}", place) for place, name in enumerate(names)]
+        same = (
+            f"t.{quote(name)} = CAST(t{place} AS {self.columns[name].native_type})" for place, name in enumerate(key)
+        )
+        source = f"{self._unnested(key.values())} LEFT JOIN {self.table} t ON {' AND '.join(same)}"
+        return self._answer(f"SELECT {', '.join(selected)} FROM {source} ORDER BY n", names)
+
     def _asked(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """Values of texts, by one question to the server."""
-        dialect, source = self.database.source.dialect, self.database.source
-        selected, arrays = [], []
-        for place, (name, column_texts) in enumerate(texts.items()):
-            column = self.columns[name]
-            value = f"CAST(t{place} AS {column.native_type})"
-            select = (column.reading.columnar_select or _COLUMN).replace(_COLUMN, value)
-            if self._is_bytes(column):
-                select = dialect.base64.replace(_COLUMN, select)
-            selected.append(f"{select} AS c{place}")
-            arrays.append(f"CAST({dialect.string(_array(column_texts))} AS text[])")
-        names = ", ".join(f"t{place}" for place in range(len(texts)))
-        rows = f"unnest({', '.join(arrays)}) WITH ORDINALITY AS u({names}, n)"
-        schema = pa.schema([(f"c{place}", self.types[name]) for place, name in enumerate(texts)])
-        sql = f"SELECT {', '.join(selected)} FROM {rows} ORDER BY n"
-        sink = _Kept()
-        outcome = read(
-            ColumnarQuery(conninfo(source), source.dialect.session_statements, sql, schema),
-            sink,
-            self.database.columnar,
+        selected = [
+            self._select(name, f"CAST(t{place} AS {self.columns[name].native_type})", place)
+            for place, name in enumerate(texts)
+        ]
+        return self._answer(
+            f"SELECT {', '.join(selected)} FROM {self._unnested(texts.values())} ORDER BY n", list(texts)
         )
-        if outcome.state is not None:
-            raise self._unfit(", ".join(texts), outcome.refused)
-        table = pa.Table.from_batches(sink.batches, schema).combine_chunks()
-        return {name: _one(table.column(place)) for place, name in enumerate(texts)}
 
-    def _is_bytes(self, column: Column) -> bool:
-        return column.sql_type.name in ("VARBINARY", "BINARY")
+    def _select(self, name: str, value: str, place: int) -> str:
+        column = self.columns[name]
+        select = (column.reading.columnar_select or _COLUMN).replace(_COLUMN, value)
+        if column.sql_type.name in ("VARBINARY", "BINARY"):
+            select = self.database.source.dialect.base64.replace(_COLUMN, select)
+        return f"{select} AS c{place}"
+
+    def _unnested(self, texts: Iterable[pa.Array]) -> str:
+        """Rows of texts, `t0`, `t1` and so on, with their number `n`."""
+        arrays = [f"CAST({self.database.source.dialect.string(_array(each))} AS text[])" for each in texts]
+        names = ", ".join(f"t{place}" for place in range(len(arrays)))
+        return f"unnest({', '.join(arrays)}) WITH ORDINALITY AS u({names}, n)"
+
+    def _answer(self, sql: str, names: Sequence[str]) -> dict[str, pa.Array]:
+        source = self.database.source
+        schema = pa.schema([(f"c{place}", self.types[name]) for place, name in enumerate(names)])
+        query, sink = ColumnarQuery(conninfo(source), source.dialect.session_statements, sql, schema), _Kept()
+        outcome = read(query, sink, self.database.columnar)
+        if outcome.state is not None:
+            raise self._unfit(", ".join(names), outcome.refused)
+        found = pa.Table.from_batches(sink.batches, schema).combine_chunks()
+        return {name: _one(found.column(place)) for place, name in enumerate(names)}
 
     def _unfit(self, name: str, why: str) -> SourceError:
         return SourceError(

@@ -113,6 +113,20 @@ class LogRun:
                 )
                 self.starts[plan.stream] = LogStart(replace(begun, reading=True), self._database)
 
+    def bookmark(self, plan: StreamPlan) -> str | None:
+        """The place in the log where a stream goes on; None: its table is to be read."""
+        found = LogBookmark.from_json(plan.stream, self._state.entry(plan.stream))
+        return None if found is None or found.reading else lsn_text(found.lsn)
+
+    def held_back(self) -> tuple[str, int | None]:
+        """The slot, and how many bytes of log the server keeps for it; None: it is not there."""
+        slot = self._opened()
+        return slot.slot, slot.held_back()
+
+    def drop(self) -> list[str]:
+        """Removes slot and publication from the server; gives what was removed."""
+        return self._opened().drop()
+
     def reads(self, stream: str) -> bool:
         """Whether a stream's changes are read, and not its table."""
         return stream in self.plans and stream not in self.starts
@@ -224,7 +238,8 @@ class LogRun:
             field.name: pa.string() if pa.types.is_binary(field.type) else field.type
             for field in to_arrow_schema(stream_spark_schema(plan.schema, plan.stream))
         }
-        values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, self._database)
+        table = self._tables[plan.stream]
+        values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, self._database, table.name)
         bookmark, progress = self._bookmarks[plan.stream], self._state.progress(plan)
         extent = "delta" if progress is None else progress.extent
 

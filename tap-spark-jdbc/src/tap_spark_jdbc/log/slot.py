@@ -49,6 +49,10 @@ JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE t.pubname = {publication}
 """
+_HELD_BACK = """
+SELECT CAST(coalesce(pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn), 0) AS text)
+FROM pg_catalog.pg_replication_slots WHERE slot_name = {slot}
+"""
 _PLACES = "SELECT CAST(pg_current_wal_insert_lsn() AS text) AS a, CAST(pg_current_wal_flush_lsn() AS text) AS b"
 _FLUSH = "SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'tap-spark-jdbc', '')"
 # Whoever has changed a row holds this until the transaction ends, a prepared one too.
@@ -191,6 +195,22 @@ class LogSlot:
                 logger.debug("the log could not be flushed: %s", error)
             ((_, flushed),) = self._rows(_PLACES)
         return lsn_of(str(flushed))
+
+    def held_back(self) -> int | None:
+        """How many bytes of log the server keeps for the slot; None: it is not there."""
+        found = self._rows(_HELD_BACK.replace("{slot}", self._dialect.string(self.slot)))
+        return int(found[0][0] or 0) if found else None
+
+    def drop(self) -> list[str]:
+        """Removes slot and publication, as far as they are there; gives what was removed."""
+        slot, removed = self._dialect.string(self.slot), []
+        if self.held_back() is not None:
+            self._rows(f"SELECT CAST(pg_drop_replication_slot({slot}) AS text)")
+            removed.append(f"slot {self.slot}")
+        if self._rows(_PUBLICATION.replace("{publication}", self._dialect.string(self.publication))):
+            self._change(f"DROP PUBLICATION {self._dialect.quote(self.publication)}")
+            removed.append(f"publication {self.publication}")
+        return removed
 
     def peeking(self, until: int, most: int | None) -> str:
         """The question for all messages up to a place, or for not many more than `most`."""
