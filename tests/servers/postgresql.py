@@ -38,8 +38,9 @@ SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
-    "wal_level": "minimal",
+    "wal_level": "logical",
     "max_wal_senders": "0",
+    "max_replication_slots": "64",
     "max_prepared_transactions": "8",
     "max_wal_size": "4GB",
     "shared_buffers": "256MB",
@@ -113,7 +114,7 @@ def running(folder: Path, **settings: str) -> Iterator[dict[str, Any]]:
 @contextmanager
 def standby(folder: Path) -> Iterator[tuple[PostgreSQL, PostgreSQL]]:
     """A primary and a hot standby that follows it."""
-    account, replicates = _account(), {"wal_level": "replica", "max_wal_senders": "4"}
+    account, replicates = _account(), {"max_wal_senders": "4"}
     with running(folder, **replicates) as facts:
         primary, binaries, data = PostgreSQL(**facts), _binaries(folder, account), folder / "standby"
         place = conninfo.make_conninfo(primary.database("postgres").dsn)

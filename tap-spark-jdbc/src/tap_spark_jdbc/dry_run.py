@@ -28,7 +28,7 @@ def describe(tap: TapSparkJdbc, *, verbose: bool = False) -> str:
     for stream in streams:
         if stream.name not in errors.told:
             with errors.of(stream.name):
-                lines += [*_lines(stream, tap, verbose), *_keys(stream)]
+                lines += _log_lines(stream, tap) or [*_lines(stream, tap, verbose), *_keys(stream)]
     lines += [f"skipped: {reason}" for reason in errors.told.values()]
     return "\n".join(lines) + "\n"
 
@@ -68,6 +68,21 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str
     more = sum(1 for _ in slices)
     if more:
         yield f"         … and {more} more"
+
+
+def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
+    """Of a stream that goes on in the log; none where its table is to be read first."""
+    if not stream.plan.is_log_based:
+        return []
+    from tap_spark_jdbc.log.log_run import LogRun
+
+    log = LogRun(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
+    known = log.bookmark(stream.plan)
+    if known is None:
+        return []
+    slot, size = log.held_back()
+    held = "is not there" if size is None else f"holds back {size} bytes"
+    return [f"stream {stream.name}: LOG_BASED, changes from {known} on", f"  log: slot {slot} {held}"]
 
 
 def _keys(stream: JdbcStream) -> Iterator[str]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tap_spark_jdbc.dialects.tables import Table
+    from tap_spark_jdbc.log.log_run import LogRun
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -139,6 +140,11 @@ class TapSparkJdbc(Tap):
         return self._tables
 
     @property
+    def pipeline(self) -> str:
+        """Whose state the run starts from; empty where that is not known."""
+        return self._opening.pipeline
+
+    @property
     def catalog_dict(self) -> dict[str, Any]:
         """The catalog of all that discovery finds."""
         from tap_spark_jdbc.plan.catalog import catalog_of
@@ -175,24 +181,46 @@ class TapSparkJdbc(Tap):
         """Sends everything: first STATE, all streams, last STATE; raises in the end where streams were skipped."""
         self._refuse_mapping()
         self.begin()
+        log = self._log()
         self.run_state.write_opening()
         told = self.stream_errors.told
         streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in told)
-        self._say_where_it_starts([stream.plan for stream in streams])
+        self._say_where_it_starts([stream.plan for stream in streams], log)
         self.progress.phase("reading")
-        self._send(streams)
+        if log is not None:
+            with self.stream_errors.of("(log)"):
+                log.send(self.budget, self.progress)
+        self._send([stream for stream in streams if log is None or not log.reads(stream.name)])
         if self.batches is not None:
             self.batches.finish()
         self.run_state.write_final()
         self.progress.finish()
         self.finish_streams()
 
-    def _say_where_it_starts(self, plans: Sequence[StreamPlan]) -> None:
+    def _log(self) -> LogRun | None:
+        """The log, ready to be read; None where no stream is read from it."""
+        told = self.stream_errors.told
+        streams = [
+            each for each in self._jdbc_streams() if each.plan.is_log_based and each.selected and each.name not in told
+        ]
+        if not streams:
+            return None
+        from tap_spark_jdbc.log.log_run import LogRun
+
+        log = LogRun(self.database, self.snapshots, self.run_state, self.pipeline)
+        log.prepare([stream.plan for stream in streams])
+        for stream in streams:
+            stream.plan, stream.log_start = log.plans[stream.name], log.starts.get(stream.name)
+        return log
+
+    def _say_where_it_starts(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
         """One line, for the log of a run that someone looks at later."""
         starts = []
         for plan in plans:
             key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
-            if key is None:
+            if log is not None and log.reads(plan.stream):
+                starts.append(f"{plan.stream} from the log at {log.place(plan.stream)}")
+            elif key is None:
                 starts.append(f"{plan.stream} (whole)")
             elif bookmark is None:
                 starts.append(f"{plan.stream} from its first {key.column.name}")
@@ -236,6 +264,11 @@ class TapSparkJdbc(Tap):
         for stream in self._jdbc_streams():
             if stream.hands_on_lines:
                 continue
+            if stream.plan.is_log_based:
+                raise ConfigurationError(
+                    f"stream {stream.name}: changes from the log leave as they are, and stream_maps or flattening "
+                    "change records in Python; put these into the target's config"
+                )
             if stream.plan.detect_deletes:
                 raise ConfigurationError(
                     f"stream {stream.name}: detect_deletes compares keys, which stream_maps or flattening may change; "

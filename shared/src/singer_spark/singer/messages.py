@@ -70,7 +70,7 @@ def schema_message(
         schema: JSON Schema of the record.
         key_properties: Names of the primary key's properties.
         bookmark_properties: Name of the replication key's property, in a list, or none.
-        replication_method: `FULL_TABLE` or `INCREMENTAL`.
+        replication_method: `FULL_TABLE`, `INCREMENTAL` or `LOG_BASED`.
         extent: `full` or `delta`: what this run sends of the stream.
         load_method: What the user asked for, if anything.
         keys_of: The stream whose present keys this one holds; None for a stream of records.
@@ -122,6 +122,11 @@ def state_message(
     if skipped:
         message[SKIPPED] = list(skipped)
     return _line(message)
+
+
+def activate_version_message(stream: str, version: int) -> bytes:
+    """An ACTIVATE_VERSION line: rows of lower versions, or of none, are no longer there."""
+    return _line({"type": "ACTIVATE_VERSION", "stream": stream, "version": version})
 
 
 def bare_state(value: JSON) -> bytes:

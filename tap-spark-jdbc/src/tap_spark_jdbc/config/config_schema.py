@@ -61,6 +61,10 @@ STREAM_OPTIONS = _object(
             "PostgreSQL: whose rows below the bookmark are looked for: everybody's (`all`), or only those of "
             "transactions that were open at the last run (`open`): no scan of a large table whose keys only ascend",
         ),
+        "replication_method": _setting(
+            {"type": "string", "enum": ["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]},
+            "LOG_BASED: changes and deletes from PostgreSQL's log ([log-based.md](log-based.md))",
+        ),
         "type_overrides": _setting(
             {"type": "object", "additionalProperties": TEXT}, "Column to SQL type, or to `text`: its exact text"
         ),
@@ -135,7 +139,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
             "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, `end_value`, "
             "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, `detect_deletes`, "
-            "`late_rows`, `type_overrides`",
+            "`late_rows`, `type_overrides`, `replication_method`",
             default={},
         ),
         "queries": _setting(
@@ -177,6 +181,12 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "max_run_rows": _setting(COUNT, "The same by rows; no bound where not given"),
         "slice_rows": _setting(COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"),
         "fetch_size": _setting(COUNT, "JDBC rows a round trip; measured where not given"),
+        "log_slot": _setting(
+            {"type": "string", "pattern": "^[a-z0-9_]{1,63}$"},
+            "Replication slot of LOG_BASED streams; `spark_tap_` with the pipeline's name, or the database's, where "
+            "not given ([log-based.md](log-based.md))",
+        ),
+        "log_publication": _setting(TEXT, "Their publication; named like the slot where not given"),
         "batch_config": _setting(
             BATCH_CONFIG,
             "The SDK's, `encoding` and `storage`: Parquet or JSON-lines files, written by the executors straight to "

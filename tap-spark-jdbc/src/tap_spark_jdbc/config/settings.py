@@ -39,6 +39,7 @@ class StreamOptions:
     detect_deletes: bool | None = None
     late_rows: Literal["all", "open"] | None = None
     type_overrides: Mapping[str, str] = field(default_factory=dict)
+    replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class TapSettings:
     max_run_rows: int | None = None
     slice_rows: int | None = None
     fetch_size: int | None = None
+    log_slot: str | None = None
+    log_publication: str | None = None
     batch_config: BatchSettings | None = None
     add_record_metadata: bool = True
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)

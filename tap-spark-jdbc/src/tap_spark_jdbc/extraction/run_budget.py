@@ -32,6 +32,10 @@ class RunBudget:
             return "max_run_rows"
         return "max_run_minutes" if self._end is not None and monotonic() >= self._end else None
 
+    def rows_left(self) -> int | None:
+        """How many rows may still be sent; None: any number."""
+        return None if self._rows is None else max(self._left(self._rows), 1)
+
     def stop(self) -> None:
         """A stream ends before its upper bound, although slices may have fewer rows than they were cut for."""
         self._stopped = self.spent

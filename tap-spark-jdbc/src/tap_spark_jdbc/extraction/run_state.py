@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 Start = Literal["saved", "first", "full", "resume"]
 RESUME_FORMAT_VERSION = 1
+LOG_BASED = "LOG_BASED"
 # Singer's own word for where a run that did not come to its end goes on.
 CURRENTLY_SYNCING = "currently_syncing"
 # Of a target's config.
@@ -42,11 +43,13 @@ class OpeningState:
         start: `saved`, `first` (a place was named, nothing is there yet) or `full` (none was named, or `--full`);
             the run's own may become `resume`.
         checkpoint: What a dead run that began from this state has finished, if it is to be continued.
+        pipeline: Whose it is, where that is known.
     """
 
     value: dict[str, Any]
     start: Start
     checkpoint: Checkpoint | None = None
+    pipeline: str = ""
 
     @classmethod
     def of(cls, source: StateSource | None, *, full: bool = False, resume: bool = True) -> OpeningState:
@@ -67,10 +70,10 @@ class OpeningState:
             if not full:
                 raise
             logger.warning("--full: the malformed state is ignored, with the bookmarks of all streams: %s", error)
-            return cls({}, "full")
+            return cls({}, "full", None, source.pipeline)
         if full:
             logger.info("--full: everything is extracted again; a checkpoint of a run that died is ignored")
-            return cls(value, "full")
+            return cls(value, "full", None, source.pipeline)
         checkpoint = None
         if not resume:
             logger.info("--no-resume: a checkpoint of a run that died is ignored")
@@ -82,8 +85,8 @@ class OpeningState:
         if saved is None:
             if checkpoint is None:
                 logger.info("no state at %s yet: this is a first run", source.origin)
-            return cls({}, "first", checkpoint)
-        return cls(value, "saved", checkpoint)
+            return cls({}, "first", checkpoint, source.pipeline)
+        return cls(value, "saved", checkpoint, source.pipeline)
 
 
 class RunState:
@@ -98,6 +101,7 @@ class RunState:
         self._opening_resume: dict[str, Any] | None = None
         self._progress: dict[str, StreamProgress] = {}
         self._before = copy.deepcopy(opening.value)
+        self._committed = copy.deepcopy(opening.value)
         self._skipped: list[str] = []
         self._last_line = b""
 
@@ -139,6 +143,24 @@ class RunState:
         if bookmark is not None:
             self.value["bookmarks"][plan.stream] = bookmark.to_json()
         self._progress[plan.stream] = progress
+
+    def entry(self, stream: str) -> dict[str, Any] | None:
+        """What the state says of a stream, whatever it is."""
+        return self.entries().get(stream)
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """What the state says of all streams."""
+        found: dict[str, dict[str, Any]] = self.value["bookmarks"]
+        return found
+
+    def committed_entries(self) -> dict[str, dict[str, Any]]:
+        """The same as it was saved before this run, and before what a dead one did."""
+        found: dict[str, dict[str, Any]] = self._committed.get("bookmarks", {})
+        return found
+
+    def note(self, stream: str, entry: dict[str, Any]) -> None:
+        """Sets what the state says of a stream that has a bookmark of its own kind."""
+        self.value["bookmarks"][stream] = entry
 
     def drop(self, plan: StreamPlan) -> None:
         """A fully exported stream has no bookmark, whatever it was before."""
@@ -188,7 +210,7 @@ class RunState:
 def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
     """Where a STATE value says that a stream starts; StateError: its bookmark can't be used."""
     key, entry = plan.replication_key, state.get("bookmarks", {}).get(plan.stream)
-    if key is None or entry is None:
+    if key is None or entry is None or entry.get("replication_method") == LOG_BASED:
         return None
     return Bookmark.from_json(plan.stream, entry, key.column.name, key.key_type, aware=key.aware)
 

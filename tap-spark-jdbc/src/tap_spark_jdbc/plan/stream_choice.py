@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FULL_TABLE: Literal["FULL_TABLE"] = "FULL_TABLE"
 INCREMENTAL: Literal["INCREMENTAL"] = "INCREMENTAL"
+LOG_BASED: Literal["LOG_BASED"] = "LOG_BASED"
+_METHODS = (FULL_TABLE, INCREMENTAL, LOG_BASED)
 
 Name = tuple[str | None, str]
 logger = logging.getLogger("tap-spark-jdbc")
@@ -43,7 +45,7 @@ class Choice:
     The start value is the user's own text, the load method what the target is asked for.
     """
 
-    method: Literal["FULL_TABLE", "INCREMENTAL"]
+    method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]
     key: str | None
     key_type: KeyType | None
     start: str | int | float | None
@@ -58,11 +60,14 @@ def choose(
     """Lays all that is said of a table over each other; ValueError: a column is not there, or a method can't be had."""
     spec_key = column_named(table, spec.column, "the spec's column").name if spec is not None else None
     key = _replication_key(table, said, options, settings, spec_key, by_spec=spec is not None and spec.included)
+    is_log = (said.method or options.replication_method) == LOG_BASED
+    if is_log:
+        _check_log_based(table, options)
     same_key = spec if spec is not None and spec.included and spec_key == key else None
     start = options.start_value if options.start_value is not None else (same_key.start if same_key else None)
     named = said.key_properties or options.key_properties or ()
     return Choice(
-        method=FULL_TABLE if key is None else INCREMENTAL,
+        method=LOG_BASED if is_log else FULL_TABLE if key is None else INCREMENTAL,
         key=key,
         key_type=options.replication_key_type or (same_key.key_type if same_key else None),
         start=None if key is None else start,
@@ -76,9 +81,10 @@ def _replication_key(
     table: Table, said: Said, options: StreamOptions, settings: TapSettings, spec_key: str | None, *, by_spec: bool
 ) -> str | None:
     """The replication key that counts; None: the table is exported whole."""
-    if said.method not in (None, FULL_TABLE, INCREMENTAL):
-        raise ValueError(f"replication method {said.method} is not one of {FULL_TABLE} and {INCREMENTAL}")
-    if said.method == FULL_TABLE:
+    if said.method not in (None, *_METHODS):
+        raise ValueError(f"replication method {said.method} is not one of {', '.join(_METHODS)}")
+    method = said.method or options.replication_method
+    if method in (FULL_TABLE, LOG_BASED):
         return None
     if said.key is not None:
         return column_named(table, said.key, "the catalog's replication key").name
@@ -91,9 +97,22 @@ def _replication_key(
     chosen = spec_key if by_spec else None
     if spec_key is None and settings.default_replication_method == INCREMENTAL:
         chosen = fitting_name(settings.default_replication_key or "", [column.name for column in table.columns])
-    if chosen is None and said.method == INCREMENTAL:
-        raise ValueError("it is INCREMENTAL by the catalog, but nothing names its replication key")
+    if chosen is None and method == INCREMENTAL:
+        by = "the catalog" if said.method else "stream_options"
+        raise ValueError(f"it is INCREMENTAL by {by}, but nothing names its replication key")
     return chosen
+
+
+def _check_log_based(table: Table, options: StreamOptions) -> None:
+    """ValueError: the changes of a stream can't be read from a log."""
+    if table.is_view or table.query is not None:
+        raise ValueError("it is a view or a query, and LOG_BASED is for tables: set another replication_method")
+    if options.load_method in ("overwrite", "overwrite-delete-stale"):
+        raise ValueError(f"LOG_BASED sends changes, which {options.load_method} can't take: use upsert or append-dedup")
+    for name in ("where", "end_value", "start_value", "detect_deletes"):
+        if getattr(options, name):
+            more = ": give the publication a row filter instead" if name == "where" else ""
+            raise ValueError(f"{name} is not for LOG_BASED streams, whose rows the log chooses{more}; take it out")
 
 
 def detects_deletes(stream: str, choice: Choice) -> bool:

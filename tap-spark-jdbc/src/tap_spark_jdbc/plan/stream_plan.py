@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from singer_spark.config.setting_problems import nearest
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.messages import keys_stream
-from singer_spark.singer.sql_type import property_schema
+from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
+from singer_spark.singer.sql_type import SqlType, property_schema
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
 from tap_spark_jdbc.plan.catalog import is_selected, named_tables, possible_tables, said_by, stream_of
 from tap_spark_jdbc.plan.stream_choice import (
     FULL_TABLE,
     INCREMENTAL,
+    LOG_BASED,
     Choice,
     Said,
     choose,
@@ -44,7 +46,7 @@ class StreamPlan:
 
     Attributes:
         columns: The selected ones, key columns always among them; type overrides are applied.
-        replication_key: None for FULL_TABLE.
+        replication_key: None but for INCREMENTAL.
         key_properties: The record's key: of the catalog, the settings or the table; may be empty.
         start_value: Inclusive lower bound of a run without bookmark.
         end_value: Exclusive upper bound; the run is then a backfill and leaves the bookmark alone.
@@ -60,7 +62,7 @@ class StreamPlan:
     table: Table
     stream: str
     columns: tuple[Column, ...]
-    replication_method: Literal["FULL_TABLE", "INCREMENTAL"]
+    replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]
     replication_key: Key | None = None
     key_properties: tuple[str, ...] = ()
     start_value: KeyValue | None = None
@@ -91,6 +93,23 @@ class StreamPlan:
             column.name: property_schema(column.sql_type, nullable=column.nullable) for column in self.columns
         }
         return {"type": "object", "properties": properties}
+
+    @property
+    def is_log_based(self) -> bool:
+        """Whether its changes come from the database's log."""
+        return self.replication_method == LOG_BASED
+
+    def sent_schema(self, *, unchanged: bool = False) -> dict[str, Any]:
+        """JSON Schema of the records with the columns that the log adds; `unchanged`: they name unchanged columns."""
+        schema = self.schema
+        if self.is_log_based:
+            schema["properties"] |= {
+                LOG_PLACE: property_schema(SqlType("BIGINT"), nullable=True),
+                DELETED_AT: property_schema(SqlType("TIMESTAMP WITH TIME ZONE"), nullable=True),
+            }
+        if unchanged:
+            schema["properties"][UNCHANGED] = property_schema(SqlType("TEXT"), nullable=True)
+        return schema
 
 
 def plan_streams(

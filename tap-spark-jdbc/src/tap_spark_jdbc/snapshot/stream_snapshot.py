@@ -61,6 +61,10 @@ class StreamSnapshots:
         """The server's own text of the snapshot that the stream is read in; None where its readers share none."""
         return self._text if self._shared.identifier is not None else None
 
+    def moment(self) -> str:
+        """The server's text of a snapshot that shows no row which readers don't see from now on."""
+        return self._text or self.server.snapshot()
+
     @property
     def source(self) -> JdbcSource:
         """The source as readers of the stream open it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.log.log_run import LogStart
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
@@ -73,6 +74,7 @@ class JdbcStream(Stream):
         self.replication_key = plan.replication_key.column.name if plan.replication_key else None
         self.forced_replication_method = plan.replication_method
         self._tap_state = {}
+        self.log_start: LogStart | None = None
         self._reading: StreamReading[Any] | None = None
         self._in_run = False
         self._states_between = True
@@ -97,6 +99,8 @@ class JdbcStream(Stream):
     def send(self, reading: StreamReading[Any]) -> None:
         """Sends what is read in a run."""
         self._reading, self._in_run = reading, True
+        if self.log_start is not None:
+            self.log_start.begin(reading.moment)
         try:
             self.sync()
         finally:
@@ -198,7 +202,7 @@ class JdbcStream(Stream):
         stdout.write(
             messages.schema_message(
                 self.name,
-                plan.schema,
+                plan.sent_schema(),
                 list(plan.key_properties),
                 [self.replication_key] if self.replication_key else [],
                 replication_method=plan.replication_method,
@@ -228,6 +232,8 @@ class JdbcStream(Stream):
         """Moves the state behind a slice, if a next run could go on from there; not in a test of the connection."""
         if self.ABORT_AT_RECORD_COUNT is None and (moved := self.reading.edges.after(sent)):
             self._run.state.advance(self.plan, *moved)
+            if self.log_start is not None:
+                self._run.state.note(self.name, self.log_start.bookmark.to_json())
             self._write_state()
 
     def _conclude(self) -> None:
@@ -242,7 +248,9 @@ class JdbcStream(Stream):
         elif self.ABORT_AT_RECORD_COUNT is None:
             bookmark, progress = edges.final()
             state.advance(self.plan, sealed(bookmark, reading.extraction, reading.lane.snapshots), progress)
-            if self.plan.replication_key is None:
+            if self.log_start is not None:
+                state.note(self.name, replace(self.log_start.bookmark, reading=False).to_json())
+            elif self.plan.replication_key is None:
                 state.drop(self.plan)
         self._write_state()
         if edges.nulls:

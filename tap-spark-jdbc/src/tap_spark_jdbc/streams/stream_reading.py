@@ -53,6 +53,7 @@ class StreamReading(ABC, Generic[R]):
         budget: What the run may take.
         stopped_at: Where the run's budget ended it; None: it is read to its upper bound.
         cut: Whether all of its slices are known.
+        moment: The server's text of the snapshot that shows what is read, for a stream that goes on in the log.
         as_json: Whether its rows become JSON.
         must_be_columnar: Whether it is an error where the user asked for the columnar driver, which can't read it.
     """
@@ -98,6 +99,7 @@ class StreamReading(ABC, Generic[R]):
     def _prepare(self, extraction: Extraction, frame: Frame) -> None:
         self.extraction = extraction
         self.frame = frame
+        self.moment = self.lane.snapshots.moment() if self.plan.is_log_based else ""
         self.reading = self.lane.snapshots.reading
         self.edges = Edges(extraction)
         self.size = self._new_size()

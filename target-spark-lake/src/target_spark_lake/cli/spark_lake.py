@@ -13,6 +13,7 @@ from target_spark_lake.cli.commands.compact import COMPACT
 from target_spark_lake.cli.commands.completion import COMPLETION
 from target_spark_lake.cli.commands.convert import CONVERT
 from target_spark_lake.cli.commands.init import INIT
+from target_spark_lake.cli.commands.log import LOG_DROP
 from target_spark_lake.cli.commands.recover import RECOVER, UNLOCK
 from target_spark_lake.cli.commands.report import REPORT
 from target_spark_lake.cli.commands.run import RUN
@@ -22,8 +23,23 @@ from target_spark_lake.cli.commands.status import STATUS
 from target_spark_lake.cli.commands.verify import VERIFY
 from target_spark_lake.cli.commands.view import VIEW
 
-COMMANDS = (INIT, RUN, STATUS, RUNS, *STATE, VIEW, CONVERT, COMPACT, REPORT, VERIFY, RECOVER, UNLOCK, COMPLETION)
-GROUPS = {"state": "the pipeline's saved state"}
+COMMANDS = (
+    INIT,
+    RUN,
+    STATUS,
+    RUNS,
+    *STATE,
+    VIEW,
+    CONVERT,
+    COMPACT,
+    REPORT,
+    VERIFY,
+    LOG_DROP,
+    RECOVER,
+    UNLOCK,
+    COMPLETION,
+)
+GROUPS = {"state": "the pipeline's saved state", "log": "what LOG_BASED streams keep in the database"}
 EXIT_CODES = "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the command line is wrong."
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.columns.lake_type import Struct, columns_from_text
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
-from target_spark_lake.formats.merging.contest import DELETE, DROP, LAST_VALUES, Verdicts, contest
+from target_spark_lake.formats.merging.contest import DELETE, DROP, FILL, LAST_VALUES, VALUES, Verdicts, contest
 from target_spark_lake.formats.merging.merged_columns import columns_after, merging_columns
 from target_spark_lake.formats.merging.placed_files import (
     PlacedFile,
@@ -21,7 +21,7 @@ from target_spark_lake.formats.merging.placed_files import (
     living_rows,
     table_files,
 )
-from target_spark_lake.formats.merging.spark_merge import filled_in, judged, last_values, staying
+from target_spark_lake.formats.merging.spark_merge import completed, filled_in, judged, last_values, staying
 from target_spark_lake.formats.merging.survey import survey
 from target_spark_lake.tables.table_index import TableIndex, file_statistics
 
@@ -130,6 +130,9 @@ class _Merge:
             brought = brought.transform(filled_in(known, keys, self._foreign))
         rows = self._rows.read(opened, self._types).unionByName(brought)
         kept = rows.transform(staying(verdicts, self._writer.run.started_at))
+        if verdicts.count(FILL):
+            lacking, values = brought.transform(judged(verdicts, FILL)), rows.transform(judged(verdicts, VALUES))
+            kept = kept.unionByName(completed(lacking, values, keys))
         if not verdicts.count(DELETE):
             return kept
         deleted, before = brought.transform(judged(verdicts, DELETE)), rows.transform(judged(verdicts, LAST_VALUES))

@@ -60,6 +60,11 @@ class StreamSchema:
         """Whether its table holds one row for each key."""
         return self.method.merges
 
+    @property
+    def drops_stale(self) -> bool:
+        """Whether a row goes whose key a stream that came whole does not have: of our log-based ones as well."""
+        return self.method.drops_stale or (self.merges and self.schema.get("x-replication-method") == "LOG_BASED")
+
     @classmethod
     def of(cls, message: Mapping[str, Any], settings: TargetSettings) -> StreamSchema:
         """Reads a SCHEMA message.

@@ -88,7 +88,7 @@ class WholeStreams:
             or sink.adopted is not None
             or (schema.merges and schema.stream in self.activated)
             or self.keys.are_told(schema.stream)
-            or (schema.method.drops_stale and self.extents.is_whole(schema))
+            or (schema.drops_stale and self.extents.is_whole(schema))
         )
 
     def load_of(self, sink: StreamSink) -> StreamLoad:

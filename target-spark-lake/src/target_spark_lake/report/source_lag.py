@@ -18,8 +18,10 @@ from singer_spark.process.scratch import scratch_folder
 from target_spark_lake.report.pipeline_status import PipelineStatus
 
 TAP = "tap-spark-jdbc"
-_STREAM = re.compile(r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE)(?: by (?P<range>.*))?")
+_STREAM = re.compile(r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE|LOG_BASED)(?: by (?P<range>.*))?")
 _UPPER = re.compile(r".*, from .* to (?P<upper>\S.*?), both included.*")
+_LOG = re.compile(r"stream (?P<name>.+?): LOG_BASED, changes from \S+ on")
+_HELD_BACK = re.compile(r"  log: slot \S+ holds back (?P<bytes>\d+) bytes")
 _ROWS = re.compile(r"  rows: about (?P<rows>\d+)")
 
 
@@ -30,10 +32,12 @@ class ToRead:
     Attributes:
         rows: About as many; those at the bookmark's own value are among them, sent or not.
         upper: The greatest value of the replication key; None where nothing is to be read, or there is no key.
+        held_back: Bytes of log that the server keeps for a stream that is read from it; None for any other.
     """
 
     rows: int
     upper: str | None
+    held_back: int | None = None
 
 
 def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dict[str, ToRead]:
@@ -65,16 +69,23 @@ def _streams(text: str) -> dict[str, ToRead]:
         if heading := _STREAM.fullmatch(line):
             name, bounds = heading["name"], _UPPER.fullmatch(heading["range"] or "")
             upper = bounds["upper"] if bounds else None
+        elif heading := _LOG.fullmatch(line):
+            name = heading["name"]
+        elif name and (size := _HELD_BACK.fullmatch(line)):
+            found[name] = ToRead(0, None, int(size["bytes"]))
         elif name and (rows := _ROWS.fullmatch(line)):
             found[name] = ToRead(int(rows["rows"]), upper)
     return found
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status with `rows_to_read` and `lag_seconds` for each stream that the tap knows."""
+    """The status, with what is to be read, or `log_bytes_held_back`, for each stream that the tap knows."""
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})
+        if each.held_back is not None:
+            stream["log_bytes_held_back"] = each.held_back
+            continue
         stream["rows_to_read"] = each.rows
         stream["lag_seconds"] = _seconds(stream.get("replication_key_value"), each)
     return replace(status, streams=streams)

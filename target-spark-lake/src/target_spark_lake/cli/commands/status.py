@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, redact
-from singer_spark.program.amounts import span_text
+from singer_spark.program.amounts import size_text, span_text
 from target_spark_lake.cli.command import CONFIG, JSON, PROGRAM, Command, Lake, show, table_of
 from target_spark_lake.report.pipeline_status import AgeLimits, status
 from target_spark_lake.report.source_lag import to_read, with_lag
@@ -82,6 +82,8 @@ def _lag_text(streams: JSON) -> str:
         if "rows_to_read" in each:
             time = "" if each["lag_seconds"] is None else f"{span_text(each['lag_seconds'])}, "
             lines.append(f"{name}: {time}about {each['rows_to_read']:,} rows to read")
+        if (held := each.get("log_bytes_held_back")) is not None:
+            lines.append(f"{name}: {size_text(held)} of log held back")
     return "\n".join(lines)
 
 

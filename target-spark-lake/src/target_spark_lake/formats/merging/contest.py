@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
+from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
 from target_spark_lake.columns.spark_columns import column
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ VERDICT = "_spark_lake_verdict"
 GONE = "_spark_lake_gone"
 # What becomes of a row; a row without a verdict stays as it is.
 DROP, MARK, DELETE, LAST_VALUES = "drop", "mark", "delete", "last values"
+# A row that lacks values, and the rows of its key before it, which go and may have them.
+FILL, VALUES = "fill", "values"
 Step = Callable[["DataFrame"], "DataFrame"]
 
 
@@ -49,6 +51,7 @@ class MergeRules:
         activated: Rows of a lower version, or of none, are deleted.
         whole: The table may hold a key twice: all of its rows take part.
         stale: Rows of the table whose key the run did not send are removed; all of them take part.
+        unchanged: Rows of the run may name columns whose values they leave as they were.
         late: Numbers of the run's files whose rows were committed late (their places without the row's bits).
     """
 
@@ -62,11 +65,13 @@ class MergeRules:
     whole: bool
     stale: bool
     late: frozenset[int] = frozenset()
+    unchanged: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All that the contest looks at."""
-        return tuple(dict.fromkeys([*self.keys, *self.cursor, TABLE_VERSION, DELETED_AT]))
+        partial = [UNCHANGED] if self.unchanged else []
+        return tuple(dict.fromkeys([*self.keys, *self.cursor, TABLE_VERSION, DELETED_AT, *partial]))
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,7 @@ def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:
             (_below(rules) if rules.activated is not None else F.lit(False)).alias("below"),
             (has_mark if of_run else F.lit(False)).alias("is_delete"),
             has_mark.alias("is_marked"),
+            (F.col(UNCHANGED).isNotNull() if of_run and rules.unchanged else F.lit(False)).alias("partial"),
             F.lit(False).alias("gone"),
             PLACE,
         )
@@ -208,7 +214,7 @@ def _judge(rules: MergeRules) -> Step:
     same_key = Window.partitionBy(*_key_names(rules))
     # In the order of structs NULL is the smallest.
     age = ["version", *_cursor_names(rules), PLACE]
-    best = F.max(F.struct(*age, "is_delete")).over(same_key)
+    best = F.max(F.struct(*age, "is_delete", "partial")).over(same_key)
     place, is_delete, below = F.col(PLACE), F.col("is_delete"), F.col("below")
     # Rows without a key, from before the table had one, are no versions of each other.
     keyless = reduce(or_, (F.col(key).isNull() for key in _key_names(rules)))
@@ -226,10 +232,16 @@ def _judge(rules: MergeRules) -> Step:
     if marks_deletes:
         remembered = F.col("best.is_delete") & (place == F.col(f"before.{PLACE}"))
         verdict = F.when(remembered, LAST_VALUES).otherwise(verdict)
+    if rules.unchanged:
+        lacks = F.col("best.partial") | (F.col("best.is_delete") & F.col("any_partial") & F.lit(marks_deletes))
+        fills = lacks & wins & ~removed & ~leaves
+        verdict = F.when(fills, FILL).when(lacks & ~wins & came_before, VALUES).otherwise(verdict)
 
     def step(rows: DataFrame) -> DataFrame:
         rows = rows.withColumn("best", best)
         rows = rows.withColumn("last", F.max(PLACE).over(same_key))
+        if rules.unchanged:
+            rows = rows.withColumn("any_partial", F.max("partial").over(same_key))
         if marks_deletes:
             rows = rows.withColumn("before", F.max(F.when(came_before, F.struct(*age))).over(same_key))
         return rows.select(PLACE, verdict.alias(VERDICT), only_gone.alias(GONE)).where(F.col(VERDICT).isNotNull())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.columns.spark_columns import column
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.formats.merging.contest import MARK, PLACE, VERDICT, Step, Verdicts
@@ -104,6 +104,39 @@ def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> D
             for name in deleted.columns
         )
     )
+
+
+def completed(lacking: DataFrame, before: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Rows that name columns whose values did not change, with these from the newest row of the key that has them.
+
+    Of a row that says that its key is deleted, all values that it lacks.
+    """
+    names = [name for name in lacking.columns if name not in {*keys, *METADATA_COLUMNS, UNCHANGED, PLACE}]
+
+    def lacks(name: str, side: str | None = None) -> Column:
+        gaps = F.from_json(column(UNCHANGED, side), "array<string>")
+        return F.coalesce(F.array_contains(gaps, name), F.lit(False))
+
+    newest = (
+        F.max_by(F.struct(column(name)), F.when(~lacks(name), F.col(PLACE))).alias(f"value{place}")
+        for place, name in enumerate(names)
+    )
+    known = before.groupBy(*(column(key).alias(f"key{place}") for place, key in enumerate(keys))).agg(*newest)
+    same = reduce(and_, (column(key, "rows") == F.col(f"known.key{place}") for place, key in enumerate(keys)))
+    paired = lacking.alias("rows").join(known.alias("known"), same, "left")
+
+    def value(name: str) -> Column:
+        own = column(name, "rows")
+        if name == UNCHANGED:
+            return F.lit(None).cast("string")
+        if name not in names:
+            return own
+        # By its place: no name of the user's is a part of a path here.
+        theirs = F.col(f"known.value{names.index(name)}").getField(name)
+        is_delete = F.col(f"rows.{DELETED_AT}").isNotNull()
+        return F.when(lacks(name, "rows") | (is_delete & own.isNull()), theirs).otherwise(own)
+
+    return paired.select(*(value(name).alias(name) for name in lacking.columns))
 
 
 def filled_in(known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> Step:

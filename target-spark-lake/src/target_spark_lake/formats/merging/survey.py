@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import RecordError
-from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION
+from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
 from singer_spark.singer.schema_mapping import json_types
 from singer_spark.singer.sql_type import annotated_type
 from singer_spark.storage.parquet_footer import open_parquet
@@ -55,7 +55,8 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
     statistics = [*schema.key_properties, *CONTROL_COLUMNS]
     known = read_index(storage, run.layout.table_index(load.table))
     table = current_index(storage, known, files, statistics)
-    staged = file_statistics(storage, {file.path: file.bytes for file in load.staged}, statistics)
+    of_run = [*statistics, *(name for name in [UNCHANGED] if name in load.columns.types)]
+    staged = file_statistics(storage, {file.path: file.bytes for file in load.staged}, of_run)
     _refuse_null_keys(schema.stream, schema.key_properties, staged.values())
     rules = _rules(load, staged.values())
     with ExitStack() as opened:
@@ -70,7 +71,8 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
     candidates.sort(key=file_age)
     # Of one row a key none is older than another one.
     parts = read_parts(storage, run.layout, load.table, candidates) if rules.whole else {}
-    inserts_only = keys.distinct and not candidates and not rules.deletes and rules.activated is None
+    plain = not rules.deletes and not rules.unchanged and rules.activated is None
+    inserts_only = keys.distinct and not candidates and plain
     return Survey(rules, table, staged, tuple(candidates), parts, inserts_only)
 
 
@@ -88,7 +90,8 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
         hard_delete=schema.hard_delete,
         activated=load.activated,
         whole=not one_row_a_key,
-        stale=schema.method.drops_stale and load.sends_all,
+        stale=schema.drops_stale and load.sends_all,
+        unchanged=not all(each.all_null(UNCHANGED) for each in staged if UNCHANGED in each.columns),
     )
 
 

@@ -1,0 +1,205 @@
+"""The changes of one stream as RECORD lines, each with its place in the order of the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.singer import messages
+from singer_spark.singer.exact_json import to_json
+from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
+from tap_spark_jdbc.columnar.record_lines import rendered
+from tap_spark_jdbc.log.pgoutput import DELETE, INSERT, NEW, OLD, UPDATE
+from tap_spark_jdbc.log.row_columns import RowColumn, Rows, rows_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tap_spark_jdbc.log.column_values import LogValues
+    from tap_spark_jdbc.log.pgoutput import Messages, Numbers, Relation, Transactions
+
+    Order = npt.NDArray[np.int64]
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Row messages of one stream, not all of them of one kind.
+
+    Attributes:
+        messages: All that lie around them.
+        rows: Their numbers.
+        transactions: Of each message.
+    """
+
+    messages: Messages
+    rows: Numbers
+    transactions: Transactions
+
+    def of(self, *kinds: int) -> Numbers:
+        """The numbers of those of these kinds."""
+        return self.rows[np.isin(self.messages.kinds[self.rows], kinds)]
+
+
+@dataclass
+class ChangeLines:
+    """Makes lines of a stream's changes.
+
+    Attributes:
+        key: The record's key.
+        has_unchanged: A record named columns whose values are not in the log.
+        version: Of the rows behind a TRUNCATE.
+    """
+
+    stream: str
+    values: LogValues
+    key: Sequence[str]
+    has_unchanged: bool = False
+    version: int | None = None
+    lines: list[pa.Array] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+
+    def add(self, changes: Changes, relation: Relation) -> None:
+        """Adds the lines of some changes."""
+        content, begins = changes.messages.bytes, changes.messages.begins
+        names, added = relation.columns, changes.of(INSERT)
+        news = [(added, rows_at(content, begins[added] + 6, names))]
+        updated = changes.of(UPDATE)
+        tags = content[begins[updated] + 5]
+        plain = updated[tags == NEW]
+        news.append((plain, rows_at(content, begins[plain] + 6, names)))
+        keyed, moves = updated[tags != NEW], updated[:0]
+        if len(keyed):
+            old = rows_at(content, begins[keyed] + 6, names)
+            new = rows_at(content, old.ends + 1, names)
+            whole = content[begins[keyed] + 5] == OLD
+            new = Rows(
+                {
+                    name: column.filled(old.columns[name], whole & column.unchanged)
+                    for name, column in new.columns.items()
+                },
+                new.ends,
+            )
+            moved = np.flatnonzero(_differ(old, new, self.key))
+            self._add_deletes(keyed[moved], old.take(moved), whole[moved], changes, relation)
+            news.append((keyed, new))
+            moves = keyed[moved]
+        deleted = changes.of(DELETE)
+        if len(deleted):
+            old = rows_at(content, begins[deleted] + 6, names)
+            self._add_deletes(deleted, old, content[begins[deleted] + 5] == OLD, changes, relation)
+        rows, order = _joined([new for _, new in news]), np.concatenate([place for place, _ in news])
+        for unchanged, some in _by_pattern(rows, [name for name in names if name in self.values.columns]):
+            has_moved = np.isin(order[some], moves) if unchanged else np.zeros(len(some), np.bool_)
+            stayed, gone = some[~has_moved], some[has_moved]
+            self._add(order[stayed], rows.take(stayed), changes, unchanged=unchanged)
+            self._add(order[gone], rows.take(gone), changes, looked_up=unchanged)
+
+    def take(self) -> tuple[list[pa.Array], list[Order]]:
+        """The lines so far, and the place of each; from here on there are none."""
+        taken = self.lines, self.orders
+        self.lines, self.orders = [], []
+        return taken
+
+    def _add_deletes(
+        self, places: Numbers, old: Rows, whole: npt.NDArray[np.bool_], changes: Changes, relation: Relation
+    ) -> None:
+        for is_whole in (False, True):
+            some = np.flatnonzero(whole == is_whole)
+            known = relation.columns if is_whole else [name for name in relation.columns if name in relation.key]
+            rows = old.take(some)
+            kept = Rows({name: rows.columns[name] for name in known}, rows.ends)
+            self._add(places[some], kept, changes, deleted=True)
+
+    def _add(
+        self,
+        places: Numbers,
+        rows: Rows,
+        changes: Changes,
+        *,
+        deleted: bool = False,
+        unchanged: Sequence[str] = (),
+        looked_up: Sequence[str] = (),
+    ) -> None:
+        if not len(places):
+            return
+        lacking = (*unchanged, *looked_up)
+        sent = [name for name in self.values.columns if name in rows.columns and name not in lacking]
+        columns = self.values.of({name: rows.columns[name].texts() for name in sent})
+        if looked_up:
+            # A row that has got another key has its large values under a key that goes: the table knows them.
+            columns |= self.values.looked_up(looked_up, {name: rows.columns[name].texts() for name in self.key})
+        transactions = changes.transactions.take(places)
+        columns[LOG_PLACE] = pa.array(transactions.lsn)
+        moments = pa.array(transactions.moment).cast(pa.timestamp("us")).cast(_INSTANT)
+        columns[DELETED_AT] = moments if deleted else pa.nulls(len(places), _INSTANT)
+        if unchanged:
+            self.has_unchanged = True
+            columns[UNCHANGED] = pa.repeat(to_json(list(unchanged)), len(places))
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+        self.lines.append(rendered(batch, messages.record_prefix(self.stream).decode(), self._end()))
+        # The old key of a row goes before the row comes with its new one.
+        self.orders.append(places * 2 + (not deleted))
+
+    def _end(self) -> str:
+        suffix = messages.record_suffix(datetime.now(UTC)).decode()
+        return (suffix if self.version is None else f',"version":{self.version}{suffix}') + "\n"
+
+
+def in_order(parts: Sequence[tuple[list[pa.Array], list[Order]]]) -> pa.Array:
+    """The lines of several streams in the order of the log."""
+    lines = [each for part, _ in parts for each in part]
+    if not lines:
+        return pa.array([], pa.string())
+    order = np.concatenate([each for _, part in parts for each in part])
+    return pa.concat_arrays([each.cast(pa.large_string()) for each in lines]).take(pa.array(np.argsort(order)))
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    columns = {
+        name: RowColumn(
+            column.content,
+            *(
+                np.concatenate([getattr(part.columns[name], each) for part in parts])
+                for each in ("kinds", "begins", "sizes")
+            ),
+        )
+        for name, column in parts[0].columns.items()
+    }
+    return Rows(columns, np.concatenate([part.ends for part in parts]))
+
+
+def _by_pattern(rows: Rows, names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
+    """The rows by the columns whose values are not in the log: almost always there is no such column."""
+    with_gaps = {name: rows.columns[name].unchanged for name in names}
+    with_gaps = {name: gaps for name, gaps in with_gaps.items() if gaps.any()}
+    if not with_gaps:
+        yield (), np.arange(len(rows.ends))
+        return
+    patterns, which = np.unique(np.stack(list(with_gaps.values()), axis=1), axis=0, return_inverse=True)
+    for place, pattern in enumerate(patterns):
+        gaps = tuple(name for name, gap in zip(with_gaps, pattern, strict=True) if gap)
+        yield gaps, np.flatnonzero(which.reshape(-1) == place)
+
+
+def _differ(old: Rows, new: Rows, key: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which rows have another key than before."""
+    found = np.zeros(len(new.ends), np.bool_)
+    for name in key:
+        same = pc.equal(old.columns[name].texts(), new.columns[name].texts())
+        found |= ~np.asarray(pc.fill_null(same, False))
+    return found
+
+
+def known_columns(relation: Relation, columns: Mapping[str, object]) -> tuple[list[str], list[str]]:
+    """Columns of the log that the stream has not, and columns of the stream that the log has not."""
+    gone = [name for name in relation.columns if name not in columns]
+    return gone, [name for name in columns if name not in relation.columns]

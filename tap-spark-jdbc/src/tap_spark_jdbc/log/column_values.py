@@ -1,0 +1,171 @@
+"""Values of texts from the log: the same as the readers give, or an error.
+
+This is the one place where a row of the log gets its output values. Common types are read by Arrow, which is strict;
+all others go back to the server, whose SQL reads them by the very expression by which the readers ask for a column.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
+from tap_spark_jdbc.source.libpq import conninfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tap_spark_jdbc.dialects.tables import Column
+    from tap_spark_jdbc.source.database import Database
+
+_COLUMN = "{c}"
+# Their text in the log is the text that a cast gives, or the value itself.
+_TEXTS = re.compile(
+    r"character varying(\(\d+\))?|character\(\d+\)|text|citext|name|uuid|jsonb?|interval[^\[]*|time(\(\d\))? with.*"
+    r"|numeric(\(.*\))?|macaddr8?|tsvector|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
+)
+_PARSED = re.compile(
+    r"smallint|integer|bigint|oid|real|double precision|date|timestamp(\(\d\))? with.*|numeric\(.*\)", re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class LogValues:
+    """The values of a stream's columns.
+
+    Attributes:
+        columns: By name.
+        types: Arrow's types of them, as lines have them: bytes are texts.
+        table: Its full name, quoted.
+    """
+
+    stream: str
+    columns: Mapping[str, Column]
+    types: Mapping[str, pa.DataType]
+    database: Database
+    table: str
+
+    def of(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """The values of some columns, from their texts in the log; SourceError: one does not fit, with its column."""
+        found: dict[str, pa.Array] = {}
+        asked = {}
+        for name, column_texts in texts.items():
+            make = self._parser(self.columns[name])
+            if make is None:
+                asked[name] = column_texts
+                continue
+            try:
+                found[name] = make(column_texts, self.types[name])
+            except (pa.ArrowInvalid, ValueError) as error:
+                raise self._unfit(name, str(error)) from error
+        if asked:
+            found |= self._asked(asked)
+        return {name: found[name] for name in texts}
+
+    def _parser(self, column: Column) -> Callable[[pa.Array, pa.DataType], pa.Array] | None:
+        """What reads the column's texts; None: the server must."""
+        native, select = column.native_type.lower(), column.reading.columnar_select
+        natural = column.reading.becomes == _COLUMN or column.reading.columnar is not None
+        if not natural:
+            return None
+        if native == "boolean" and select == _COLUMN:
+            return lambda texts, _: pc.equal(texts, "t")
+        if native == "bytea" and select == _COLUMN:
+            return _base64
+        if _PARSED.fullmatch(native) and not pa.types.is_string(self.types[column.name]):
+            return _cast
+        if _TEXTS.fullmatch(native) and pa.types.is_string(self.types[column.name]):
+            return lambda texts, _: texts
+        return None
+
+    def looked_up(self, names: Sequence[str], key: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Values as the table has them now, of the rows with these keys (texts); NULL where there is no row."""
+        quote = self.database.source.dialect.quote
+        selected = [self._select(name, f"t.{quote(name)}", place) for place, name in enumerate(names)]
+        same = (
+            f"t.{quote(name)} = CAST(t{place} AS {self.columns[name].native_type})" for place, name in enumerate(key)
+        )
+        source = f"{self._unnested(key.values())} LEFT JOIN {self.table} t ON {' AND '.join(same)}"
+        return self._answer(f"SELECT {', '.join(selected)} FROM {source} ORDER BY n", names)
+
+    def _asked(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Values of texts, by one question to the server."""
+        selected = [
+            self._select(name, f"CAST(t{place} AS {self.columns[name].native_type})", place)
+            for place, name in enumerate(texts)
+        ]
+        return self._answer(
+            f"SELECT {', '.join(selected)} FROM {self._unnested(texts.values())} ORDER BY n", list(texts)
+        )
+
+    def _select(self, name: str, value: str, place: int) -> str:
+        column = self.columns[name]
+        select = (column.reading.columnar_select or _COLUMN).replace(_COLUMN, value)
+        if column.sql_type.name in ("VARBINARY", "BINARY"):
+            select = self.database.source.dialect.base64.replace(_COLUMN, select)
+        return f"{select} AS c{place}"
+
+    def _unnested(self, texts: Iterable[pa.Array]) -> str:
+        """Rows of texts, `t0`, `t1` and so on, with their number `n`."""
+        arrays = [f"CAST({self.database.source.dialect.string(_array(each))} AS text[])" for each in texts]
+        names = ", ".join(f"t{place}" for place in range(len(arrays)))
+        return f"unnest({', '.join(arrays)}) WITH ORDINALITY AS u({names}, n)"
+
+    def _answer(self, sql: str, names: Sequence[str]) -> dict[str, pa.Array]:
+        source = self.database.source
+        schema = pa.schema([(f"c{place}", self.types[name]) for place, name in enumerate(names)])
+        query, sink = ColumnarQuery(conninfo(source), source.dialect.session_statements, sql, schema), _Kept()
+        outcome = read(query, sink, self.database.columnar)
+        if outcome.state is not None:
+            raise self._unfit(", ".join(names), outcome.refused)
+        found = pa.Table.from_batches(sink.batches, schema).combine_chunks()
+        return {name: _one(found.column(place)) for place, name in enumerate(names)}
+
+    def _unfit(self, name: str, why: str) -> SourceError:
+        return SourceError(
+            f"stream {self.stream}: column {name} holds a value in the log that does not fit ({why}); set its "
+            "type_overrides to text; where its type was changed since, read the stream anew with --full"
+        )
+
+
+class _Kept:
+    """Keeps all batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.RecordBatch, _: pa.Array) -> None:
+        """One more."""
+        self.batches.append(rows)
+
+    def close(self) -> int:
+        """How many rows there are."""
+        return sum(batch.num_rows for batch in self.batches)
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    return texts.cast(kind)
+
+
+def _base64(texts: pa.Array, _: pa.DataType) -> pa.Array:
+    """Bytes in base64, of hexadecimal digits behind a backslash and an x."""
+    return pa.array(
+        [None if text is None else b64encode(bytes.fromhex(text[2:])) for text in texts.to_pylist()], pa.binary()
+    ).cast(pa.string())
+
+
+def _array(texts: pa.Array) -> str:
+    """Texts as PostgreSQL writes an array of them."""
+    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    quoted = pc.binary_join_element_wise('"', escaped, '"', "")
+    return "{" + ",".join(pc.coalesce(quoted, "NULL").to_pylist()) + "}"
+
+
+def _one(column: Any) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

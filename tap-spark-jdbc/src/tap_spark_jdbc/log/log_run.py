@@ -1,0 +1,306 @@
+"""The log in one run: which streams are read from it, the one reading of the slot, and their bookmarks."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from singer_spark.errors import ConfigurationError, StateError
+from singer_spark.process import stdout
+from singer_spark.singer import messages
+from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
+from tap_spark_jdbc.extraction.stream_progress import StreamProgress
+from tap_spark_jdbc.log.change_lines import ChangeLines
+from tap_spark_jdbc.log.column_values import LogValues
+from tap_spark_jdbc.log.log_sink import EnoughError, LogSink, LogStream
+from tap_spark_jdbc.log.position import LogBookmark, Moment, lsn_of, lsn_text
+from tap_spark_jdbc.log.published_tables import LogTable, log_table, missing_columns
+from tap_spark_jdbc.log.slot import LogSlot, Published, object_name
+from tap_spark_jdbc.reading.reading_errors import refused
+from tap_spark_jdbc.source.libpq import conninfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from singer_spark.program.progress import Progress
+    from tap_spark_jdbc.extraction.run_budget import RunBudget
+    from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
+    from tap_spark_jdbc.source.database import Database
+
+logger = logging.getLogger("tap-spark-jdbc")
+_ANEW = "; run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"
+_MESSAGES = pa.schema([("data", pa.binary())])
+
+
+@dataclass
+class LogStart:
+    """Where a stream goes on once its table is read.
+
+    Attributes:
+        bookmark: Without the moment at which the table is read, but that of a run that died.
+    """
+
+    bookmark: LogBookmark
+    database: Database
+
+    def begin(self, moment: str) -> None:
+        """The table is read as this snapshot shows it, what is left of it where a dead run had begun."""
+        if self.bookmark.moment is None:
+            ((place,),) = self.database.connection.rows("SELECT CAST(pg_current_wal_insert_lsn() AS text)")
+            self.bookmark = replace(self.bookmark, moment=Moment(moment, lsn_of(str(place))))
+
+
+class LogRun:
+    """The streams of a run that are read from the log, or will be.
+
+    Attributes:
+        starts: Those whose tables are read in this run, by name.
+        plans: All of them, without the columns that the log has not.
+    """
+
+    def __init__(self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> None:
+        """Asks nothing yet."""
+        settings = database.settings
+        self._database = database
+        self._state = state
+        self._system = snapshots.server
+        self._pipeline = pipeline
+        self._names = (settings.log_slot, settings.log_publication)
+        self.starts: dict[str, LogStart] = {}
+        self.plans: dict[str, StreamPlan] = {}
+        self._bookmarks: dict[str, LogBookmark] = {}
+        self._tables: dict[str, LogTable] = {}
+        self._slot: LogSlot | None = None
+        self._until = 0
+
+    def prepare(self, plans: Sequence[StreamPlan]) -> None:
+        """Publication and slot are there, and each stream's bookmark is of use, or its table is to be read.
+
+        Raises:
+            ConfigurationError: the log of this database, or of a table, can't be read.
+            SourceError: changes are lost, or rights are missing.
+        """
+        slot = self._slot = self._opened()
+        self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
+        there = slot.look()
+        for plan in plans:
+            bookmark = LogBookmark.from_json(plan.stream, self._state.entry(plan.stream))
+            if bookmark is not None and bookmark.reading and self._state.progress(plan) is None:
+                bookmark = None
+            if bookmark is not None:
+                self._check(plan.stream, bookmark, slot, there=there)
+                self._bookmarks[plan.stream] = bookmark
+        published = slot.publish(list(self._tables.values()))
+        if not there:
+            slot.make()
+        self._until = slot.end_of_log()
+        self._check_end()
+        self._advance(slot)
+        for plan in plans:
+            table = published[plan.stream]
+            self.plans[plan.stream] = _restricted(plan, self._tables[plan.stream], table)
+            known = self._bookmarks.get(plan.stream)
+            if known is not None and known.published != table.entry and known.published:
+                raise _lost(plan.stream, "its table was taken out of the publication for a while")
+            if known is None or known.reading:
+                begun = known or LogBookmark(
+                    slot.confirmed, slot.slot, self._system.system, self._tables[plan.stream].oid, table.entry
+                )
+                self.starts[plan.stream] = LogStart(replace(begun, reading=True), self._database)
+
+    def bookmark(self, plan: StreamPlan) -> str | None:
+        """The place in the log where a stream goes on; None: its table is to be read."""
+        found = LogBookmark.from_json(plan.stream, self._state.entry(plan.stream))
+        return None if found is None or found.reading else lsn_text(found.lsn)
+
+    def held_back(self) -> tuple[str, int | None]:
+        """The slot, and how many bytes of log the server keeps for it; None: it is not there."""
+        slot = self._opened()
+        return slot.slot, slot.held_back()
+
+    def drop(self) -> list[str]:
+        """Removes slot and publication from the server; gives what was removed."""
+        return self._opened().drop()
+
+    def reads(self, stream: str) -> bool:
+        """Whether a stream's changes are read, and not its table."""
+        return stream in self.plans and stream not in self.starts
+
+    def place(self, stream: str) -> str:
+        """Where a stream goes on, for people."""
+        return lsn_text(self._bookmarks[stream].lsn)
+
+    def send(self, budget: RunBudget, progress: Progress) -> None:
+        """Sends the changes of all streams that have a bookmark, in the order of their commits."""
+        plans = [plan for name, plan in self.plans.items() if self.reads(name)]
+        slot = self._slot
+        if not plans or slot is None:
+            return
+        streams = {int(self._tables[plan.stream].oid): self._stream(plan) for plan in plans}
+        for stream in streams.values():
+            stream.announce(False)
+            version = self._bookmarks[stream.name].version if self._state.start == "resume" else None
+            if version is not None:
+                stream.lines.version = version
+                stdout.write(messages.activate_version_message(stream.name, version))
+        until = self._until
+        first = min(stream.lsn for stream in streams.values())
+        if until == first:
+            return
+        behind = any(stream.lsn != slot.confirmed for stream in streams.values())
+        most = None if behind else budget.rows_left()
+        sink = LogSink(streams, budget, progress, lambda lsn: self._move(streams.values(), lsn))
+        self._read(slot.peeking(until, most), sink)
+        if sink.stopped or (most is not None and sink.count >= most):
+            end = sink.committed or first
+            logger.info("the log is read up to %s (%s); the next run goes on there", lsn_text(end), "the run's budget")
+        else:
+            end = max(until, sink.committed or 0)
+        self._move(streams.values(), end, last=True)
+
+    def _opened(self) -> LogSlot:
+        database = self._database
+        if database.source.dialect.name != "postgresql":
+            raise ConfigurationError(
+                f"LOG_BASED is for PostgreSQL, and this is {database.source.dialect.name}; set another method"
+            )
+        try:
+            conninfo(database.source)
+        except ValueError as error:
+            raise ConfigurationError(f"LOG_BASED reads by the columnar driver, which can't connect: {error}") from error
+        name = LogSlot(database, "", "").check_server()
+        saved = {LogBookmark.from_json("", entry) for entry in self._state.entries().values()}
+        slots = {bookmark.slot for bookmark in saved if bookmark is not None and bookmark.slot}
+        known = next(iter(slots)) if len(slots) == 1 else None
+        slot, publication = (object_name(each, self._pipeline, name) for each in self._names)
+        if self._names[0] is None and known is not None:
+            # A bookmark is of one slot alone, however this run was started.
+            slot = known
+            publication = self._names[1] or known
+        return LogSlot(database, slot, publication)
+
+    def _check(self, stream: str, bookmark: LogBookmark, slot: LogSlot, *, there: bool) -> None:
+        if bookmark.slot is not None and bookmark.slot != slot.slot:
+            raise _lost(stream, f"its bookmark is of slot {bookmark.slot}, and the run reads {slot.slot} (log_slot)")
+        if bookmark.system and self._system.system and bookmark.system != self._system.system:
+            raise _lost(stream, "its bookmark is of another server")
+        if not there:
+            raise _lost(stream, f"slot {slot.slot} is gone (dropped, or lost with a failover)")
+        if slot.confirmed > bookmark.lsn:
+            raise _lost(
+                stream,
+                f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark {lsn_text(bookmark.lsn)}: "
+                "the changes in between are gone (an older state was restored, or somebody else moved or remade the "
+                "slot)",
+            )
+        if bookmark.table and bookmark.table != self._tables[stream].oid:
+            raise _lost(stream, "its table was dropped and made anew")
+
+    def _check_end(self) -> None:
+        until = self._until
+        for stream, bookmark in self._bookmarks.items():
+            if bookmark.lsn > until:
+                raise _lost(
+                    stream,
+                    f"its bookmark {lsn_text(bookmark.lsn)} lies behind the end of the server's log {lsn_text(until)}: "
+                    "the server was restored to an earlier moment",
+                )
+
+    def _advance(self, slot: LogSlot) -> None:
+        """What is committed in the lake need not be kept: as the saved state says, for all streams of the slot."""
+        saved = {}
+        for stream, entry in self._state.committed_entries().items():
+            bookmark = LogBookmark.from_json(stream, entry)
+            if bookmark is not None and bookmark.slot == slot.slot:
+                saved[stream] = bookmark
+        last = min(saved, key=lambda stream: saved[stream].lsn, default=None)
+        if last is None or saved[last].lsn > self._until:
+            return
+        if last not in self._tables:
+            logger.warning(
+                "stream %s is not part of this run, and its bookmark keeps the server's log from %s on: remove it by "
+                "`spark-lake state reset --stream %s`, if it does not come back",
+                last, lsn_text(saved[last].lsn), last,
+            )  # fmt: skip
+        slot.advance(saved[last].lsn)
+
+    def _stream(self, plan: StreamPlan) -> LogStream:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from singer_spark.singer.schema_mapping import stream_spark_schema
+
+        types = {
+            field.name: pa.string() if pa.types.is_binary(field.type) else field.type
+            for field in to_arrow_schema(stream_spark_schema(plan.schema, plan.stream))
+        }
+        table = self._tables[plan.stream]
+        values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, self._database, table.name)
+        bookmark, progress = self._bookmarks[plan.stream], self._state.progress(plan)
+        extent = "delta" if progress is None else progress.extent
+
+        def announce(unchanged: bool) -> None:
+            stdout.write(
+                messages.schema_message(
+                    plan.stream,
+                    plan.sent_schema(unchanged=unchanged),
+                    list(plan.key_properties),
+                    [],
+                    replication_method=plan.replication_method,
+                    extent=extent,
+                    load_method=plan.load_method,
+                )
+            )
+
+        lines = ChangeLines(plan.stream, values, plan.key_properties)
+        return LogStream(plan.stream, bookmark.lsn, bookmark.moment, lines, announce)
+
+    def _move(self, streams: Iterable[LogStream], lsn: int, *, last: bool = False) -> None:
+        """All streams have been sent up to the end of a transaction, or to the end of the run."""
+        for stream in streams:
+            bookmark, plan = self._bookmarks[stream.name], self.plans[stream.name]
+            place, moment = max(lsn, bookmark.lsn), bookmark.moment
+            if moment is not None and moment.lsn <= place:
+                moment = None
+            version = None if last else stream.lines.version
+            before = self._state.progress(plan)
+            before = before or StreamProgress("delta")
+            self._state.advance(plan, None, replace(before, rows=before.rows + stream.take_count()))
+            moved = replace(bookmark, lsn=place, moment=moment, version=version)
+            self._state.note(stream.name, moved.to_json())
+        self._state.write()
+
+    def _read(self, sql: str, sink: LogSink) -> None:
+        source = self._database.source
+        query = ColumnarQuery(conninfo(source), source.dialect.session_statements, sql, _MESSAGES)
+        try:
+            outcome = read(query, sink, self._database.columnar)
+        except EnoughError:
+            return
+        if outcome.state is not None:
+            raise refused("(log)", source, outcome.refused, outcome.state, lost=False)
+
+
+def _restricted(plan: StreamPlan, table: LogTable, published: Published) -> StreamPlan:
+    """The stream without columns that the log has not, and with the rows alone that it has."""
+    has = published.columns
+    left_out = [
+        each.name for each in plan.columns if (each.name in table.generated if has is None else each.name not in has)
+    ]
+    if set(left_out) & set(plan.key_properties):
+        raise ConfigurationError(missing_columns(plan, left_out))
+    if left_out:
+        logger.warning(
+            "stream %s: the publication leaves out column(s) %s, and so does the stream",
+            *(plan.stream, ", ".join(left_out)),
+        )
+    columns = tuple(each for each in plan.columns if each.name not in left_out)
+    return replace(plan, columns=columns, where=published.row_filter or None)
+
+
+def _lost(stream: str, why: str) -> StateError:
+    return StateError(f"stream {stream}: {why}{_ANEW.replace('{stream}', stream)}")

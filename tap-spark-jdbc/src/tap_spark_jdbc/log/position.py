@@ -1,0 +1,126 @@
+"""Places in PostgreSQL's log, and the bookmark of a stream that is read from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOG_BASED = "LOG_BASED"
+_LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+_SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
+
+
+def lsn_of(text: str) -> int:
+    """The number of a place that is written as PostgreSQL does; ValueError: it is none."""
+    match = _LSN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no place in the log, like 0/16B3748")
+    return int(match[1], 16) << 32 | int(match[2], 16)
+
+
+def lsn_text(lsn: int) -> str:
+    """A place as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A snapshot by which a table was read (`pg_current_snapshot`): which transactions its rows are from.
+
+    Attributes:
+        text: The server's own text, `xmin:xmax:open,open`.
+        lsn: A place in the log behind which no transaction begins that it shows.
+    """
+
+    text: str
+    lsn: int
+
+    @cached_property
+    def _numbers(self) -> tuple[int, int, frozenset[int]]:
+        xmin, xmax, still_open = self.text.split(":")
+        return int(xmin), int(xmax), frozenset(map(int, filter(None, still_open.split(","))))
+
+    def shows(self, xid: int) -> bool:
+        """Whether it shows a committed transaction, by the lower 32 bits of its number."""
+        xmin, xmax, still_open = self._numbers
+        # The nearest number to the snapshot's own that ends so.
+        whole = xmax + ((xid - xmax + 2**31) % 2**32) - 2**31
+        return whole < xmin or (whole < xmax and whole not in still_open)
+
+
+@dataclass(frozen=True)
+class LogBookmark:
+    """Where a stream goes on in the log: all that was committed before `lsn` has been sent.
+
+    Attributes:
+        slot: Whose position this is; None where a person wrote the bookmark.
+        system: The server's identifier.
+        table: The table's number in the server, which another table of its name does not have.
+        published: The same of its entry in the publication; empty where the publication has all tables.
+        moment: By which the table was read; what it shows is not sent again. None once the log is beyond it.
+        reading: The table is being read: of no use to any run but one that goes on with it.
+        version: Of the rows behind a TRUNCATE in this run, for who goes on with it.
+    """
+
+    lsn: int
+    slot: str | None = None
+    system: str = ""
+    table: str = ""
+    published: str = ""
+    moment: Moment | None = None
+    reading: bool = False
+    version: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A stream's entry under `bookmarks`."""
+        entry: dict[str, Any] = {"replication_method": LOG_BASED, "lsn": lsn_text(self.lsn)}
+        named = {"slot": self.slot, "system": self.system, "table": self.table, "published": self.published}
+        entry |= {name: value for name, value in named.items() if value}
+        if self.moment is not None:
+            entry |= {"snapshot": self.moment.text, "snapshot_lsn": lsn_text(self.moment.lsn)}
+        if self.reading:
+            entry["reading"] = True
+        if self.version is not None:
+            entry["version"] = self.version
+        return entry
+
+    @classmethod
+    def from_json(cls, stream: str, entry: Mapping[str, Any] | None) -> LogBookmark | None:
+        """Reads a stream's entry; None: there is none, or one of another replication method.
+
+        Raises:
+            StateError: it is malformed.
+        """
+        if entry is None or entry.get("replication_method") != LOG_BASED:
+            return None
+        try:
+            text = entry.get("snapshot")
+            moment = None if text is None else Moment(_snapshot(text), lsn_of(str(entry.get("snapshot_lsn"))))
+            version = entry.get("version")
+            return cls(
+                lsn_of(str(entry.get("lsn"))),
+                entry.get("slot"),
+                str(entry.get("system", "")),
+                str(entry.get("table", "")),
+                str(entry.get("published", "")),
+                moment,
+                entry.get("reading") is True,
+                version if isinstance(version, int) else None,
+            )
+        except ValueError as error:
+            raise StateError(
+                f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or run with --full"
+            ) from error
+
+
+def _snapshot(text: object) -> str:
+    if not isinstance(text, str) or not _SNAPSHOT.fullmatch(text):
+        raise ValueError(f"its snapshot is {text!r}")
+    return text

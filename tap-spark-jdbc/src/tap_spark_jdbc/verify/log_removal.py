@@ -1,0 +1,28 @@
+"""The end of a pipeline that was read from the log: slot and publication go (`spark-lake log drop`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.imports.singer_sdk_import import import_singer_sdk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def drop_log(
+    config: Mapping[str, Any], state: Mapping[str, Any], pipeline: str, *, from_environment: bool = False
+) -> list[str]:
+    """Removes the slot and the publication of a tap with this config, and names them; the JVM is started for it."""
+    import_singer_sdk()
+    from tap_spark_jdbc.extraction.run_state import OpeningState
+    from tap_spark_jdbc.log.log_run import LogRun
+    from tap_spark_jdbc.tap import TapSparkJdbc
+
+    opening = OpeningState(dict(state), "saved" if state else "first", None, pipeline)
+    own = {**config, "batch_config": None}
+    tap = TapSparkJdbc(config=own, opening=opening, parse_env_config=from_environment, setup_mapper=False)
+    try:
+        return LogRun(tap.database, tap.snapshots, tap.run_state, pipeline).drop()
+    finally:
+        tap.database.close()
