@@ -185,6 +185,9 @@ def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
         if column is None or column.key_type is None or not dialect.key_ranges:
             return None
         key = Key.of(plan.table, column, text_moments=dialect.text_moments)
+    # State would hold its values.
+    if key.column.name in plan.masked_names:
+        return None
     # Rows at the bookmark that are one and the same record are counted slice by slice, so they must be in one.
     apart = plan.replication_key is not None and plan.has_twins and key.column not in plan.columns
     return None if apart else key
