@@ -1,4 +1,4 @@
-"""`${NAME}` and `${file:PATH}` in a config: the environment's variable of that name, and what a file holds."""
+"""`${NAME}`, `${file:PATH}`, `${aws-sm:NAME}` in a config: a variable, what a file holds, a secret of a store."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Whatever else stands between the braces is left as it is: Spark has references of its own, as ${env:HOME}.
-_REFERENCE = re.compile(r"\$(?:(?P<plain>\$\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{file:(?P<path>[^}]+)\})")
+_REFERENCE = re.compile(
+    r"\$(?:(?P<plain>\$\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{file:(?P<path>[^}]+)\}"
+    r"|\{(?P<store>aws-sm|gcp-sm|azure-kv|vault):(?P<secret>[^}]+)\})"
+)
 
 
 def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Puts values in the place of `${NAME}` and `${file:PATH}`, in each text at any depth; `$${` is a plain `${`.
+    """Puts values in the place of references (`${NAME}`, …), in each text at any depth; `$${` is a plain `${`.
 
     A setting that is no text (a number, a list, …) and whose whole value comes from there is read as JSON.
 
@@ -28,7 +31,7 @@ def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = Non
         properties: JSON Schema of the settings.
 
     Raises:
-        ConfigurationError: names each setting with a variable that is not set, or a file that can't be read.
+        ConfigurationError: names each setting with a variable that is not set, or a file or secret that can't be read.
     """
     problems: list[str] = []
     expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
@@ -62,7 +65,23 @@ def _expanded(value: Any, where: str, problems: list[str]) -> Any:
 def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
     if found["plain"]:
         return "${"
+    if found["store"]:
+        return _secret(found["store"], found["secret"], where, problems)
     return _content(found["path"], where, problems) if found["path"] else _variable(found["name"], where, problems)
+
+
+def _secret(store: str, reference: str, where: str, problems: list[str]) -> str:
+    """What a store holds; all of it is secret."""
+    from singer_spark.config.secret_stores import UnreadableSecretError, secret
+
+    try:
+        text = secret(store, reference)
+    except UnreadableSecretError as error:
+        problems.append(f"{where}: can't read {store}:{reference}: {error}")
+        return ""
+    if is_secret_value(text):
+        register_secret(text)
+    return text
 
 
 def _variable(name: str, where: str, problems: list[str]) -> str:

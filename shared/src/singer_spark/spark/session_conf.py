@@ -33,6 +33,8 @@ BASE_CONF = {
     # What a Python worker of an executor is handed at a time.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.driver.memory": "1g",
+    # What a mask hashes by, in what Spark tells of its plans.
+    "spark.sql.redaction.string.regex": "(?i)(0x|X')[0-9a-f]{128}'?",
 }
 BASE_HADOOP_CONF = {
     # Whatever Spark writes is staged out of sight, so the quick committer is safe.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
+    from tap_spark_jdbc.masking.mask import Mask
     from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 
 # The driver's batches.
@@ -38,12 +39,14 @@ class ColumnarQuery:
         statements: What its session and transaction begin with.
         sql: Gives the columns, in their order, and `edge` if rows of the slice may lie at one.
         columns: With the types of the lake.
+        masks: Of the columns, in their order; of one that comes as it shall go there is none.
     """
 
     connection: str = field(repr=False)
     statements: tuple[str, ...]
     sql: str
     columns: pa.Schema
+    masks: tuple[Mask | None, ...]
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def _read(query: ColumnarQuery, connection: Any, sink: Sink) -> Outcome:
     count = nulls = size = 0
     with _asked(connection, query.sql) as batches:
         for batch in batches:
-            columns = _columns(batch, query.columns)
+            columns = _columns(batch, query)
             edge = batch.column(EDGE) if batch.num_columns > len(columns) else pa.repeat(_NO_EDGE, batch.num_rows)
             count += batch.num_rows
             nulls += pc.sum(pc.equal(edge, _EDGE_OF_NULL)).as_py() or 0
@@ -176,14 +179,22 @@ def _in_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
     columns = []
-    for place, each in enumerate(schema):
+    for place, (each, mask) in enumerate(zip(query.columns, query.masks, strict=True)):
+        column = batch.column(place)
         try:
-            columns.append(_fitted(batch.column(place), each.type))
+            columns.append(_fitted(column if mask is None else _masked(column, mask), each.type))
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(f"column {each.name} holds a value that does not fit: {error}") from error
     return columns
+
+
+def _masked(texts: pa.Array, mask: Mask) -> pa.Array:
+    """By the distinct ones."""
+    encoded = texts.dictionary_encode()
+    masked = [mask.of(each) for each in encoded.dictionary.to_pylist()]
+    return pa.array(masked, pa.string()).take(encoded.indices)
 
 
 def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:

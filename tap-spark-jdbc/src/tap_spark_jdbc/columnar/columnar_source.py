@@ -115,7 +115,8 @@ class ColumnarSource:
         begin = ("BEGIN", *source.transaction) if source.transaction else ()
         statements = (*begin, *source.dialect.session_statements)
         columns = [each.with_type(pa.string()) if self._is_base64(each) else each for each in self._schema]
-        return ColumnarQuery(conninfo(source), statements, "", pa.schema(columns))
+        masks = tuple(each.made_mask for each in self.sql.plan.columns)
+        return ColumnarQuery(conninfo(source), statements, "", pa.schema(columns), masks)
 
     def _give_up(self, reason: str) -> None:
         stream = self.sql.plan.stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tap_spark_jdbc.config.batch_settings import CODECS
+from tap_spark_jdbc.masking.mask import KINDS
 
 JSON = dict[str, Any]
 
@@ -67,6 +68,10 @@ STREAM_OPTIONS = _object(
         ),
         "type_overrides": _setting(
             {"type": "object", "additionalProperties": TEXT}, "Column to SQL type, or to `text`: its exact text"
+        ),
+        "mask": _setting(
+            {"type": "object", "additionalProperties": {"enum": [*KINDS, None]}},
+            "Column to `hash`, `redact`, `null` or `last4`: done while a row is read, before anything is written",
         ),
     }
 )
@@ -139,7 +144,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             {"type": "object", "additionalProperties": STREAM_OPTIONS},
             "Per stream (glob): `replication_key`, `replication_key_type`, `start_value`, `end_value`, "
             "`key_properties`, `load_method`, `settle_seconds`, `where`, `partition_column`, `detect_deletes`, "
-            "`late_rows`, `type_overrides`, `replication_method`",
+            "`late_rows`, `type_overrides`, `replication_method`, `mask` ([masks.md](masks.md))",
             default={},
         ),
         "queries": _setting(
@@ -197,6 +202,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
             "Parquet batches get the SDK's `_sdc_*` columns, as the target expects them",
             default=True,
         ),
+        "mask_key": _setting(TEXT, "Secret of `mask`'s `hash`; another one makes other hashes", secret=True),
         "storage_options": _setting(
             OPTIONS, "fsspec's options, for `--state` and for batches", default={}, secret=True
         ),

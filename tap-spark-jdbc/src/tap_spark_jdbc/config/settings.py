@@ -18,6 +18,7 @@ from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
 from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 from tap_spark_jdbc.config.query_text import query_problems
 from tap_spark_jdbc.config.reach import reach_problems
+from tap_spark_jdbc.masking.mask import Kind
 
 T = TypeVar("T")
 __all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions", "TapSettings"]
@@ -40,6 +41,7 @@ class StreamOptions:
     late_rows: Literal["all", "open"] | None = None
     type_overrides: Mapping[str, str] = field(default_factory=dict)
     replication_method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"] | None = None
+    mask: Mapping[str, Kind] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class TapSettings:
     log_publication: str | None = None
     batch_config: BatchSettings | None = None
     add_record_metadata: bool = True
+    mask_key: str | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)
 
@@ -117,6 +120,12 @@ class TapSettings:
             if count > 1
         ]
         problems += query_problems(url, queries)
+        if "mask_key" not in given:
+            problems += [
+                f"stream_options.{pattern}.mask: {', '.join(hashed)} by hash needs the setting mask_key"
+                for pattern, each in options.items()
+                if (hashed := [name for name, kind in each.mask.items() if kind == "hash"])
+            ]
         problems += batch_problems(given.get("batch_config"))
         problems += [*SparkSettings.problems(spark), *reach_problems(url, spark)]
         if problems:
@@ -170,6 +179,9 @@ def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, 
                 known["replication_key_type"] = KeyType.of(str(kind))
         except ValueError as error:
             problems.append(f"stream_options.{pattern}.replication_key_type: {error}")
+        # YAML reads a bare null as nothing.
+        masks = known.pop("mask", None)
+        known["mask"] = {name: kind or "null" for name, kind in masks.items()} if isinstance(masks, dict) else {}
         _part_composite(pattern, known, problems)
         read[pattern] = StreamOptions(**_with_tuples(known))
     return read

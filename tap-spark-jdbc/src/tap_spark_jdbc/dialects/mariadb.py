@@ -120,6 +120,8 @@ MARIADB = Dialect(
     width="OCTET_LENGTH({s})",
     # The server sends without being asked for more.
     fetch_size=1,
+    # Rows lie in the order of the primary key: a large range of another one is a scan, each time.
+    secondary_ranges=False,
     quote_mark="`",
     # The driver reads a backslash in a string as an escape, whatever the session says.
     backslash_string="_utf8mb4 X'{hex}'",

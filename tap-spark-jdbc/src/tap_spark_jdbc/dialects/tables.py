@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from singer_spark.singer.bookmark import KeyType, KeyValue
 from singer_spark.singer.sql_type import SqlType
+from tap_spark_jdbc.masking.mask import Mask
 
 _KEY_TYPES = {
     "TINYINT": KeyType.INTEGER,
@@ -73,6 +74,7 @@ class Column:
         reading: How its values are read.
         as_text: How any value's text is read.
         as_bytes: How the bytes of any value's text are read; None where the database can't tell them.
+        mask: What becomes of each value; `reading` then gives what it is made of, or the database masks already.
     """
 
     name: str
@@ -81,6 +83,12 @@ class Column:
     reading: Reading
     as_text: Reading = field(default_factory=lambda: Reading(SqlType("TEXT")))
     as_bytes: Reading | None = None
+    mask: Mask | None = None
+
+    @property
+    def made_mask(self) -> Mask | None:
+        """What is still to be made of what is read of it."""
+        return None if self.mask is None or self.mask.is_in_select else self.mask
 
     @property
     def sql_type(self) -> SqlType:

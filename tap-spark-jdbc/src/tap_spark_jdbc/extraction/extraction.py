@@ -107,7 +107,7 @@ class Extraction:
             yield from split_slices(along_split, rows, begin=begin)
             return
         nulls, bounds = self.sends_nulls, self.bounds(key)
-        if self.whole is not None and not key.indexed:
+        if self.whole is not None and (not key.indexed or self._is_cut_by_primary_key):
             # A delta is small: one scan is cheaper than walking the whole primary key.
             yield from split_slices(None if self.is_delta else along_split, rows, self.whole, nulls=nulls, begin=begin)
             return
@@ -123,6 +123,20 @@ class Extraction:
             rest = None if until is None else rest.from_(until)
         if rest is not None:
             yield from indexed_slices(bounds, rest, rows, inside)
+
+    @property
+    def _is_cut_by_primary_key(self) -> bool:
+        """Whether a first load is cut along the primary key, though the replication key has an index.
+
+        A run that may end early must know of a bookmark behind each slice.
+        """
+        key, split, progress = self.plan.replication_key, self.sql.split, self.progress
+        if self.sql.dialect.secondary_ranges or key is None or split is None or split.column == key.column:
+            return False
+        # A dead run of an older version was among rows of one key.
+        place = progress.split
+        begun_by_key = progress.lower is not None or (place is not None and place.until is not None)
+        return not self.is_delta and progress.extent == "full" and not begun_by_key
 
     def bounds(self, key: Key) -> ColumnBounds:
         """The bounds of slices along a column."""
@@ -185,6 +199,9 @@ def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
         if column is None or column.key_type is None or not dialect.key_ranges:
             return None
         key = Key.of(plan.table, column, text_moments=dialect.text_moments)
+    # State would hold its values.
+    if key.column.name in plan.masked_names:
+        return None
     # Rows at the bookmark that are one and the same record are counted slice by slice, so they must be in one.
     apart = plan.replication_key is not None and plan.has_twins and key.column not in plan.columns
     return None if apart else key

@@ -139,7 +139,7 @@ def detects_deletes(stream: str, choice: Choice) -> bool:
 
 def options_of(stream: str, settings: TapSettings) -> StreamOptions:
     """All options whose pattern fits the stream, laid over each other; its own name weighs most, then the later."""
-    patterns = [each for each in settings.stream_options if each != stream and _fits(stream, each)]
+    patterns = [each for each in settings.stream_options if each != stream and fits(stream, each)]
     said = [settings.stream_options[pattern] for pattern in patterns]
     # A query says more than a pattern does, and less than the stream's own options.
     said += [
@@ -162,7 +162,7 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
 
 def unused_patterns(streams: Sequence[str], settings: TapSettings) -> list[str]:
     """What to say of `stream_options` that name one stream which is not there; of other patterns the log is told."""
-    unknown = [each for each in settings.stream_options if not any(_fits(stream, each) for stream in streams)]
+    unknown = [each for each in settings.stream_options if not any(fits(stream, each) for stream in streams)]
     patterns = [each for each in unknown if any(sign in each for sign in "*?[")]
     for each in patterns if streams else ():
         logger.warning("stream_options: %r fits no stream", each)
@@ -224,5 +224,6 @@ def column_named(table: Table, name: str, what: str, advice: str = "") -> Column
     return column
 
 
-def _fits(stream: str, pattern: str) -> bool:
+def fits(stream: str, pattern: str) -> bool:
+    """Whether `stream_options` of this pattern are of that stream."""
     return stream == pattern or fnmatchcase(stream.lower(), pattern.lower())

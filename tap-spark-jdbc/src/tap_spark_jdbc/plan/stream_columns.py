@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.config.setting_problems import nearest
 from tap_spark_jdbc.dialects import overridden
+from tap_spark_jdbc.plan.masked_columns import masked, masks_of
 from tap_spark_jdbc.plan.stream_choice import Choice, Said, fitting_name
 
 if TYPE_CHECKING:
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.tables import Column, Table
 
 
-def selected_columns(table: Table, said: Said, choice: Choice) -> tuple[Column, ...]:
-    """The selected columns under their overrides, and those of the keys; ValueError: one can't be had."""
+def selected_columns(table: Table, said: Said, choice: Choice, mask_key: str | None) -> tuple[Column, ...]:
+    """The selected columns under their overrides and masks, and those of the keys; ValueError: one can't be had."""
     names = [column.name for column in table.columns]
     automatic = {*choice.key_properties, choice.key}
     overrides = {}
@@ -24,12 +25,15 @@ def selected_columns(table: Table, said: Said, choice: Choice) -> tuple[Column, 
         if found is None:
             raise ValueError(f"type_overrides: {name!r} is no column{nearest(name, names)}")
         overrides[found] = wanted
+    masks = masks_of(table, choice, mask_key)
     selected = []
     for column in table.columns:
         if said.columns is not None and column.name not in said.columns and column.name not in automatic:
             continue
         type_name = overrides.get(column.name)
         read = column if type_name is None else overridden(column, type_name)
+        if mask := masks.get(column.name):
+            read = masked(read, mask)
         if read.reading.problem is not None:
             raise ValueError(
                 f"column {column.name!r} can't be read: {read.reading.problem}; "

@@ -14,6 +14,7 @@ from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGE
 from singer_spark.singer.sql_type import SqlType, property_schema
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
 from tap_spark_jdbc.plan.catalog import is_selected, named_tables, possible_tables, said_by, stream_of
+from tap_spark_jdbc.plan.masked_columns import unknown_masked
 from tap_spark_jdbc.plan.stream_choice import (
     FULL_TABLE,
     INCREMENTAL,
@@ -81,10 +82,18 @@ class StreamPlan:
         return frozenset(column.name for column in self.columns)
 
     @property
+    def masked_names(self) -> frozenset[str]:
+        """Names of the columns whose values nothing may show: no state, and no sum that the database makes of them."""
+        return frozenset(column.name for column in self.columns if column.mask is not None)
+
+    @property
     def has_twins(self) -> bool:
         """Whether two rows may be the same record: a column of the key is left out, NULL, or read as another type."""
         key = [self.table.column(name) for name in self.table.primary_key]
-        return not key or any(column is None or column.nullable or column not in self.columns for column in key)
+        # A hash tells apart what it is made of.
+        whole = {each.name for each in self.columns if each.mask is not None and each.mask.kind == "hash"}
+        whole |= {each.name for each in self.columns if self.table.column(each.name) == each}
+        return not key or any(column is None or column.nullable or column.name not in whole for column in key)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -139,6 +148,7 @@ def plan_streams(
     specs = specs_by_table(tables, deselected, settings, problems)
     if catalog is None:
         problems += unused_patterns([table.stream for table in tables], settings)
+    problems += unknown_masked(tables, settings)
     plans = []
     for table, said in _selected(tables, catalog, of_streams):
         try:
@@ -218,7 +228,7 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
     return StreamPlan(
         table=table,
         stream=table.stream,
-        columns=selected_columns(table, said, choice),
+        columns=selected_columns(table, said, choice, settings.mask_key),
         replication_method=choice.method,
         replication_key=key,
         key_properties=choice.key_properties,

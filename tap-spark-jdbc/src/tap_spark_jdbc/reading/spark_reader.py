@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tap_spark_jdbc.dialects.tables import Column as SourceColumn
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 JSON_OPTIONS = {
@@ -99,14 +100,14 @@ class SliceReader:
             return {number: (rows, (high << 32) + low) for number, rows, high, low in sums.collect()}
 
     def rows(self, each: Slice[Point], fetch_size: int, *, bounded: bool = True) -> DataFrame:
-        """The rows of a slice: the columns as they are read, under their aliases, and `edge`."""
+        """The rows of a slice: the columns as they are read, or masked, under their aliases, and `edge`."""
         # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
         # drivers know most of them only in their own spelling.
         options = {**self._source.reader_options(), "customSchema": self._read_schema()}
         if self._fetch_bytes is not None and fetch_size > 1 and bounded:
             options["url"] = self._source.dialect.bounded_url(options["url"], self._fetch_bytes)
         reader = self._spark().read.format("jdbc").options(**options).option("fetchsize", fetch_size)
-        rows = reader.option("dbtable", self.sql.relation(each)).load()
+        rows = self._masked(reader.option("dbtable", self.sql.relation(each)).load())
         if self.changed_buckets is None:
             return rows
         changed = bucket(fingerprint(self.record())).isin(*self.changed_buckets)
@@ -146,10 +147,25 @@ class SliceReader:
         return [(alias, column.reading.read_as) for alias, column in self.sql.aliased]
 
     def values(self) -> list[str]:
-        """Spark SQL of each column's value, over the columns as they are read."""
-        casts = {"STRING": "CAST({c} AS STRING)"} if self._source.text_as_bytes else {}
-        readings = [(alias, column.reading) for alias, column in self.sql.aliased]
-        return [each.becomes.replace("{c}", casts.get(each.read_as, "{c}").replace("{c}", a)) for a, each in readings]
+        """Spark SQL of each column's value, over the columns of `rows`."""
+        return [alias if each.made_mask else self._value(alias, each) for alias, each in self.sql.aliased]
+
+    def _value(self, alias: str, column: SourceColumn) -> str:
+        """Spark SQL of a column's value, over the column as it is read."""
+        reading = column.reading
+        cast = "CAST({c} AS STRING)" if self._source.text_as_bytes and reading.read_as == "STRING" else "{c}"
+        return reading.becomes.replace("{c}", cast.replace("{c}", alias))
+
+    def _masked(self, rows: DataFrame) -> DataFrame:
+        """Rows with their masks on, right where they are read: Spark may write to its own disk what comes later."""
+        aliased = self.sql.aliased
+        if not any(column.made_mask for _, column in aliased):
+            return rows
+        selected = [
+            f"{mask.spark_sql(self._value(alias, column))} AS {alias}" if (mask := column.made_mask) else alias
+            for alias, column in aliased
+        ]
+        return rows.selectExpr(*selected, "edge")
 
     def record(self) -> Column:
         """A row's record as it stands in its RECORD line."""

@@ -1,0 +1,82 @@
+"""Which columns of a stream are masked, and how such a column is read and what type it then has."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from singer_spark.config.setting_problems import nearest
+from singer_spark.singer.sql_type import SqlType
+from tap_spark_jdbc.dialects.tables import Column, Reading
+from tap_spark_jdbc.masking.mask import Mask
+from tap_spark_jdbc.plan.stream_choice import Choice, fits, fitting_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tap_spark_jdbc.config.settings import TapSettings
+    from tap_spark_jdbc.dialects.tables import Table
+
+logger = logging.getLogger("tap-spark-jdbc")
+_WAY_OUT = "; leave the mask out, or take another key"
+
+
+def masks_of(table: Table, choice: Choice, key: str | None) -> dict[str, Mask]:
+    """The masks of a table's columns by name; ValueError: a column can't be masked so. Columns it lacks are no error.
+
+    By a pattern of many streams a column may be masked that only some of them have.
+    """
+    names = [column.name for column in table.columns]
+    found = {fitting_name(name, names): kind for name, kind in choice.options.mask.items()}
+    masks = {name: Mask.by(kind, key) for name, kind in found.items() if name is not None}
+    for name, mask in masks.items():
+        _check(table, choice, name, mask)
+    return masks
+
+
+def masked(column: Column, mask: Mask) -> Column:
+    """The column under its mask; `column` is as it is read without, overrides and all."""
+    text = replace(column.as_text, becomes=column.as_text.becomes.replace(", hex({c})", ""))
+    if not mask.is_in_select:
+        return replace(column, reading=replace(text, sql_type=SqlType.parse(mask.sql_type)), mask=mask)
+    if mask.kind == "redact":
+        reading = Reading(SqlType.parse(mask.sql_type), mask.select(text.select))
+    else:
+        own = column.reading if column.reading.problem is None else text
+        columnar = None if own.columnar is None else mask.select(own.columnar)
+        reading = replace(own, select=mask.select(own.select), columnar=columnar)
+    return replace(column, reading=reading, mask=mask, nullable=column.nullable or mask.kind == "null")
+
+
+def unknown_masked(tables: Sequence[Table], settings: TapSettings) -> list[str]:
+    """What to say of masks whose column a stream lacks: a name spelled wrongly would leave its column as it is.
+
+    Where a pattern of several streams names it, the log is told if none of them has it.
+    """
+    problems = []
+    for pattern, options in settings.stream_options.items():
+        fitting = [table for table in tables if fits(table.stream, pattern)]
+        known = sorted({column.name for table in fitting for column in table.columns})
+        for name in options.mask if fitting else ():
+            if all(fitting_name(name, [column.name for column in table.columns]) is None for table in fitting):
+                problem = f"stream_options.{pattern}.mask: {name!r} is no column{nearest(name, known)}"
+                if any(sign in pattern for sign in "*?["):
+                    logger.warning("%s", problem)
+                else:
+                    problems.append(problem)
+    return problems
+
+
+def _check(table: Table, choice: Choice, name: str, mask: Mask) -> None:
+    expression = table.computed_key or ""
+    words: Mapping[str, str] = {word.lower(): word for word in re.findall(r"\w+", expression)}
+    if name == choice.key or name.lower() in words:
+        raise ValueError(
+            f"replication key {choice.key!r} would be masked ({name!r}), and state holds its values{_WAY_OUT}"
+        )
+    if name in choice.key_properties and mask.kind != "hash":
+        raise ValueError(f"{name!r} is a column of its key, which can only be masked by hash, not by {mask.kind}")
+    if choice.options.partition_column and name.lower() == choice.options.partition_column.lower():
+        raise ValueError(f"partition_column {name!r} is masked, and state holds its values{_WAY_OUT}")

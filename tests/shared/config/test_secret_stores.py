@@ -1,0 +1,184 @@
+"""Secrets of a store in a config: AWS by moto's server, the others by a server that answers as their APIs do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from singer_spark.config import secret_stores
+from singer_spark.config.environment import expand
+from singer_spark.errors import MASK, ConfigurationError, redact
+
+PASSWORD = "planted-in-a-store"
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    secret_stores._text.cache_clear()
+
+
+class Store:
+    """Answers by path; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.url = ""
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = Store()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.asked.append((self.path, dict(self.headers)))
+            found = made.answers.get(self.path)
+            self.send_response(404 if found is None else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps(found if found is not None else {"secret": PASSWORD}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as made.url:
+        yield made
+
+
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[str]:
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_aws_secrets_manager_gives_a_text_a_member_of_it_and_bytes(moto: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import boto3
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", moto.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", moto.secret)
+    client = boto3.client("secretsmanager", region_name="eu-central-1")
+    plain = client.create_secret(Name="shop/plain", SecretString=PASSWORD)["ARN"]
+    client.create_secret(Name="shop/login", SecretString=json.dumps({"password": PASSWORD, "port": 5433}))
+    client.create_secret(Name="shop/bytes", SecretBinary=PASSWORD.encode())
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    config = {
+        "plain": "${aws-sm:shop/plain}",
+        "member": {"url": "x://u:${aws-sm:shop/login#password}@h:${aws-sm:shop/login#port}"},
+        "bytes": ["${aws-sm:shop/bytes}"],
+        "literal": "$${aws-sm:shop/plain}",
+    }
+    assert expand(config) == {
+        "plain": PASSWORD,
+        "member": {"url": f"x://u:{PASSWORD}@h:5433"},
+        "bytes": [PASSWORD],
+        "literal": "${aws-sm:shop/plain}",
+    }
+    assert redact(f"it was {PASSWORD}") == f"it was {MASK}"
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    assert expand({"arn": f"${{aws-sm:{plain}}}"}) == {"arn": PASSWORD}
+    with pytest.raises(ConfigurationError) as raised:
+        expand({"password": f"${{aws-sm:{plain}-gone}}", "user": f"${{aws-sm:{plain}#user}}"})
+    assert "password: can't read aws-sm:" in str(raised.value)
+    assert "ResourceNotFound" in str(raised.value)
+    assert "user: can't read aws-sm:" in str(raised.value)
+    assert "holds no JSON object" in str(raised.value)
+    assert PASSWORD not in str(raised.value)
+
+
+def test_google_secret_manager_gives_the_latest_version_or_the_one_that_is_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import google.auth
+    from google.oauth2.credentials import Credentials
+
+    monkeypatch.setattr(google.auth, "default", lambda scopes: (Credentials(token="token-of-google"), "shop"))
+    monkeypatch.setattr(secret_stores, "GOOGLE", store.url)
+    payload = {"payload": {"data": base64.b64encode(PASSWORD.encode()).decode()}}
+    paths = ["projects/shop/secrets/db/versions/latest", "projects/other/secrets/db/versions/3"]
+    store.answers = {f"/v1/{path}:access": payload for path in paths}
+    config = {"a": "${gcp-sm:db}", "b": "${gcp-sm:projects/shop/secrets/db}", "c": f"${{gcp-sm:{paths[1]}}}"}
+    assert expand(config) == dict.fromkeys(config, PASSWORD)
+    assert {headers["authorization"] for _, headers in store.asked} == {"Bearer token-of-google"}
+
+
+def test_azure_key_vault_gets_a_token_of_its_own_cloud_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    import azure.identity
+    import requests
+
+    class Credential:
+        def __enter__(self) -> Credential:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def get_token(self, scope: str) -> Any:
+            scopes.append(scope)
+            return type("Token", (), {"token": "token-of-azure"})
+
+    scopes: list[str] = []
+    real = requests.get
+    monkeypatch.setattr(azure.identity, "DefaultAzureCredential", Credential)
+    monkeypatch.setattr(requests, "get", lambda url, **how: real(url.replace("https://", f"{store.url}/"), **how))
+    answer = {"value": json.dumps({"password": PASSWORD})}
+    places = ["shop.vault.azure.net/secrets/db", "shop.vault.azure.cn/secrets/db/7"]
+    store.answers = {f"/{place}?api-version=7.4": answer for place in places}
+    config = {"a": "${azure-kv:shop/db#password}", "b": f"${{azure-kv:https://{places[1]}#password}}"}
+    assert expand(config) == dict.fromkeys(config, PASSWORD)
+    assert scopes == ["https://vault.azure.net/.default", "https://vault.azure.cn/.default"]
+    assert {headers["Authorization"] for _, headers in store.asked} == {"Bearer token-of-azure"}
+
+
+def test_vault_gives_members_of_both_versions_of_its_engine(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VAULT_ADDR", f"{store.url}/")
+    monkeypatch.setenv("VAULT_TOKEN", "token-of-vault")
+    monkeypatch.setenv("VAULT_NAMESPACE", "team")
+    store.answers = {
+        "/v1/secret/data/shop": {"data": {"data": {"password": PASSWORD}, "metadata": {"version": 2}}},
+        "/v1/kv/shop": {"data": {"password": PASSWORD, "data": "x"}},
+    }
+    config = {"two": "${vault:secret/data/shop#password}", "one": "${vault:kv/shop#password}"}
+    assert expand(config) == dict.fromkeys(config, PASSWORD)
+    assert {(each["X-Vault-Token"], each["X-Vault-Namespace"]) for _, each in store.asked} == {
+        ("token-of-vault", "team")
+    }
+    # Each path was asked for once.
+    assert expand(config) == dict.fromkeys(config, PASSWORD)
+    assert len(store.asked) == 2
+    with pytest.raises(ConfigurationError) as raised:
+        expand({"password": "${vault:secret/data/gone#password}", "user": "${vault:kv/shop#user}"})
+    assert "password: can't read vault:secret/data/gone#password: the store answered 404 Not Found" in str(raised.value)
+    assert "user: can't read vault:kv/shop#user: it has no 'user'; it has data, password" in str(raised.value)
+    assert PASSWORD not in str(raised.value)
+
+
+def test_a_client_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "boto3", None)
+    with pytest.raises(ConfigurationError, match=r"boto3 is not installed.*tap-spark-jdbc\[aws-secrets\]"):
+        expand({"password": "${aws-sm:shop}"})
+
+
+def test_a_config_without_a_store_loads_none_of_it() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys; from singer_spark.config.environment import expand; expand({'a': '${HOME}'});"
+        "print(sorted({'boto3', 'requests', 'google.auth', 'singer_spark.config.secret_stores'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

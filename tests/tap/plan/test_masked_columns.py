@@ -1,0 +1,90 @@
+"""Which columns are masked, what type they then have, and what can't be masked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.dialects import known_dialects
+from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.extraction.extraction import split_key
+from tap_spark_jdbc.plan.stream_plan import StreamPlan, plan_streams
+
+POSTGRESQL = known_dialects()["postgresql"]
+COLUMNS = {"id": "bigint", "Email": "text", "cost": "numeric(12,2)", "at": "timestamp without time zone"}
+
+
+def table(name: str = "people", columns: dict[str, str] = COLUMNS, **more: Any) -> Table:
+    read = tuple(POSTGRESQL.column(each, kind, nullable=each != "id") for each, kind in columns.items())
+    return Table("public", name, read, primary_key=("id",), indexed=frozenset({"id", "at"}), **more)
+
+
+def plans(options: dict[str, Any], *tables: Table, **config: Any) -> list[StreamPlan]:
+    given = {"jdbc_url": "jdbc:postgresql://localhost/shop", "stream_options": options, "mask_key": "k", **config}
+    return plan_streams(tables or (table(),), TapSettings.from_config(given), text_moments=False)
+
+
+def types(plan: StreamPlan) -> dict[str, str]:
+    return {column.name: str(column.sql_type) for column in plan.columns}
+
+
+def test_types_follow_the_mask_and_names_fit_in_any_case() -> None:
+    masks = {"ID": "hash", "email": "last4", "cost": None, "at": "redact"}
+    (plan,) = plans({"public-people": {"mask": masks, "type_overrides": {"cost": "text"}}})
+    assert types(plan) == {"id": "VARCHAR(64)", "Email": "VARCHAR(4)", "cost": "TEXT", "at": "VARCHAR(3)"}
+    assert plan.masked_names == set(COLUMNS)
+    (plan,) = plans({"*": {"mask": {"cost": "null", "id": "hash"}}})
+    assert types(plan)["cost"] == "DECIMAL(12,2)"
+    properties = plan.schema["properties"]
+    assert properties["id"]["type"] == ["string"] or properties["id"]["type"] == "string"
+    assert "null" in properties["cost"]["type"]
+
+
+def test_state_never_holds_a_masked_columns_values() -> None:
+    (plan,) = plans({"public-people": {"mask": {"id": "hash"}}})
+    assert split_key(plan, POSTGRESQL) is None
+    (plan,) = plans({"public-people": {"mask": {"email": "hash"}}})
+    assert split_key(plan, POSTGRESQL) is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mask": {"at": "hash"}, "replication_key": "at"}, "replication key 'at' would be masked"),
+        ({"mask": {"id": "redact"}}, "'id' is a column of its key, which can only be masked by hash, not by redact"),
+        ({"mask": {"cost": "null"}, "key_properties": ["cost"]}, "can only be masked by hash, not by null"),
+        ({"mask": {"cost": "hash"}, "partition_column": "COST"}, "partition_column 'cost' is masked"),
+        (
+            {"mask": {"emial": "hash"}},
+            "stream_options.public-people.mask: 'emial' is no column (did you mean 'Email'?)",
+        ),
+        ({"mask": {"email": "md5"}}, "must be one of hash, redact, null, last4, not 'md5'"),
+        ({"mask": "hash"}, "stream_options.public-people.mask: must be of type object"),
+    ],
+)
+def test_what_cannot_be_masked_is_an_error_that_says_why(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        plans({"public-people": options})
+    assert said in str(raised.value)
+
+
+def test_a_computed_key_of_a_masked_column_is_refused() -> None:
+    computed = table(columns={**COLUMNS, "lower_email": "text"}, computed_key='lower("Email")', query="SELECT 1")
+    with pytest.raises(ConfigurationError, match="would be masked"):
+        plans({"public-people": {"mask": {"email": "hash"}, "replication_key": 'lower("Email")'}}, computed)
+
+
+def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    other = table("orders", {"id": "bigint", "cost": "numeric(12,2)"})
+    people, orders = plans({"*": {"mask": {"email": "hash", "gone": "null"}}}, table(), other)
+    assert (people.masked_names, orders.masked_names) == ({"Email"}, set())
+    assert "stream_options.*.mask: 'gone' is no column" in caplog.text
+
+
+def test_hash_needs_the_key() -> None:
+    with pytest.raises(ConfigurationError, match="email by hash needs the setting mask_key"):
+        plans({"public-people": {"mask": {"email": "hash"}}}, mask_key=None)
+    assert plans({"public-people": {"mask": {"email": "last4"}}}, mask_key=None)
