@@ -38,6 +38,8 @@ LOAD_METHODS = {
     "overwrite-delete-stale": LoadMethod(merges=True, drops_stale=True),
 }
 PARQUET, DELTA = "parquet", "delta"
+# Tables are converted from one of these to a later one.
+FORMATS = (PARQUET, DELTA)
 # Where batches of records become Parquet.
 AUTO, SPARK, LOCAL = "auto", "spark", "local"
 # Formats whose readers never notice that files are joined.

@@ -67,6 +67,11 @@ class DeltaCommit:
     joined: tuple[AddedFile, ...] = ()
     joined_from: tuple[str, ...] = ()
 
+    @property
+    def makes_table(self) -> bool:
+        """Whether there was no such table."""
+        return self.seen is None
+
     def undone_by(self, run_id: str) -> DeltaCommit:
         """What another run makes to undo this: an entry that holds its own transaction."""
         number = transaction_number(run_id)
@@ -132,7 +137,7 @@ def plan_delta(
             joined_from=inside(change.joined_from),
         )
 
-    return tuple(plan(change, change.delta) for change in changes if change.delta is not None)
+    return tuple(plan(change, change.log) for change in changes if change.log is not None)
 
 
 def transaction_number(run_id: str) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from target_spark_lake.config_schema import DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -82,6 +84,7 @@ class DeltaChange:
         partitioned_before: Those of the version that it was planned on; of a new table none.
     """
 
+    format: ClassVar[str] = DELTA
     seen: int | None
     schema: str | None
     features: tuple[str, ...] = ()
@@ -90,6 +93,9 @@ class DeltaChange:
     data_change: bool = True
     partitioned: tuple[str, ...] = ()
     partitioned_before: tuple[str, ...] = ()
+
+
+LogChange = DeltaChange
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ class TableChange:
         extension: End of the final names, `zstd.parquet`.
         records: Records of the run that the change stands for; None: as many as the staged files have rows.
         index: What the next merge is spared to look up; None where nothing is known.
-        delta: What a Delta table's log gets; None for plain Parquet.
+        log: What the table's own log gets; None where it has none, or nothing changes.
         rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
         joined: Files that hold the rows of small ones, as they were; published as well.
         joined_from: Those small ones, which go.
@@ -119,7 +125,7 @@ class TableChange:
     extension: str = "zstd.parquet"
     records: int | None = None
     index: TableIndex | None = None
-    delta: DeltaChange | None = None
+    log: LogChange | None = None
     rewritten: tuple[StagedFile, ...] = ()
     joined: tuple[StagedFile, ...] = ()
     joined_from: tuple[str, ...] = ()
