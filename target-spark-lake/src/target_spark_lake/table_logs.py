@@ -1,7 +1,7 @@
 """Tables whose readers follow a log of the table's own, behind one face: whoever runs, joins or publishes asks here.
 
-A new format is a room with a class like `DeltaTables`, the commit that its journals keep, and an entry in each of the
-two maps below.
+A new format is a room with a class like `DeltaTables` and the commit that its journals keep: `TableLogs.of` and
+`_COMMITS` name them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
-from target_spark_lake.config_schema import DELTA
+from target_spark_lake.config_schema import DELTA, ICEBERG
 from target_spark_lake.delta_log.log_entry import DeltaCommit, plan_delta
+from target_spark_lake.iceberg_log.table_commit import IcebergCommit, plan_iceberg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.changes import PublishedFile, TableChange
     from target_spark_lake.tables.table_record import TableRecord
 
-_COMMITS = {DELTA: (DeltaCommit, plan_delta)}
+_COMMITS: dict[str, tuple[Any, Any]] = {DELTA: (DeltaCommit, plan_delta), ICEBERG: (IcebergCommit, plan_iceberg)}
 
 
 class LogSnapshot(Protocol):
@@ -130,6 +131,10 @@ class TableLogs:
 
     def of(self, chosen: str) -> TableLog | None:
         """The tables of a format; None for one without logs."""
+        if chosen == ICEBERG:
+            from target_spark_lake.iceberg_log.iceberg_tables import IcebergTables
+
+            return IcebergTables(self._storage, self._layout.catalog)
         if chosen != DELTA:
             return None
         from target_spark_lake.delta_log.delta_tables import DeltaTables

@@ -91,6 +91,7 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
 
 def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
     """What is removed; readers of older versions of a table with a log go on finding its files."""
+    yield from getattr(change.log, "leaves", ())
     for path in (*change.retire, *change.joined_from) if change.log is None else ():
         yield path
         if is_in_parts(path):

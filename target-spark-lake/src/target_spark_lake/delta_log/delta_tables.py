@@ -11,6 +11,7 @@ from target_spark_lake.delta_log.files import check_columns, delta_change, reada
 from target_spark_lake.delta_log.log_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER, read_snapshot
 from target_spark_lake.delta_log.take_back import can_take_back, take_back
+from target_spark_lake.tables.changes import DeltaChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -72,7 +73,7 @@ class DeltaTables:
         assert change.record is not None
         columns = columns_from_text(change.record.columns)
         told = rearrangement(self._storage, before, change.joined or change.staged, columns)
-        if change.log is None:
+        if not isinstance(change.log, DeltaChange):
             return replace(change, log=told)
         return replace(change, log=replace(change.log, statistics={**change.log.statistics, **told.statistics}))
 

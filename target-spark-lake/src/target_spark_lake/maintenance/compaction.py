@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
-from target_spark_lake.config_schema import DELTA
+from target_spark_lake.config_schema import DELTA, ICEBERG
 from target_spark_lake.maintenance.compaction_plan import COMPACTED, is_small, joined_paths
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.changes import Commit, TableChange
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("spark-lake")
 
-_OTHERS = {DELTA: "Delta's OPTIMIZE"}
+_OTHERS = {DELTA: "Delta's OPTIMIZE", ICEBERG: "Iceberg's rewrite_data_files"}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from target_spark_lake.config_schema import DELTA
+from target_spark_lake.config_schema import DELTA, ICEBERG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -95,7 +95,39 @@ class DeltaChange:
     partitioned_before: tuple[str, ...] = ()
 
 
-LogChange = DeltaChange
+@dataclass(frozen=True)
+class IcebergChange:
+    """What the snapshot of an Iceberg table needs to know of a change, beside its files.
+
+    Attributes:
+        seen: Id of the table that the change was planned on; None for a new table.
+        snapshot: Its snapshot at that time; None where it had none.
+        schema_seen: Number of its schema at that time.
+        schema: The schema after it, as Iceberg's JSON.
+        changes_schema: Whether that differs from the one before.
+        spec: The partition spec of new files, as Iceberg's JSON.
+        changes_spec: Whether that was not the table's.
+        statistics: What the manifests say of each new file, by its path.
+        adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
+        data_change: False where rows only lie in other files.
+        leaves: Objects of the format that the table had before, which go.
+    """
+
+    format: ClassVar[str] = ICEBERG
+    seen: str | None
+    snapshot: int | None
+    schema_seen: int | None
+    schema: Mapping[str, Any]
+    changes_schema: bool
+    spec: Mapping[str, Any]
+    changes_spec: bool
+    statistics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    adopted: Mapping[str, int] = field(default_factory=dict)
+    data_change: bool = True
+    leaves: tuple[str, ...] = ()
+
+
+LogChange = DeltaChange | IcebergChange
 
 
 @dataclass(frozen=True)
