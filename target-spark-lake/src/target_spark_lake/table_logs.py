@@ -14,13 +14,15 @@ from target_spark_lake.delta_log.log_entry import DeltaCommit, plan_delta
 from target_spark_lake.iceberg_log.table_commit import IcebergCommit, plan_iceberg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
     from target_spark_lake.columns.lake_type import Struct
     from target_spark_lake.layout import Layout
     from target_spark_lake.tables.changes import PublishedFile, TableChange
+    from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
 
 _COMMITS: dict[str, tuple[Any, Any]] = {DELTA: (DeltaCommit, plan_delta), ICEBERG: (IcebergCommit, plan_iceberg)}
@@ -89,6 +91,16 @@ class TableLog(Protocol):
 
     def can_take_back(self, commit: Any) -> bool:
         """Whether the one that it undoes was made; an UnpublishableError where it can't be undone."""
+
+    def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
+        """What no version needs that was current at `before` or later; only files that are the table's. It only reads.
+
+        Raises:
+            StorageError: the storage failed, or the table is one that this program can't judge.
+        """
+
+    def forget(self, expendable: Expendable) -> Sequence[str]:
+        """Makes the table forget the files, and gives those that may be removed now; may be done again."""
 
     def tidy(self, table: str, version: int) -> None:
         """What follows a version that was just made; it never fails."""

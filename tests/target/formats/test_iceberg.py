@@ -298,3 +298,30 @@ def test_compact_is_one_snapshot_and_the_readers_of_former_ones_are_undisturbed(
     assert lake.rows("s", "id", first) == [(0,), (1,)]
     assert len(lake.table("s").inspect.files()) == 1
     assert lake.runs("s") == succeeded(lake)
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_vacuum_expires_snapshots_and_removes_what_only_they_had(
+    lake: IcebergLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        lake.load(items("overwrite"), item(number, "a"))
+    lake.load(items(), item(7, "a"))
+    snapshots = [each.snapshot_id for each in lake.table("s").metadata.snapshots]
+    with lake.table("s").manage_snapshots() as manage:
+        manage.create_tag(snapshots[1], "kept")
+    capsys.readouterr()
+    assert command(lake, "vacuum", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["tables"] == {}
+    assert command(lake, "vacuum", "--json", "--older-than", "0s", "--dry-run") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["run_id"], told["tables"]["raw/s"]["snapshots"]) == (None, [snapshots[0], snapshots[2]])
+    assert len(lake.table("s").metadata.snapshots) == 4
+    assert command(lake, "vacuum", "--older-than", "0s") == 0
+    assert [each.snapshot_id for each in lake.table("s").metadata.snapshots] == [snapshots[1], snapshots[3]]
+    assert lake.rows("s", "id", snapshots[1]) == [(1,)]
+    assert lake.rows("s", "id") == [(2,), (7,)]
+    assert not [path for path in told["paths"] if (lake.folder / path).exists()]
+    assert len(data_files(lake)) == 3
+    lake.load(items(), item(8, "a"))
+    assert lake.rows("s", "id") == [(2,), (7,), (8,)]

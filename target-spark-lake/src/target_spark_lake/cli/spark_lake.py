@@ -19,10 +19,26 @@ from target_spark_lake.cli.commands.run import RUN
 from target_spark_lake.cli.commands.runs import RUNS
 from target_spark_lake.cli.commands.state import STATE
 from target_spark_lake.cli.commands.status import STATUS
+from target_spark_lake.cli.commands.vacuum import VACUUM
 from target_spark_lake.cli.commands.verify import VERIFY
 from target_spark_lake.cli.commands.view import VIEW
 
-COMMANDS = (INIT, RUN, STATUS, RUNS, *STATE, VIEW, CONVERT, COMPACT, REPORT, VERIFY, RECOVER, UNLOCK, COMPLETION)
+COMMANDS = (
+    INIT,
+    RUN,
+    STATUS,
+    RUNS,
+    *STATE,
+    VIEW,
+    CONVERT,
+    COMPACT,
+    VACUUM,
+    REPORT,
+    VERIFY,
+    RECOVER,
+    UNLOCK,
+    COMPLETION,
+)
 GROUPS = {"state": "the pipeline's saved state"}
 EXIT_CODES = "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the command line is wrong."
 

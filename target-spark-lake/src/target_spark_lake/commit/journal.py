@@ -18,6 +18,7 @@ from singer_spark.storage.at_once import each
 from target_spark_lake.layout import is_in_parts
 from target_spark_lake.table_logs import LogCommit, logs_from_body, logs_to_body, plan_logs
 from target_spark_lake.tables.changes import PublishedFile, StreamReport
+from target_spark_lake.tables.expendable import Expendable
 from target_spark_lake.tables.table_record import TableRecord
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ KEPT_RUNS = 1000
 PRUNED_AT_ONCE = 100
 # In the journal of a run that takes a committed one back: which, why, and what is lost; and in that one's: by whom.
 GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
+# Only in the journals of runs that have some: an older program leaves these files to the next such run.
+EXPENDABLE = "expendable"
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,14 @@ class Plan:
         retire: Files to remove after that.
         tables: Path of a table's record to its new content.
         logs: Commits to tables' own logs, made once the files are there.
+        expendable: Files that nobody needs any more, removed if that is still so.
     """
 
     publish: tuple[PublishedFile, ...]
     retire: tuple[str, ...]
     tables: Mapping[str, TableRecord]
     logs: tuple[LogCommit, ...] = ()
+    expendable: tuple[Expendable, ...] = ()
 
     @staticmethod
     def of(entry: RunEntry) -> Plan:
@@ -62,6 +67,7 @@ class Plan:
                 tuple(body["retire"]),
                 {path: TableRecord.from_body(record, path) for path, record in body["tables"].items()},
                 logs_from_body(body),
+                tuple(map(Expendable.from_body, body.get(EXPENDABLE, ()))),
             )
         except (KeyError, TypeError) as error:
             raise StorageError(f"the journal of run {entry.run_id} is damaged ({error})") from error
@@ -86,6 +92,7 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
         tuple(path for change in commit.changes for path in _retired(layout, change)),
         {layout.table_record(table): record for table, record in records.items()},
         plan_logs(layout.pipeline, run_id, commit.changes, publish),
+        commit.expendable,
     )
 
 
@@ -130,6 +137,7 @@ def committed_body(
         "retire": list(plan.retire),
         **logs_to_body(plan.logs),
         "tables": {path: record.to_body() for path, record in plan.tables.items()},
+        **({EXPENDABLE: [asdict(each) for each in plan.expendable]} if plan.expendable else {}),
     }
 
 

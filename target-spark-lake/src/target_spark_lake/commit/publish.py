@@ -11,6 +11,7 @@ from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import place_of
 from singer_spark.state.run_log import PUBLISHED
 from singer_spark.storage.at_once import each
+from target_spark_lake.commit.expendables import remove_expendable
 from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
 from target_spark_lake.layout import is_order, written_by
 from target_spark_lake.table_logs import TableLogs
@@ -73,6 +74,9 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     for paths in _in_turn(plan.retire, is_order):
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
+    if plan.expendable:
+        remove_expendable(storage, logs, plan.expendable)
+        lock.ensure_held()  # such a run may write no record and no state, whose exchange would tell
     written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
     if written and entry.state is not None and not given_up:
         lock.ensure_held()  # once more: a person may put back by hand the very state that was seen

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.columns.lake_type import columns_from_text
+from target_spark_lake.delta_log.expendable import expendable, forget
 from target_spark_lake.delta_log.files import check_columns, delta_change, readable_folders, rearrangement
 from target_spark_lake.delta_log.log_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER, read_snapshot
@@ -14,13 +15,15 @@ from target_spark_lake.delta_log.take_back import can_take_back, take_back
 from target_spark_lake.tables.changes import DeltaChange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from singer_spark.storage.storage import Storage
     from target_spark_lake.columns.lake_type import Struct
     from target_spark_lake.delta_log.log_entry import DeltaCommit
     from target_spark_lake.delta_log.snapshot import DeltaSnapshot
     from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
 
 # delta-rs and what is built on its kernel take `%2F` in the path of a table for a slash.
@@ -88,6 +91,14 @@ class DeltaTables:
     def can_take_back(self, commit: DeltaCommit) -> bool:
         """Whether the other run's entry was made."""
         return can_take_back(self._storage, commit)
+
+    def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
+        """What no version needs that was current at `before` or later."""
+        return expendable(self._storage, table, record, before)
+
+    def forget(self, expendable: Expendable) -> Sequence[str]:
+        """The files, but for those that somebody brought back; the log needs no entry."""
+        return forget(self._storage, expendable)
 
     def tidy(self, table: str, version: int) -> None:
         """A checkpoint for every few versions."""

@@ -13,7 +13,8 @@ from target_spark_lake.tables.changes import IcebergChange
 from target_spark_lake.tables.table_index import TableIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from pyiceberg.schema import Schema
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from target_spark_lake.iceberg_log.snapshot import IcebergSnapshot
     from target_spark_lake.iceberg_log.table_commit import IcebergCommit
     from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
 
 
@@ -200,6 +202,18 @@ class IcebergTables:
         from target_spark_lake.iceberg_log.take_back import can_take_back
 
         return can_take_back(self._storage, self._catalog, commit)
+
+    def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
+        """What no snapshot needs that was current at `before` or later."""
+        from target_spark_lake.iceberg_log.expiry import expendable
+
+        return expendable(self._storage, self._catalog, table, before)
+
+    def forget(self, expendable: Expendable) -> Sequence[str]:
+        """Expires the snapshots, and gives the files that only these had."""
+        from target_spark_lake.iceberg_log.expiry import forget
+
+        return forget(self._storage, self._catalog, expendable)
 
     def tidy(self, table: str, version: int) -> None:
         """Nothing: a snapshot needs no checkpoint."""

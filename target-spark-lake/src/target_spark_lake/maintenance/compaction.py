@@ -14,6 +14,7 @@ from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.config_schema import DELTA, ICEBERG
 from target_spark_lake.maintenance.compaction_plan import COMPACTED, is_small, joined_paths
+from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.tables.table_record import records_of
@@ -65,7 +66,7 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
         StorageError: the storage failed; the text says whether the run is committed.
     """
     with run.failing(ConfigurationError, LockedError):
-        _refuse_to_spoil_a_checkpoint(run)
+        refuse_to_spoil_a_checkpoint(run, "a compaction", "compact")
         plans = tuple(_plans(run, settings, stream))
     if not plans:
         run.leave()
@@ -79,16 +80,6 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return tuple(_told(plan, change) for plan, change in zip(plans, changes, strict=True))
-
-
-def _refuse_to_spoil_a_checkpoint(run: PipelineRun) -> None:
-    """A commit in between makes void what the next run could go on from."""
-    left = run.recovery.checkpoint
-    if left is not None:
-        raise LockedError(
-            f"pipeline {run.layout.pipeline}: run {left.run_id} died and the next run goes on from what it staged, "
-            "which a compaction would throw away; compact after that run"
-        )
 
 
 def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> Iterator[_Plan]:

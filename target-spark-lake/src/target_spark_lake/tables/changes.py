@@ -10,6 +10,7 @@ from target_spark_lake.config_schema import DELTA, ICEBERG
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_index import TableIndex
     from target_spark_lake.tables.table_record import TableRecord
 
@@ -198,8 +199,10 @@ class Commit:
         changes: One for each table that the run touched.
         state: The Singer STATE value to save; None when no STATE came, and the saved one stays.
         rejected: Stream to the file of its quarantined records, a line each.
+        expendable: Files that go because nobody needs them any more.
     """
 
     changes: tuple[TableChange, ...] = ()
     state: Mapping[str, Any] | None = field(default=None)
     rejected: Mapping[str, StagedFile] = field(default_factory=dict)
+    expendable: tuple[Expendable, ...] = ()
