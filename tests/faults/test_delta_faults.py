@@ -22,10 +22,11 @@ from singer_spark.state.run_log import last_committed
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.recovery import free
+from target_spark_lake.config_schema import DELTA
 from target_spark_lake.delta_log.files import delta_change
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER
 from target_spark_lake.layout import Layout
-from target_spark_lake.maintenance.conversion import convert_to_delta
+from target_spark_lake.maintenance import conversion
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 from target_spark_lake.tables.table_record import TableRecord
 
@@ -90,7 +91,7 @@ class TwoTables:
         change = TableChange(table[4:], table, staged, retire, self.record(table))
         if self.kind != "delta":
             return change
-        return replace(change, delta=delta_change(run.storage, run.snapshots.of(table), change))
+        return replace(change, log=delta_change(run.storage, run.logs.seen(run.logs.of(DELTA), table), change))
 
     def record(self, table: str) -> TableRecord:
         return TableRecord("test", table[4:], {"id": "bigint", "run": "bigint"}, "upsert", format=self.kind)
@@ -219,7 +220,7 @@ def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format
 ) -> None:
     def convert(lake: TwoTables, storage: Storage | None = None, process: Process | None = None) -> list[str]:
         place = storage or lake.storage()
-        return convert_to_delta(place, LAYOUT, None, lock_ttl_seconds=NO_BEATS, process=process)
+        return conversion.convert(place, LAYOUT, DELTA, None, lock_ttl_seconds=NO_BEATS, process=process)
 
     first = TwoTables(tmp_path / "first", "parquet")
     first.sync()

@@ -37,11 +37,13 @@ LOAD_METHODS = {
     OVERWRITE: LoadMethod(replaces=True),
     "overwrite-delete-stale": LoadMethod(merges=True, drops_stale=True),
 }
-PARQUET, DELTA = "parquet", "delta"
+PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
+# Tables are converted from one of these to a later one.
+FORMATS = (PARQUET, DELTA, ICEBERG)
 # Where batches of records become Parquet.
 AUTO, SPARK, LOCAL = "auto", "spark", "local"
 # Formats whose readers never notice that files are joined.
-AUTO_COMPACTED = (DELTA,)
+AUTO_COMPACTED = (DELTA, ICEBERG)
 # What an invalid record does.
 FAIL, QUARANTINE = "fail", "quarantine"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.state.checkpoint import checkpoint_path
 from singer_spark.state.run_log import LAKE_FOLDER, folder_name, runs_folder
 from singer_spark.state.store import state_path
 from target_spark_lake.config_schema import CODECS
+from target_spark_lake.iceberg_catalog import IcebergCatalog
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 
@@ -22,10 +23,11 @@ JOINED = "compacted"
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths of one pipeline."""
+    """The paths of one pipeline, and the catalog that names its Iceberg tables."""
 
     pipeline: str
     path: str = "raw"
+    catalog: IcebergCatalog = field(default_factory=IcebergCatalog)
 
     def __post_init__(self) -> None:
         """Refuses a data root that leaves the bucket or lies in the lake's own folder."""

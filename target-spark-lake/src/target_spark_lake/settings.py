@@ -24,12 +24,14 @@ from target_spark_lake.config_schema import (
     CODECS,
     DELTA,
     FAIL,
+    ICEBERG,
     LOAD_METHODS,
     LOCAL,
     PARQUET,
     QUARANTINE,
     SPARK,
 )
+from target_spark_lake.iceberg_catalog import IcebergCatalog, catalog_problems, is_directory
 from target_spark_lake.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
 
 JSON = dict[str, Any]
@@ -86,7 +88,16 @@ class TargetSettings:
     pipeline: str = _setting(
         "string", "Name of the isolated state. Under Meltano its state id (`:` written as `.`), else required."
     )
-    format: str = _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA])
+    format: str = _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA, ICEBERG])
+    catalog: Mapping[str, Any] = _setting(
+        "object",
+        "Catalog of Iceberg tables, as PyIceberg has it: name, type (sql, rest, glue, hive), uri, ...; where not "
+        "given, the file .dataspoc/catalog.db of a bucket that is a directory.",
+        secret=True,
+    )
+    namespace: str | None = _setting(
+        "string", "Namespace of Iceberg tables in their catalog; a table's path with dots for slashes where not given."
+    )
     load_method: str | None = _setting(
         "string",
         "How records change the table of a stream that is read by increments, where neither the stream's option nor "
@@ -125,8 +136,8 @@ class TargetSettings:
     auto_compact: bool | None = _setting(
         "boolean",
         "A run that finds over 64 small files in a table (below a quarter of target_file_mb) joins the oldest of them, "
-        "at most 256 MB, in its own commit. Where not given: true for delta; false for parquet, where a reader may "
-        "meet a row twice in the moment of the change.",
+        "at most 256 MB, in its own commit. Where not given: true for delta and iceberg; false for parquet, where a "
+        "reader may meet a row twice in the moment of the change.",
     )
     add_record_metadata: bool = _setting("boolean", "Adds the SDK's `_sdc_*` columns.", True)
     validate_records: bool = _setting(
@@ -232,6 +243,11 @@ class TargetSettings:
         return cls(**given)
 
     @property
+    def iceberg_catalog(self) -> IcebergCatalog:
+        """Where Iceberg tables are registered."""
+        return IcebergCatalog.of(self.catalog, self.namespace)
+
+    @property
     def joins_small_files(self) -> bool:
         """Whether runs join the small files of a table that has many."""
         return self.format in AUTO_COMPACTED if self.auto_compact is None else self.auto_compact
@@ -273,6 +289,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
     problems = [*StateBackend.problems(given.get("state_backend")), *root_problems(given.get("batch_roots"))]
     problems += receiver_problems(given.get("notify"))
+    problems += catalog_problems(given, local=is_directory(str(given.get("bucket", ""))))
     if isinstance(given.get("spark"), Mapping):
         problems += SparkSettings.problems(given["spark"])
     options = given.get("stream_options")

@@ -95,7 +95,7 @@ class TargetSparkLake(Target):
             settings = self.settings
             accepted = settings.accept_unconditional_storage
             storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
-            layout = Layout(settings.pipeline, settings.path)
+            layout = Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
             if other := place_of_another(os.environ, storage.url, settings.pipeline):
                 self.logger.warning(
                     "Meltano keeps the state as %s, this target as pipeline %s in %s: Meltano does not see what a "

@@ -266,7 +266,7 @@ def test_a_panic_of_delta_rs_after_the_commit_is_a_warning_and_a_signal_is_none(
     lake.load(items(), item(1, "a"))
     storage = Storage(str(lake.folder))
     monkeypatch.setattr(DeltaTable, "create_checkpoint", panic)
-    monkeypatch.setattr("target_spark_lake.commit.publish.CHECKPOINT_VERSIONS", 1)
+    monkeypatch.setattr("target_spark_lake.delta_log.delta_tables.CHECKPOINT_VERSIONS", 1)
     lake.load(items(), item(2, "b"))
     assert "No checkpoint of Delta table raw/s was written" in caplog.text
     assert lake.rows("s", "id") == [(1,), (2,)]

@@ -11,6 +11,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError, ProtocolError, RecordError
 from target.delta_lake import DeltaLake
+from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
 
@@ -23,11 +24,11 @@ DELETED = "2026-01-02T03:04:05Z"
 
 @pytest.fixture
 def lake(spark, tmp_path, request) -> Lake:
-    kind = DeltaLake if getattr(request, "param", "parquet") == "delta" else Lake
-    return kind(tmp_path / "lake")
+    return LAKES[getattr(request, "param", "parquet")](tmp_path / "lake")
 
 
-both_formats = pytest.mark.parametrize("lake", ["parquet", "delta"], indirect=True)
+LAKES = {"parquet": Lake, "delta": DeltaLake, "iceberg": IcebergLake}
+each_format = pytest.mark.parametrize("lake", LAKES, indirect=True)
 
 
 def items(method: str = "upsert", *, cursor: bool = True, **annotations: Any) -> dict:
@@ -43,7 +44,7 @@ def activate(version: int) -> dict:
     return {"type": "ACTIVATE_VERSION", "stream": "s", "version": version}
 
 
-@both_formats
+@each_format
 def test_the_worked_example_of_cursor_based_sync(lake: Lake) -> None:
     """Append: every version, five rows; dedup on the name: one row each."""
     people = {"name": TEXT, "deceased": {"type": ["boolean", "null"]}, "updated_at": INT}
@@ -63,7 +64,7 @@ def test_the_worked_example_of_cursor_based_sync(lake: Lake) -> None:
     assert lake.rows("both__history", columns) == every_version
 
 
-@both_formats
+@each_format
 def test_a_row_that_was_committed_late_wins_over_all_that_came_before_it_and_over_nothing_else(lake: Lake) -> None:
     """Its database holds no newer one, whatever the cursors say; what comes behind it is compared as ever."""
     late = items("append-dedup", **{"x-late-rows": True})
@@ -203,7 +204,7 @@ def test_without_metadata_columns_deletes_and_versions_count_all_the_same(lake: 
     assert alive == (wanted if hard else [(1, "a", False), (2, "b", False), *((*row, True) for row in wanted)])
 
 
-@both_formats
+@each_format
 def test_rows_not_seen_in_a_full_run_are_removed_and_none_after_a_delta(lake: Lake) -> None:
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     delta = items("overwrite-delete-stale")
@@ -245,7 +246,7 @@ FOREIGN = pytest.mark.parametrize(
 )
 
 
-@both_formats
+@each_format
 @FOREIGN
 def test_of_a_foreign_tap_a_stream_is_whole_where_nothing_speaks_for_a_delta(
     lake: Lake, bookmark_properties: list, saved: dict, whole: bool
@@ -267,7 +268,7 @@ def test_a_stream_of_several_schemas_is_a_delta_where_one_of_them_says_so(lake: 
     assert lake.rows("s", "id, clock, name") == [(0, 1, "a"), (1, 1, "a"), (2, 9, "new")]
 
 
-@both_formats
+@each_format
 @FOREIGN
 def test_of_a_foreign_tap_an_overwrite_is_refused_where_the_stream_may_come_as_a_delta(
     lake: Lake, bookmark_properties: list, saved: dict, whole: bool
@@ -336,7 +337,7 @@ def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) 
         lake.load(full, item(1, 1, "a"), other_key)
 
 
-@both_formats
+@each_format
 def test_a_table_that_held_every_version_holds_one_row_a_key_once_it_is_upserted(lake: Lake) -> None:
     lake.load(items("append-only"), item(1, 1, "a"), item(None, 1, "no key"), item(2, 5, "a"))
     lake.load(items("append-only"), item(1, 3, "b"), item(2, 5, "b"), item(None, 1, "no key"))
@@ -383,7 +384,7 @@ def test_the_order_of_the_input_counts_also_where_records_take_another_way(lake:
     assert hidden == []
 
 
-@both_formats
+@each_format
 def test_append_dedup_keeps_the_history_in_a_table_of_its_own(lake: Lake) -> None:
     lake.load(items("append-dedup"), item(1, 1, "a"), item(1, 2, "b"))
     gone = record("s", id=1, clock=3, _sdc_deleted_at=DELETED)

@@ -84,7 +84,7 @@ class Fed:
         record = replace(known, columns=columns, load_method="append-only", format=self.format, partition_by=by)
         change = TableChange("s", TABLE, (StagedFile(path, 1, len(data.getvalue()), folder),), record=record)
         if self.format == DELTA:
-            change = replace(change, delta=delta_change(run.storage, run.snapshots.of(TABLE), change))
+            change = replace(change, log=delta_change(run.storage, run.logs.seen(run.logs.of(DELTA), TABLE), change))
         return change
 
     def paths(self) -> list[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _SPANS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_AGE_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def size_text(size: float) -> str:
@@ -28,6 +32,12 @@ def span_text(seconds: float) -> str:
         if len(parts) == 2:
             break
     return ("-" if seconds < 0 else "") + " ".join(part for part in parts if part)
+
+
+def seconds_of(age: str) -> float | None:
+    """The seconds of an age such as `90`, `30m`, `6h` or `2d`; None where it is none."""
+    found = _AGE.fullmatch(age.strip())
+    return None if found is None else float(found[1]) * _AGE_SECONDS[found[2]]
 
 
 def count_text(count: int, noun: str) -> str:

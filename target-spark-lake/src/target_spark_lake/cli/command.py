@@ -73,7 +73,12 @@ class Lake:
         settings = TargetSettings.from_config(config, default_pipeline=chosen.pipeline or default_pipeline)
         accepted = settings.accept_unconditional_storage
         storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
-        return cls(config, settings, storage, Layout(chosen.pipeline or settings.pipeline, settings.path))
+        return cls(
+            config,
+            settings,
+            storage,
+            Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog),
+        )
 
     @cached_property
     def store(self) -> StateStore:

@@ -116,7 +116,7 @@ class NewPipeline:
         problems = [*self._written_badly(), *_cron_problems(self.cron)]
         try:
             settings = TargetSettings.from_config(_standing_in(self.target_config))
-            Layout(settings.pipeline, settings.path)
+            Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
         except ConfigurationError as error:
             problems.append(f"target: {str(error).removeprefix('config: ')}")
         # The programs know nothing of each other's code: this asks the tap where it happens to be installed.

@@ -20,6 +20,7 @@ from target_spark_lake.cli.commands.run import RUN
 from target_spark_lake.cli.commands.runs import RUNS
 from target_spark_lake.cli.commands.state import STATE
 from target_spark_lake.cli.commands.status import STATUS
+from target_spark_lake.cli.commands.vacuum import VACUUM
 from target_spark_lake.cli.commands.verify import VERIFY
 from target_spark_lake.cli.commands.view import VIEW
 
@@ -32,6 +33,7 @@ COMMANDS = (
     VIEW,
     CONVERT,
     COMPACT,
+    VACUUM,
     REPORT,
     VERIFY,
     LOG_DROP,

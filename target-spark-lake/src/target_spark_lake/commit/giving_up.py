@@ -17,9 +17,9 @@ from singer_spark.storage.at_once import each
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan
 from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
-from target_spark_lake.delta_log.take_back import can_take_back
 from target_spark_lake.layout import JOINED, ORDERS, is_order, table_of_record
 from target_spark_lake.state.saving import cleared
+from target_spark_lake.table_logs import TableLogs
 
 if TYPE_CHECKING:
     from singer_spark.errors import UnpublishableError
@@ -85,7 +85,7 @@ def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: Unpublish
     storage, layout = lock.storage, lock.layout
     plan = Plan.of(entry)
     lost = lost_files(storage, plan)
-    undoing = _undoing(storage, lock.entry.run_id, entry, plan, lost)
+    undoing = _undoing(storage, layout, lock.entry.run_id, entry, plan, lost)
     head = journal.head(layout, lock.entry, entry.last_committed)
     state, before = _state_before(entry, store), entry.body.get("previous_state")
     body = journal.committed_body(head, undoing, {}, state, before, place_of(entry))
@@ -101,23 +101,26 @@ def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: Unpublish
     return publish(lock, store, made)
 
 
-def _undoing(storage: Storage, run_id: str, entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> Plan:
+def _undoing(
+    storage: Storage, layout: Layout, run_id: str, entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]
+) -> Plan:
     """What goes, what stays after all, and which log entries undo others, table by table."""
     converts = entry.body.get("command") == CONVERT
     records = {table_of_record(path): (path, record) for path, record in plan.tables.items()}
-    delta = {commit.table: commit.undone_by(run_id) for commit in plan.delta}
-    made = {table for table, commit in delta.items() if can_take_back(storage, commit)}
+    logs = TableLogs(storage, layout)
+    undone = {commit.table: commit.undone_by(run_id) for commit in plan.logs}
+    made = {table for table, commit in undone.items() if logs.of_commit(commit).can_take_back(commit)}
     # First what a process that sleeps could still move.
     retire = [file.staged for file in plan.publish]
     tables: dict[str, TableRecord] = {}
     for table in dict.fromkeys((*(_table_of(file.final) for file in plan.publish), *records)):
         path, record = records.get(table, ("", None))
         files = [file for file in plan.publish if _table_of(file.final) == table]
-        if table in delta:
+        if table in undone:
             # A version of the log names its files: they go once nobody can ask for it any more (VACUUM).
             retire += [] if table in made else [file.final for file in files]
             # What the run has made of a new table can only become an empty table of the pipeline.
-            stays = table in made and (converts or delta[table].seen is None)
+            stays = table in made and (converts or undone[table].makes_table)
         else:
             old = [path for path in plan.retire if _table_of(path) == table]
             stays = None in each(storage, storage.size, old)
@@ -127,7 +130,7 @@ def _undoing(storage: Storage, run_id: str, entry: RunEntry, plan: Plan, lost: t
             retire += old if stays and not set(files) & set(lost) else []
         if stays and record is not None:
             tables[path] = record
-    return Plan((), tuple(dict.fromkeys(retire)), tables, () if converts else tuple(delta.values()))
+    return Plan((), tuple(dict.fromkeys(retire)), tables, () if converts else tuple(undone.values()))
 
 
 def _keeps_versions(table: str, record: TableRecord | None) -> bool:

@@ -15,9 +15,10 @@ from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import STATE_PLACE
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
 from singer_spark.storage.at_once import each
-from target_spark_lake.delta_log.log_entry import DeltaCommit, plan_delta
 from target_spark_lake.layout import is_in_parts
+from target_spark_lake.table_logs import LogCommit, logs_from_body, logs_to_body, plan_logs
 from target_spark_lake.tables.changes import PublishedFile, StreamReport
+from target_spark_lake.tables.expendable import Expendable
 from target_spark_lake.tables.table_record import TableRecord
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ KEPT_RUNS = 1000
 PRUNED_AT_ONCE = 100
 # In the journal of a run that takes a committed one back: which, why, and what is lost; and in that one's: by whom.
 GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
+# Only in the journals of runs that have some: an older program leaves these files to the next such run.
+EXPENDABLE = "expendable"
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,15 @@ class Plan:
         publish: Files to move to where readers see them.
         retire: Files to remove after that.
         tables: Path of a table's record to its new content.
-        delta: Log entries of Delta tables, written once the files are there.
+        logs: Commits to tables' own logs, made once the files are there.
+        expendable: Files that nobody needs any more, removed if that is still so.
     """
 
     publish: tuple[PublishedFile, ...]
     retire: tuple[str, ...]
     tables: Mapping[str, TableRecord]
-    delta: tuple[DeltaCommit, ...] = ()
+    logs: tuple[LogCommit, ...] = ()
+    expendable: tuple[Expendable, ...] = ()
 
     @staticmethod
     def of(entry: RunEntry) -> Plan:
@@ -61,8 +66,8 @@ class Plan:
                 tuple(PublishedFile(**file) for file in body["publish"]),
                 tuple(body["retire"]),
                 {path: TableRecord.from_body(record, path) for path, record in body["tables"].items()},
-                # Journals of the first version do not say.
-                tuple(map(DeltaCommit.from_body, body.get("delta", ()))),
+                logs_from_body(body),
+                tuple(map(Expendable.from_body, body.get(EXPENDABLE, ()))),
             )
         except (KeyError, TypeError) as error:
             raise StorageError(f"the journal of run {entry.run_id} is damaged ({error})") from error
@@ -86,13 +91,15 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
         tuple(publish),
         tuple(path for change in commit.changes for path in _retired(layout, change)),
         {layout.table_record(table): record for table, record in records.items()},
-        plan_delta(layout.pipeline, run_id, commit.changes, publish),
+        plan_logs(layout.pipeline, run_id, commit.changes, publish),
+        commit.expendable,
     )
 
 
 def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
-    """What is removed; readers of older versions of a Delta table go on finding its files."""
-    for path in (*change.retire, *change.joined_from) if change.delta is None else ():
+    """What is removed; readers of older versions of a table with a log go on finding its files."""
+    yield from getattr(change.log, "leaves", ())
+    for path in (*change.retire, *change.joined_from) if change.log is None else ():
         yield path
         if is_in_parts(path):
             yield layout.row_order(change.table, path)
@@ -128,8 +135,9 @@ def committed_body(
         STATE_PLACE: state_place,
         "publish": [asdict(file) for file in plan.publish],
         "retire": list(plan.retire),
-        "delta": [each.to_body() for each in plan.delta],
+        **logs_to_body(plan.logs),
         "tables": {path: record.to_body() for path, record in plan.tables.items()},
+        **({EXPENDABLE: [asdict(each) for each in plan.expendable]} if plan.expendable else {}),
     }
 
 

@@ -27,12 +27,10 @@ from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
 from target_spark_lake.commit.recovery import recover
 from target_spark_lake.commit.run_reports import source_of
-from target_spark_lake.config_schema import DELTA
-from target_spark_lake.delta_log.files import standing_record
-from target_spark_lake.delta_log.snapshot import Snapshots
 from target_spark_lake.intake.batch_sweep import sweep_batches
 from target_spark_lake.layout import is_data_file
 from target_spark_lake.state.start_check import check_resumed, check_start
+from target_spark_lake.table_logs import TableLogs
 from target_spark_lake.tables.changes import with_orders
 from target_spark_lake.tables.table_record import check_owner, claim_all, read_record, release_claims
 
@@ -63,7 +61,7 @@ class PipelineRun:
         started_at: When the lock was taken, UTC.
         recovery: What was found and done before the run.
         checkpoint: What this run may go on from, and what it leaves for a later one.
-        snapshots: Delta tables as the run first saw them.
+        logs: Tables with logs of their own, as the run first saw them.
     """
 
     def __init__(self, lock: RunLock, store: StateStore, recovery: Recovery) -> None:
@@ -72,7 +70,7 @@ class PipelineRun:
         self.run_id = lock.entry.run_id
         self.started_at = lock.entry.since
         self.recovery = recovery
-        self.snapshots = Snapshots(self.storage)
+        self.logs = TableLogs(self.storage, self.layout)
         self.checkpoint = CheckpointFile(lock, recovery.checkpoint)
         self._before = recovery.last.run_id if recovery.last else None
         self._store = store
@@ -127,15 +125,15 @@ class PipelineRun:
         return record
 
     def standing_record(self, stream: str, table: str) -> TableRecord | None:
-        """The same with the columns that readers find: those of a Delta table's log.
+        """The same with the columns that readers find: those of the table's own log.
 
         Raises:
             ConfigurationError: another pipeline or another stream owns the table.
             SchemaError: someone else gave it a column that this program can't keep.
         """
         record = self.table_record(stream, table)
-        snapshot = self.snapshots.of(table) if record is not None and record.format == DELTA else None
-        return record if record is None or snapshot is None else standing_record(record, snapshot)
+        snapshot = self.logs.snapshot(table, record)
+        return record if record is None or snapshot is None else snapshot.standing_record(record)
 
     def table_files(self, table: str) -> tuple[str, ...]:
         """The paths of a table's data files."""
@@ -144,8 +142,8 @@ class PipelineRun:
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
         """All data files of a table: what every reader of its folder, or of its log, finds."""
         record = read_record(self.storage, self.layout.table_record(table))
-        if record is not None and record.format == DELTA:
-            snapshot = self.snapshots.of(table)
+        if record is not None and self.logs.of(record.format) is not None:
+            snapshot = self.logs.snapshot(table, record)
             return () if snapshot is None else snapshot.data_files(table)
         return tuple(file for file in self.storage.list(table) if is_data_file(table, file.path))
 

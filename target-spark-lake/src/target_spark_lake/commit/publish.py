@@ -11,10 +11,10 @@ from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import place_of
 from singer_spark.state.run_log import PUBLISHED
 from singer_spark.storage.at_once import each
+from target_spark_lake.commit.expendables import remove_expendable
 from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
-from target_spark_lake.delta_log.log_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
-from target_spark_lake.delta_log.take_back import take_back
 from target_spark_lake.layout import is_order, written_by
+from target_spark_lake.table_logs import TableLogs
 from target_spark_lake.tables.table_record import release_claims, write_record
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
     from target_spark_lake.commit.lock import RunLock
-    from target_spark_lake.delta_log.log_entry import DeltaCommit
     from target_spark_lake.layout import Layout
+    from target_spark_lake.table_logs import LogCommit
     from target_spark_lake.tables.changes import Commit, PublishedFile, StagedFile
 
 logger = logging.getLogger(__name__)
@@ -36,12 +36,12 @@ Item = TypeVar("Item")
 
 
 def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
-    """Brings a committed run before its readers: new files, Delta logs, retired files, tables' records, state, mark.
+    """Brings a committed run before its readers: new files, tables' logs, retired files, tables' records, state, mark.
 
     Gives the entry as published. Once another process took over, that one finishes the run.
 
     Raises:
-        UnpublishableError: files are gone, or someone else changed a Delta table; a person decides.
+        UnpublishableError: files are gone, or someone else changed a table's log; a person decides.
         StorageError: the storage failed; the next start repeats all of it.
         LockedError: another process took over.
     """
@@ -69,10 +69,14 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     # The state is never ahead of the rows: it follows them, and goes back before they do.
     if given_up and entry.state is not None and not store.write(entry.state, state, entry.run_id):
         raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
-    versions = dict(each(storage, lambda delta: (delta.table, _logged(storage, delta)), plan.delta))
+    logs = TableLogs(storage, layout)
+    versions = each(storage, lambda commit: _logged(logs, commit, undo=bool(given_up)), plan.logs)
     for paths in _in_turn(plan.retire, is_order):
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
+    if plan.expendable:
+        remove_expendable(storage, logs, plan.expendable)
+        lock.ensure_held()  # such a run may write no record and no state, whose exchange would tell
     written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
     if written and entry.state is not None and not given_up:
         lock.ensure_held()  # once more: a person may put back by hand the very state that was seen
@@ -85,9 +89,9 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     place = place_of(entry) if entry.state is None else store.place
     finished = timestamp_text(datetime.now(UTC))
     published = rewritten(storage, layout, entry, place, phase=PUBLISHED, finished_at=finished, error=None)
-    for table, version in versions.items():
-        if version and version % CHECKPOINT_VERSIONS == 0:
-            write_checkpoint(storage, table)
+    for commit, version in zip(plan.logs, versions, strict=True):
+        if version is not None:
+            logs.of_commit(commit).tidy(commit.table, version)
     return published
 
 
@@ -114,8 +118,9 @@ def _in_turn(items: Iterable[Item], is_later: Callable[[Item], bool]) -> tuple[l
     return found
 
 
-def _logged(storage: Storage, commit: DeltaCommit) -> int | None:
-    return publish_commit(storage, commit) if commit.takes_back is None else take_back(storage, commit)
+def _logged(logs: TableLogs, commit: LogCommit, *, undo: bool) -> int | None:
+    log = logs.of_commit(commit)
+    return log.take_back(commit) if undo else log.publish(commit)
 
 
 def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:

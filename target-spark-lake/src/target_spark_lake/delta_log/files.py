@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -12,11 +11,10 @@ from urllib.parse import quote, unquote
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.lake_type import Scalar, Struct, columns_from_text, columns_to_text
+from target_spark_lake.columns.lake_type import Scalar, Struct, columns_from_text
 from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folders_of, said_by
 from target_spark_lake.delta_log.schema import (
     check_names,
-    columns_of_log,
     columns_that_differ,
     features_of,
     required_columns,
@@ -98,28 +96,6 @@ def logged_columns(record: TableRecord) -> Struct:
     """A table's columns as its log has them: behind the stream's those that only folders of times say."""
     made = (part.made for part in map(Part.of, record.partition_by))
     return Struct((*columns_from_text(record.columns), *filter(None, made)))
-
-
-def standing_record(record: TableRecord, snapshot: DeltaSnapshot) -> TableRecord:
-    """A table's record with the columns that its log says, which others may have changed since the last run.
-
-    Raises:
-        SchemaError: one has a type that no column of the lake has.
-    """
-    made = {field.name for field in (part.made for part in map(Part.of, record.partition_by)) if field}
-    try:
-        logged = columns_to_text(columns_of_log(snapshot.schema).without(made - set(record.columns)))
-    except ValueError as error:
-        raise SchemaError(
-            f"stream {record.stream}: someone else gave its Delta table {error}, which this program can't keep; take "
-            "the column back (RESTORE), or load the stream into another table (stream_options, path)"
-        ) from error
-    order = [
-        *(name for name in record.columns if name in logged),
-        *(name for name in logged if name not in record.columns),
-    ]
-    foreign = tuple(name for name in order if name in record.foreign or name not in record.columns)
-    return replace(record, columns={name: logged[name] for name in order}, foreign=foreign)
 
 
 def delta_change(

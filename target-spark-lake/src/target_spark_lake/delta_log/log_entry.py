@@ -15,12 +15,13 @@ from uuid import NAMESPACE_URL, uuid5
 from singer_spark.state.run_log import time_of
 from target_spark_lake.columns.partitioning import folders_of, said_by
 from target_spark_lake.delta_log.snapshot import AddedFile, log_spelling
+from target_spark_lake.tables.changes import DeltaChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from target_spark_lake.delta_log.snapshot import DeltaSnapshot
-    from target_spark_lake.tables.changes import DeltaChange, PublishedFile, StagedFile, TableChange
+    from target_spark_lake.tables.changes import PublishedFile, StagedFile, TableChange
 
 LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
 ENGINE = "target-spark-lake"
@@ -66,6 +67,11 @@ class DeltaCommit:
     takes_back: int | None = None
     joined: tuple[AddedFile, ...] = ()
     joined_from: tuple[str, ...] = ()
+
+    @property
+    def makes_table(self) -> bool:
+        """Whether there was no such table."""
+        return self.seen is None
 
     def undone_by(self, run_id: str) -> DeltaCommit:
         """What another run makes to undo this: an entry that holds its own transaction."""
@@ -132,7 +138,7 @@ def plan_delta(
             joined_from=inside(change.joined_from),
         )
 
-    return tuple(plan(change, change.delta) for change in changes if change.delta is not None)
+    return tuple(plan(change, change.log) for change in changes if isinstance(change.log, DeltaChange))
 
 
 def transaction_number(run_id: str) -> int:

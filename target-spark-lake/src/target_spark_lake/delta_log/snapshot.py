@@ -11,10 +11,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from singer_spark.errors import StorageError
+from singer_spark.errors import SchemaError, StorageError
 from singer_spark.storage.files import FileInfo
-from target_spark_lake.columns.partitioning import folders_of, said_by
-from target_spark_lake.delta_log.schema import TIMESTAMP_NTZ, rules_of_columns
+from target_spark_lake.columns.lake_type import columns_to_text
+from target_spark_lake.columns.partitioning import Part, folders_of, said_by
+from target_spark_lake.delta_log.schema import TIMESTAMP_NTZ, columns_of_log, rules_of_columns
+from target_spark_lake.tables.table_record import with_logged_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from singer_spark.storage.storage import Storage
+    from target_spark_lake.tables.table_record import TableRecord
 
 LOG_FOLDER = "_delta_log"
 # What S3A is told, as delta-rs spells it.
@@ -95,6 +98,35 @@ class DeltaSnapshot:
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
         """The files with their paths relative to the bucket."""
         return tuple(FileInfo(f"{table}/{path}", file.size) for path, file in self.files.items())
+
+    def standing_record(self, record: TableRecord) -> TableRecord:
+        """A table's record with the columns that its log says, which others may have changed since the last run.
+
+        Raises:
+            SchemaError: one has a type that no column of the lake has.
+        """
+        try:
+            logged = columns_of_log(self.schema)
+        except ValueError as error:
+            raise SchemaError(
+                f"stream {record.stream}: someone else gave its Delta table {error}, which this program can't keep; "
+                "take the column back (RESTORE), or load the stream into another table (stream_options, path)"
+            ) from error
+        made = {field.name for field in (part.made for part in map(Part.of, record.partition_by)) if field}
+        return with_logged_columns(record, columns_to_text(logged.without(made - set(record.columns))))
+
+    def reason_against_joining(self, record: TableRecord) -> str:
+        """Why the table's files can't be joined here; empty where they can."""
+        if self.partitioned != tuple(part.name for part in map(Part.of, record.partition_by)):
+            return "was partitioned by someone else in another way than its last run did"
+        folders = (path.rpartition("/")[0] for path in self.files)
+        if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
+            return "has files in other folders than those of its partitions"
+        try:
+            self.standing_record(record)
+        except SchemaError:
+            return "got a column by someone else that this program can't keep"
+        return ""
 
 
 def log_file(table: str, version: int) -> str:
@@ -261,18 +293,3 @@ def _check_known(snapshot: DeltaSnapshot, table: str) -> None:
 
 def _is_rule(table_property: str) -> bool:
     return table_property.startswith("delta.constraints.")
-
-
-class Snapshots:
-    """The tables as a run first saw them: what it plans, it plans on one version of each."""
-
-    def __init__(self, storage: Storage) -> None:
-        """Reads nothing yet."""
-        self._storage = storage
-        self._seen: dict[str, DeltaSnapshot | None] = {}
-
-    def of(self, table: str) -> DeltaSnapshot | None:
-        """A table, None where it has no log."""
-        if table not in self._seen:
-            self._seen[table] = read_snapshot(self._storage, table)
-        return self._seen[table]

@@ -19,25 +19,29 @@ from target_spark_lake.tables.changes import TableChange
 from target_spark_lake.tables.row_order import in_parts, own_parts, read_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
     from target_spark_lake.tables.changes import StagedFile
 
+    KeepsFiles = Callable[[Struct, Struct], bool]
+
 logger = logging.getLogger("target-spark-lake")
 
 
-def parquet_changes(writer: TableWriter, load: StreamLoad, *, may_lack: bool = False) -> tuple[TableChange, ...]:
+def parquet_changes(
+    writer: TableWriter, load: StreamLoad, keeps_files: KeepsFiles | None = None
+) -> tuple[TableChange, ...]:
     """What the load method makes of the records; nothing that a reader could see is touched.
 
-    `may_lack` says that every reader takes a column that a file lacks for NULL.
+    `keeps_files` says of columns before and after whether readers find the rows of a file under both.
     """
     if not load.columns.fields:
         return (TableChange(load.schema.stream, load.table),)
     load = _uniform_load(writer, load)
-    return tuple(_uniform_change(writer, change, load, may_lack=may_lack) for change in _by_method(writer, load))
+    return tuple(_uniform_change(writer, change, load, keeps_files) for change in _by_method(writer, load))
 
 
 def _by_method(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
@@ -72,13 +76,15 @@ def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:
     return replace(load, staged=rewriter.staged(load.staged), is_uniform=True)
 
 
-def _uniform_change(writer: TableWriter, change: TableChange, load: StreamLoad, *, may_lack: bool) -> TableChange:
+def _uniform_change(
+    writer: TableWriter, change: TableChange, load: StreamLoad, keeps_files: KeepsFiles | None
+) -> TableChange:
     """The change and, where it gives the table other columns, the files that stay under these."""
     run, stream, table, record = writer.run, change.stream, change.table, change.record
     before = load.record if table == load.table else run.standing_record(stream, table)
     if record is None or before is None or before.columns == record.columns:
         return change
-    if may_lack and all(record.columns.get(name, kind) == kind for name, kind in before.columns.items()):
+    if keeps_files is not None and keeps_files(columns_from_text(before.columns), columns_from_text(record.columns)):
         return change
     stay = sorted(set(run.table_files(table)) - set(change.retire), key=file_age)
     if stay:

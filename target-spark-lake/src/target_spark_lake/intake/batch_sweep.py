@@ -26,25 +26,42 @@ KEPT_SECONDS = 24 * 60 * 60
 
 
 def sweep_batches(storage: Storage, layout: Layout) -> None:
-    """Removes what is old, by the storage's clock: a holder of the pipeline has just given a sign of life there.
+    """Removes what is old.
+
+    Raises:
+        StorageError: the storage failed.
+    """
+    for path, files in forgotten_batches(storage, layout).items():
+        logger.info("%s: %d batch file(s) that no run took are removed", path, len(files))
+        remove_batch_files(storage, [file.path for file in files])
+
+
+def forgotten_batches(storage: Storage, layout: Layout) -> dict[str, list[FileInfo]]:
+    """What is old, by its batch run's folder.
+
+    By the storage's clock, where a holder of the pipeline has just given a sign of life.
 
     Raises:
         StorageError: the storage failed.
     """
     found = storage.list(BATCHES)
-    if not found:
-        return
-    now = max((file.modified for file in storage.list(layout.locks) if file.modified is not None), default=None)
+    now = storage_time(storage, layout) if found else None
     if now is None:
-        return
+        return {}
     groups: dict[str, list[FileInfo]] = {}
     for file in found:
         groups.setdefault(batch_run_folder(file.path) or file.path, []).append(file)
-    for path, files in groups.items():
-        # A storage that tells no times removes nothing.
-        if all(file.modified is not None and now - file.modified > KEPT_SECONDS for file in files):
-            logger.info("%s: %d batch file(s) that no run took are removed", path, len(files))
-            remove_batch_files(storage, [file.path for file in files])
+    # A storage that tells no times removes nothing.
+    return {
+        path: files
+        for path, files in groups.items()
+        if all(file.modified is not None and now - file.modified > KEPT_SECONDS for file in files)
+    }
+
+
+def storage_time(storage: Storage, layout: Layout) -> float | None:
+    """When a holder of the pipeline last gave a sign of life, by the storage's clock; None where it does not say."""
+    return max((file.modified for file in storage.list(layout.locks) if file.modified is not None), default=None)
 
 
 def remove_batch_files(storage: Storage, paths: Iterable[str]) -> None:

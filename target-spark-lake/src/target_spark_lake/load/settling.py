@@ -16,7 +16,7 @@ from target_spark_lake.columns.evolution import EVOLVE, evolve
 from target_spark_lake.columns.lake_type import Struct, columns_from_text, columns_of_spark
 from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
-from target_spark_lake.delta_log.format_check import check_format
+from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.validation.bulk_check import record_check
@@ -87,7 +87,7 @@ def _standing(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> t
     """The table before the run, and those of its columns that it keeps."""
     schema = sink.schema
     record = run.table_record(schema.stream, sink.table)
-    check_format(run.storage, schema.stream, sink.table, record, settings.format)
+    check_format(run.storage, run.logs, schema.stream, sink.table, record, settings.format)
     before, keeps = record.load_method if record else None, not schema.method.replaces
     if not keeps and before is not None and before == settings.load_method != schema.load_method:
         logger.warning(

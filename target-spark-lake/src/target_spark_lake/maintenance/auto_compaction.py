@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ResourceError, StorageError, one_line
-from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.config_schema import DELTA
-from target_spark_lake.delta_log.files import rearrangement
 from target_spark_lake.maintenance.compaction_plan import SMALL, has_many, is_small, joined_paths, oldest
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.table_index import TableIndex
@@ -48,7 +46,7 @@ class AutoCompaction:
         standing = self._standing(change, record)
         change = _counted(change, standing, record.small_files_left)
         # Files of before are joined only where they stay as they are.
-        may_join = not change.rewritten and (change.delta is not None or record.format != DELTA)
+        may_join = not change.rewritten and (change.log is not None or self.run.logs.of(record.format) is None)
         if self.settings.joins_small_files and may_join and has_many(standing, record.small_files_left):
             change = self._joined(change, record)
         assert change.record is not None
@@ -60,7 +58,7 @@ class AutoCompaction:
         if change.index is not None:
             staged = {file.path for file in change.staged}
             return self._small(each.bytes for path, each in change.index.files.items() if path not in staged)
-        if record.format == DELTA and (before := self.run.snapshots.of(change.table)) is not None:
+        if record.format == DELTA and (before := self.run.logs.snapshot(change.table, record)) is not None:
             gone = set(change.retire)
             return self._small(file.size for file in before.data_files(change.table) if file.path not in gone)
         # An overwrite leaves none.
@@ -83,7 +81,7 @@ class AutoCompaction:
             return _counted(change, small, small)
         try:
             joined = joined_files(run, self.settings, table, record, chosen, self.scratch / "joined" / table)
-            change = self._with(change, record, joined, joined_paths(chosen))
+            change = self._with(change, joined, joined_paths(chosen))
         except (StorageError, ResourceError) as error:
             logger.warning("stream %s: small files of %s stay as they are: %s", change.stream, table, one_line(error))
             return _counted(change, small, small)
@@ -91,20 +89,17 @@ class AutoCompaction:
         rest = len(joined_paths(joins)) > len(change.joined_from)
         return _counted(change, small, 0 if rest else small)
 
-    def _with(
-        self, change: TableChange, record: TableRecord, joined: tuple[StagedFile, ...], sources: tuple[str, ...]
-    ) -> TableChange:
+    def _with(self, change: TableChange, joined: tuple[StagedFile, ...], sources: tuple[str, ...]) -> TableChange:
         """The change, with joined files in place of their sources."""
         logger.info("stream %s: %d small files of %s become %d", change.stream, len(sources), change.table, len(joined))
         change = replace(change, joined=joined, joined_from=sources)
         if change.index is not None:
             known = {path: each for path, each in change.index.files.items() if path not in set(sources)}
             change = replace(change, index=TableIndex(known))
-        before = self.run.snapshots.of(change.table) if change.delta else None
-        if change.delta is None or before is None:
+        log = self.run.logs.of(change.log.format) if change.log is not None else None
+        if log is None:
             return change
-        told = rearrangement(self.run.storage, before, joined, columns_from_text(record.columns)).statistics
-        return replace(change, delta=replace(change.delta, statistics={**change.delta.statistics, **told}))
+        return log.rearranged(self.run.logs.seen(log, change.table), change)
 
 
 def _counted(change: TableChange, small_files: int | None, left: int) -> TableChange:

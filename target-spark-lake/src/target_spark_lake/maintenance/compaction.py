@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
-from target_spark_lake.columns.lake_type import columns_from_text
-from target_spark_lake.config_schema import DELTA
-from target_spark_lake.delta_log.files import rearrangement
+from target_spark_lake.config_schema import DELTA, ICEBERG
 from target_spark_lake.maintenance.compaction_plan import COMPACTED, is_small, joined_paths
+from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.tables.table_record import records_of
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.table_record import TableRecord
 
 logger = logging.getLogger("spark-lake")
+
+_OTHERS = {DELTA: "Delta's OPTIMIZE", ICEBERG: "Iceberg's rewrite_data_files"}
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,12 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
     Gives the tables that changed; the run is ended, well or not.
 
     Raises:
-        ConfigurationError: there is no such stream, or its table is one of Delta that can't be compacted here.
+        ConfigurationError: there is no such stream, or its table can't be compacted here.
         LockedError: a run died that can be continued; or another one took the pipeline over.
         StorageError: the storage failed; the text says whether the run is committed.
     """
     with run.failing(ConfigurationError, LockedError):
-        _refuse_to_spoil_a_checkpoint(run)
+        refuse_to_spoil_a_checkpoint(run, "a compaction", "compact")
         plans = tuple(_plans(run, settings, stream))
     if not plans:
         run.leave()
@@ -81,16 +82,6 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
     return tuple(_told(plan, change) for plan, change in zip(plans, changes, strict=True))
 
 
-def _refuse_to_spoil_a_checkpoint(run: PipelineRun) -> None:
-    """A commit in between makes void what the next run could go on from."""
-    left = run.recovery.checkpoint
-    if left is not None:
-        raise LockedError(
-            f"pipeline {run.layout.pipeline}: run {left.run_id} died and the next run goes on from what it staged, "
-            "which a compaction would throw away; compact after that run"
-        )
-
-
 def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> Iterator[_Plan]:
     records = records_of(run.storage, run.layout.pipeline)
     found = [(table, record) for table, record in records.items() if stream in (None, record.stream)]
@@ -100,7 +91,8 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
         )
     for table, record in found:
         if reason := reason_against(run, table, record):
-            _leave_to_delta(f"stream {record.stream}: Delta table {table} {reason}", stream)
+            told = f"stream {record.stream}: {record.format.title()} table {table} {reason}"
+            _leave_to_others(f"{told}, so compact does not touch it; use {_OTHERS[record.format]}", stream)
             continue
         files = run.data_files(table)
         joins = joins_of(run, settings, table, files, COMPACTED)
@@ -109,8 +101,7 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
             yield _Plan(table, standing, tuple(joins), tuple(files))
 
 
-def _leave_to_delta(told: str, stream: str | None) -> None:
-    told += ", so compact does not touch it; use Delta's OPTIMIZE"
+def _leave_to_others(told: str, stream: str | None) -> None:
     if stream is not None:
         raise ConfigurationError(told)
     logger.info("%s", told)
@@ -124,12 +115,8 @@ def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Pa
     small = sum(is_small(size, settings.file_bytes) for size in sizes)
     after, extension = replace(record, small_files=small, small_files_left=small), f"{settings.compression}.parquet"
     change = TableChange(record.stream, table, staged, retire, after, extension, records=0)
-    if record.format != DELTA:
-        return change
-    before = run.snapshots.of(table)
-    assert before is not None
-    columns = columns_from_text(record.columns)
-    return replace(change, delta=rearrangement(run.storage, before, staged, columns))
+    log = run.logs.of(record.format)
+    return change if log is None else log.rearranged(run.logs.seen(log, table), change)
 
 
 def _told(plan: _Plan, change: TableChange) -> CompactedTable:

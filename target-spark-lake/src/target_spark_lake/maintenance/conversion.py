@@ -1,4 +1,4 @@
-"""Tables of plain Parquet become Delta tables where they lie: their files are registered in a log, none is written."""
+"""Tables become ones of another format where they lie: their files are registered in a log, none is written."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import too_late_to_stop
+from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.config_schema import DELTA, PARQUET
-from target_spark_lake.delta_log.files import check_columns, delta_change
-from target_spark_lake.delta_log.format_check import check_format
+from target_spark_lake.config_schema import FORMATS
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.tables.table_record import records_of
 
@@ -23,9 +22,10 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.table_record import TableRecord
 
 
-def convert_to_delta(
+def convert(
     storage: Storage,
     layout: Layout,
+    chosen: str,
     stream: str | None,
     *,
     lock_ttl_seconds: float,
@@ -34,13 +34,13 @@ def convert_to_delta(
 ) -> list[str]:
     """Converts tables of the pipeline in a run of their own: all of them, or none.
 
-    The arguments are those of `open_run`, and `stream`: only its tables (with append-dedup it has two), if given.
-    Gives the folders that were converted; none where all of them were Delta tables before.
+    The arguments are those of `open_run`, `chosen` (the format), and `stream`: only its tables (with append-dedup it
+    has two), if given. Gives the folders that were converted; none where all of them were of that format before.
 
     Raises:
-        ConfigurationError: there is no such table, or it can't be one of Delta.
+        ConfigurationError: there is no such table, or it can't be one of that format.
         LockedError: a run holds the pipeline.
-        SchemaError: Delta does not take a column's name.
+        SchemaError: the format does not take a column.
     """
     run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, store=store, process=process, command="convert")
     with run.failing():
@@ -50,7 +50,8 @@ def convert_to_delta(
             raise ConfigurationError(
                 f"pipeline {layout.pipeline} has no table" + (f" of stream {stream}" if stream else "") + " to convert"
             )
-        changes = tuple(_change(run, table, each) for table, each in records.items() if each.format == PARQUET)
+        earlier = FORMATS[: FORMATS.index(chosen)]
+        changes = tuple(_change(run, chosen, table, each) for table, each in records.items() if each.format in earlier)
         if changes:
             too_late_to_stop()
             run.commit(Commit(changes))
@@ -59,14 +60,16 @@ def convert_to_delta(
     return [change.table for change in changes]
 
 
-def _change(run: PipelineRun, table: str, record: TableRecord) -> TableChange:
-    # As a new table of Delta would be: no log may be there, and no name that its readers can't open.
-    check_format(run.storage, record.stream, table, replace(record, format=DELTA), DELTA)
-    if run.snapshots.of(table) is not None:
+def _change(run: PipelineRun, chosen: str, table: str, record: TableRecord) -> TableChange:
+    # As a new table of the format would be: no log may be there, and no name that its readers can't open.
+    converted = replace(record, format=chosen)
+    check_format(run.storage, run.logs, record.stream, table, converted, chosen)
+    log = run.logs.of(chosen)
+    assert log is not None
+    if log.snapshot(table) is not None:
         raise ConfigurationError(
-            f"stream {record.stream}: in {table} someone else made a Delta table; move its _delta_log away"
+            f"stream {record.stream}: in {table} someone else made a table of format {chosen}; move its log away"
         )
     files = {file.path: file.size for file in run.data_files(table)}
-    check_columns(run.storage, table, record, files)
-    change = TableChange(record.stream, table, record=replace(record, format=DELTA))
-    return replace(change, delta=delta_change(run.storage, None, change, files))
+    log.check_files(table, record, files)
+    return log.change(None, TableChange(record.stream, table, record=converted), files)

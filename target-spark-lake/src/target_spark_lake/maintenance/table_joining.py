@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import SchemaError, StorageError
+from singer_spark.errors import StorageError
 from target_spark_lake.columns.lake_type import columns_from_text
-from target_spark_lake.columns.partitioning import folders_of
-from target_spark_lake.config_schema import DELTA
-from target_spark_lake.delta_log.files import partition_columns, standing_record
-from target_spark_lake.delta_log.snapshot import LOG_FOLDER
 from target_spark_lake.layout import JOINED
 from target_spark_lake.maintenance.compaction_plan import planned_joins
 from target_spark_lake.maintenance.file_joiner import FileJoiner
@@ -36,22 +32,14 @@ def joins_of(
 
 
 def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
-    """Why files of a Delta table can't be joined here; empty where they can."""
-    if record.format != DELTA:
+    """Why files of a table with a log of its own can't be joined here; empty where they can."""
+    log = run.logs.of(record.format)
+    if log is None:
         return ""
-    snapshot = run.snapshots.of(table)
+    snapshot = run.logs.snapshot(table, record)
     if snapshot is None:
-        raise StorageError(f"stream {record.stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}")
-    if snapshot.partitioned != partition_columns(record):
-        return "was partitioned by someone else in another way than its last run did"
-    folders = (path.rpartition("/")[0] for path in snapshot.files)
-    if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
-        return "has files in other folders than those of its partitions"
-    try:
-        standing_record(record, snapshot)
-    except SchemaError:
-        return "got a column by someone else that this program can't keep"
-    return ""
+        raise StorageError(log.gone(record.stream, table))
+    return snapshot.reason_against_joining(record)
 
 
 def joined_files(
@@ -59,9 +47,9 @@ def joined_files(
 ) -> tuple[StagedFile, ...]:
     """Stages the new files."""
     folder = f"{run.staging_path(record.stream)}/{JOINED}/{table}"
-    columns, logged = columns_from_text(record.columns), record.format == DELTA
-    # Of a Delta table its log alone says what readers find, whatever else files hold.
+    columns, logged = columns_from_text(record.columns), run.logs.of(record.format) is not None
+    # Of such a table its log alone says what readers find, whatever else files hold.
     joiner = FileJoiner(run.storage, columns, folder, scratch, settings.compression, settings.file_bytes, logged)
     staged = [file for number, join in enumerate(joins) for file in joiner.joined(join, f"{number:05d}")]
-    # An empty Delta table has its columns in the log, and needs no file for them.
+    # An empty one has its columns in the log, and needs no file for them.
     return tuple(file for file in staged if file.rows or not logged)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
-from singer_spark.program.amounts import span_text
+from singer_spark.program.amounts import seconds_of, span_text
 from singer_spark.state.choice import chosen_state
 from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, last_committed
 from singer_spark.state.store import StateStore
@@ -26,8 +25,6 @@ from target_spark_lake.state.watermark import lag_seconds, watermarks
 from target_spark_lake.tables.table_record import TableRecord, tables_of
 
 JSON = dict[str, Any]
-_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -70,10 +67,9 @@ class AgeLimits:
         named, others = [], None
         for word in words:
             pattern, _, age = word.rpartition("=")
-            found = _AGE.fullmatch(age.strip())
-            if found is None:
+            seconds = seconds_of(age)
+            if seconds is None:
                 raise ConfigurationError(f"--max-age {word}: {age!r} is no age like 30m, 6h or 2d")
-            seconds = float(found[1]) * _SECONDS[found[2]]
             if pattern:
                 named.append((pattern, seconds))
             else:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from target_spark_lake.config_schema import DELTA, ICEBERG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_index import TableIndex
     from target_spark_lake.tables.table_record import TableRecord
 
@@ -82,6 +85,7 @@ class DeltaChange:
         partitioned_before: Those of the version that it was planned on; of a new table none.
     """
 
+    format: ClassVar[str] = DELTA
     seen: int | None
     schema: str | None
     features: tuple[str, ...] = ()
@@ -90,6 +94,41 @@ class DeltaChange:
     data_change: bool = True
     partitioned: tuple[str, ...] = ()
     partitioned_before: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class IcebergChange:
+    """What the snapshot of an Iceberg table needs to know of a change, beside its files.
+
+    Attributes:
+        seen: Id of the table that the change was planned on; None for a new table.
+        snapshot: Its snapshot at that time; None where it had none.
+        schema_seen: Number of its schema at that time.
+        schema: The schema after it, as Iceberg's JSON.
+        changes_schema: Whether that differs from the one before.
+        spec: The partition spec of new files, as Iceberg's JSON.
+        changes_spec: Whether that was not the table's.
+        statistics: What the manifests say of each new file, by its path.
+        adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
+        data_change: False where rows only lie in other files.
+        leaves: Objects of the format that the table had before, which go.
+    """
+
+    format: ClassVar[str] = ICEBERG
+    seen: str | None
+    snapshot: int | None
+    schema_seen: int | None
+    schema: Mapping[str, Any]
+    changes_schema: bool
+    spec: Mapping[str, Any]
+    changes_spec: bool
+    statistics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    adopted: Mapping[str, int] = field(default_factory=dict)
+    data_change: bool = True
+    leaves: tuple[str, ...] = ()
+
+
+LogChange = DeltaChange | IcebergChange
 
 
 @dataclass(frozen=True)
@@ -105,7 +144,7 @@ class TableChange:
         extension: End of the final names, `zstd.parquet`.
         records: Records of the run that the change stands for; None: as many as the staged files have rows.
         index: What the next merge is spared to look up; None where nothing is known.
-        delta: What a Delta table's log gets; None for plain Parquet.
+        log: What the table's own log gets; None where it has none, or nothing changes.
         rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
         joined: Files that hold the rows of small ones, as they were; published as well.
         joined_from: Those small ones, which go.
@@ -119,7 +158,7 @@ class TableChange:
     extension: str = "zstd.parquet"
     records: int | None = None
     index: TableIndex | None = None
-    delta: DeltaChange | None = None
+    log: LogChange | None = None
     rewritten: tuple[StagedFile, ...] = ()
     joined: tuple[StagedFile, ...] = ()
     joined_from: tuple[str, ...] = ()
@@ -160,8 +199,10 @@ class Commit:
         changes: One for each table that the run touched.
         state: The Singer STATE value to save; None when no STATE came, and the saved one stays.
         rejected: Stream to the file of its quarantined records, a line each.
+        expendable: Files that go because nobody needs them any more.
     """
 
     changes: tuple[TableChange, ...] = ()
     state: Mapping[str, Any] | None = field(default=None)
     rejected: Mapping[str, StagedFile] = field(default_factory=dict)
+    expendable: tuple[Expendable, ...] = ()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
 from singer_spark.storage.at_once import each
-from target_spark_lake.config_schema import DELTA, LOAD_METHODS, PARQUET, LoadMethod
+from target_spark_lake.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
 from target_spark_lake.layout import TABLES, table_of_record
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class TableRecord:
         claimed_by: Run that claimed the table; None in a claim that was given back.
         key_properties: Primary key of its rows as the last run knew it; empty where there is none.
         cursor: Columns by which the newest row of a key is told; empty where the last received is.
-        format: `parquet` or `delta`.
+        format: One of `FORMATS`.
         partition_by: The hive folders that its files lie in, as the setting says them.
-        foreign: Those of the columns that someone else gave a Delta table, and that are none of the stream.
+        foreign: Those of the columns that someone else gave the table in its log, and that are none of the stream.
         small_files: How many of its files are small (`compaction_plan.is_small`); None where nobody counted them.
         small_files_left: How many of those were left when they were joined last.
     """
@@ -90,6 +90,16 @@ class TableRecord:
             return TableRecord(**{**said, "columns": dict(body["columns"])})
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
+
+
+def with_logged_columns(record: TableRecord, logged: Mapping[str, str]) -> TableRecord:
+    """A table's record with the columns that its log says, those that the record has first and in its order."""
+    order = [
+        *(name for name in record.columns if name in logged),
+        *(name for name in logged if name not in record.columns),
+    ]
+    foreign = tuple(name for name in order if name in record.foreign or name not in record.columns)
+    return replace(record, columns={name: logged[name] for name in order}, foreign=foreign)
 
 
 def read_record(storage: Storage, path: str) -> TableRecord | None:
@@ -190,8 +200,10 @@ def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, ru
         standing = _parse(seen, path)
         if standing is not None and not _is_free(storage, standing):
             check_owner(standing, record.pipeline, record.stream, table)
-            if standing.format == DELTA != record.format:
-                raise ConfigurationError(f"stream {record.stream}: table {table} is kept as delta; set format: delta")
+            if FORMATS.index(record.format) < FORMATS.index(standing.format):
+                raise ConfigurationError(
+                    f"stream {record.stream}: table {table} is kept as {standing.format}; set format: {standing.format}"
+                )
             if not standing.is_claim():
                 return standing
             if (standing.claimed_by or "") > run_id:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import StorageError
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.columns.partitioning import folders_of
-from target_spark_lake.config_schema import DELTA
-from target_spark_lake.delta_log.snapshot import LOG_FOLDER, read_snapshot
 from target_spark_lake.formats.merging.placed_files import PlacedFile, PlacedRows
 from target_spark_lake.layout import file_age, is_data_file
+from target_spark_lake.table_logs import TableLogs
 from target_spark_lake.tables.row_order import numbered, read_parts
 from target_spark_lake.tables.table_record import check_owner, read_record
 
@@ -73,16 +72,17 @@ def committed_table(storage: Storage, layout: Layout, settings: TargetSettings, 
     if record is None or record.is_claim():
         return None
     check_owner(record, layout.pipeline, stream, folder)
-    files = _files(storage, folder, record)
+    files = _files(storage, layout, folder, record)
     parts = read_parts(storage, layout, folder, [file.path for file in files])
     return LakeTable(stream, folder, record, files, parts)
 
 
-def _files(storage: Storage, folder: str, record: TableRecord) -> tuple[FileInfo, ...]:
-    if record.format == DELTA:
-        snapshot = read_snapshot(storage, folder)
+def _files(storage: Storage, layout: Layout, folder: str, record: TableRecord) -> tuple[FileInfo, ...]:
+    log = TableLogs(storage, layout).of(record.format)
+    if log is not None:
+        snapshot = log.snapshot(folder)
         if snapshot is None:
-            raise StorageError(f"stream {record.stream}: the log of Delta table {folder} is gone: restore {LOG_FOLDER}")
+            raise StorageError(log.gone(record.stream, folder))
         found = list(snapshot.data_files(folder))
     else:
         found = [file for file in storage.list(folder) if is_data_file(folder, file.path)]

@@ -1,4 +1,4 @@
-"""Tables of Delta: the files of a change are made as for plain Parquet, and its log says which of them count."""
+"""Tables with a log of their own: a change's files are made as for plain Parquet, and the log says which count."""
 
 from __future__ import annotations
 
@@ -9,38 +9,35 @@ from singer_spark.errors import StorageError
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from target_spark_lake.columns.evolution import EvolutionRules, evolve
 from target_spark_lake.columns.lake_type import columns_from_text
-from target_spark_lake.config_schema import DELTA
-from target_spark_lake.delta_log.files import delta_change, readable_folders, standing_record
-from target_spark_lake.delta_log.format_check import check_format
-from target_spark_lake.delta_log.snapshot import LOG_FOLDER
+from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.formats.parquet import parquet_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.table_logs import TableLog
+    from target_spark_lake.tables.changes import TableChange
 
 
-def delta_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
+def logged_changes(writer: TableWriter, log: TableLog, load: StreamLoad) -> tuple[TableChange, ...]:
     """What the load method makes of the records; nothing that a reader could see is touched.
 
     Raises:
         RecordError: a key is NULL.
-        SchemaError: Delta takes no column of such a name, or someone else gave the table other ones.
+        SchemaError: the format takes no such column, or someone else gave the table other ones.
     """
     load = _beside_others(writer.run, load)
-    return tuple(_logged(writer.run, change, load) for change in parquet_changes(writer, load, may_lack=True))
+    changes = parquet_changes(writer, load, keeps_files=log.keeps_files)
+    return tuple(_logged(writer, log, change, load) for change in changes)
 
 
 def _beside_others(run: PipelineRun, load: StreamLoad) -> StreamLoad:
     """The load, its columns those of the table as it stands, which others may have changed since the last run."""
-    snapshot = run.snapshots.of(load.table) if load.record is not None and load.columns.fields else None
+    snapshot = run.logs.snapshot(load.table, load.record) if load.columns.fields else None
     if load.record is None or snapshot is None:
         return load
-    known, found = load.record.columns, standing_record(load.record, snapshot)
+    known, found = load.record.columns, snapshot.standing_record(load.record)
     own = {*load.schema.schema["properties"], *METADATA_COLUMNS}
     record = replace(found, foreign=tuple(name for name in found.foreign if name not in own))
     # Only where others changed the type of a column, it must hold both their values and the run's.
@@ -54,31 +51,24 @@ def _beside_others(run: PipelineRun, load: StreamLoad) -> StreamLoad:
     return replace(load, columns=columns, record=record, is_uniform=is_uniform)
 
 
-def _logged(run: PipelineRun, change: TableChange, load: StreamLoad) -> TableChange:
+def _logged(writer: TableWriter, log: TableLog, change: TableChange, load: StreamLoad) -> TableChange:
     if change.record is None:
         return change
-    # An empty table has its columns in the log, and needs no file for them.
-    staged = _placed(file for file in change.staged if file.rows)
-    whole = replace(change, staged=staged, rewritten=_placed(change.rewritten))
-    before = run.snapshots.of(change.table)
+    run, chosen = writer.run, writer.settings.format
+    before = run.logs.seen(log, change.table)
     if before is None:
-        _check_new(run, change)
-    delta = delta_change(run.storage, before, whole)
+        _check_new(run, log, change, chosen)
     known = load.record if change.table == load.table else run.standing_record(change.stream, change.table)
-    record = replace(change.record, format=DELTA, foreign=known.foreign if known else ())
-    return replace(whole, record=record, delta=delta)
+    record = replace(change.record, format=chosen, foreign=known.foreign if known else ())
+    return log.change(before, replace(change, record=record))
 
 
-def _check_new(run: PipelineRun, change: TableChange) -> None:
+def _check_new(run: PipelineRun, log: TableLog, change: TableChange, chosen: str) -> None:
     """A table without a log must be one that was never there; the history beside one, too."""
     record = run.table_record(change.stream, change.table)
-    check_format(run.storage, change.stream, change.table, record, DELTA)
+    check_format(run.storage, run.logs, change.stream, change.table, record, chosen)
     if record is not None:
         raise StorageError(
-            f"stream {change.stream}: the log of Delta table {change.table} is gone: restore {LOG_FOLDER}; or, to "
-            f"load it anew, remove its folder and its record {run.layout.table_record(change.table)}"
+            f"{log.gone(change.stream, change.table)}; or, to load it anew, remove its folder and its record "
+            f"{run.layout.table_record(change.table)}"
         )
-
-
-def _placed(files: Iterable[StagedFile]) -> tuple[StagedFile, ...]:
-    return tuple(replace(file, partition=readable_folders(file.partition)) for file in files)

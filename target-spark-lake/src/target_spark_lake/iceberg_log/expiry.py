@@ -1,0 +1,118 @@
+"""Snapshots of an Iceberg table that nobody may ask for any more, and the files that only they have.
+
+A snapshot is kept as long as it was the current one at some instant that counts, or a branch or tag names it. Of the
+files below the table's folder those go that expired snapshots name and no kept one does: data, manifests and lists of
+manifests. What no snapshot ever named is somebody's unfinished work, and stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import StorageError
+from target_spark_lake.config_schema import ICEBERG
+from target_spark_lake.iceberg_log.lake_catalog import opened, spellings, told
+from target_spark_lake.tables.expendable import Expendable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.iceberg_catalog import IcebergCatalog
+
+SNAPSHOTS = "snapshots"
+
+
+def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: datetime) -> Expendable:
+    """What no snapshot needs that was current at `before` or later.
+
+    Raises:
+        StorageError: the catalog or the store failed, or the catalog has no such table any more.
+    """
+    with opened(storage, chosen, f"Iceberg table {table}") as catalog:
+        found = catalog.load(table)
+        if found is None:
+            raise StorageError(f"the catalog has no table {'.'.join(catalog.identifier(table))} any more: register it")
+        old = _old_snapshots(found.metadata, before)
+        with told(f"a manifest of Iceberg table {table}"):
+            paths = _only_of(storage, table, found, old)
+    sizes = {path: storage.size(path) for path in sorted(paths)}
+    files = {path: size for path, size in sizes.items() if size is not None}
+    return Expendable(tuple(files), sum(files.values()), table, ICEBERG, {SNAPSHOTS: old} if old else {})
+
+
+def forget(storage: Storage, chosen: IcebergCatalog, expendable: Expendable) -> Sequence[str]:
+    """Expires the snapshots, and gives the files, but for those that a snapshot of now has again (a rollback)."""
+    table = expendable.table
+    with opened(storage, chosen, f"Iceberg table {table}") as catalog:
+        found = catalog.load(table)
+        if found is None:  # whoever took it away is to say what becomes of the files
+            return ()
+        kept = _kept(found.metadata)
+        known = {each.snapshot_id for each in found.metadata.snapshots}
+        gone = [each for each in expendable.details.get(SNAPSHOTS, ()) if each in known and each not in kept]
+        if gone:
+            found.maintenance.expire_snapshots().by_ids(gone).commit()
+            found = catalog.load(table)
+        if found is None:
+            return ()
+        with told(f"a manifest of Iceberg table {table}"):
+            needed = _paths(storage, table, _named(found, [each.snapshot_id for each in found.metadata.snapshots]))
+    return [path for path in expendable.files if path not in needed]
+
+
+def _old_snapshots(metadata: TableMetadata, before: datetime) -> list[int]:
+    """Snapshots that were no current ones at that instant or later, and that nothing names."""
+    instant = int(before.timestamp() * 1000)
+    log = sorted(metadata.snapshot_log, key=lambda each: each.timestamp_ms)
+    current_then = [each.snapshot_id for each in log if each.timestamp_ms <= instant][-1:]
+    kept = {*_kept(metadata), *current_then, *(each.snapshot_id for each in log if each.timestamp_ms > instant)}
+    return [
+        each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in kept and each.timestamp_ms <= instant
+    ]
+
+
+def _kept(metadata: TableMetadata) -> set[int]:
+    """Snapshots that a branch or a tag names."""
+    return {each.snapshot_id for each in metadata.refs.values()}
+
+
+def _only_of(storage: Storage, table: str, found: Table, old: Sequence[int]) -> set[str]:
+    """Files below the table's folder that these snapshots name and no other one does."""
+    if not old:
+        return set()
+    others = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id not in set(old)]
+    gone = _paths(storage, table, _named(found, old))
+    return gone - _paths(storage, table, _named(found, others))
+
+
+def _named(found: Table, numbers: Iterable[int]) -> set[str]:
+    """All that snapshots name, as they spell it: lists of manifests, manifests, files with rows."""
+    names: set[str] = set()
+    manifests: dict[str, ManifestFile] = {}
+    for number in numbers:
+        snapshot = found.metadata.snapshot_by_id(number)
+        if snapshot is None:
+            continue
+        names.add(snapshot.manifest_list)
+        manifests |= {each.manifest_path: each for each in snapshot.manifests(found.io)}
+    for path, manifest in manifests.items():
+        names.add(path)
+        names |= _files_of(manifest, found.io)
+    return names
+
+
+def _files_of(manifest: ManifestFile, io: FileIO) -> set[str]:
+    return {each.data_file.file_path for each in manifest.fetch_manifest_entry(io, discard_deleted=True)}
+
+
+def _paths(storage: Storage, table: str, names: Iterable[str]) -> set[str]:
+    """The same relative to the bucket; what lies outside of the table's folder is left out."""
+    roots = tuple(f"{each}/" for each in spellings(storage, table))
+    return {f"{table}/{name[len(root) :]}" for name in names for root in roots if name.startswith(root)}

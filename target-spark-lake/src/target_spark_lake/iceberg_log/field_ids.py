@@ -1,0 +1,105 @@
+"""Numbers of columns for a Parquet file that stands: a footer that says them, put behind it.
+
+A Parquet file is read from its end, so whoever wrote it (Arrow, Spark, the tap) need not know the numbers, nothing of
+it is decoded, and the old footer is left inside, where nobody looks.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import StorageError
+from singer_spark.storage.parquet_footer import MAGIC, footer_of, open_parquet
+from singer_spark.storage.thrift_compact import BINARY, I32, read_struct, struct_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from singer_spark.storage.storage import Storage
+    from singer_spark.storage.thrift_compact import Struct as ThriftStruct
+    from target_spark_lake.tables.changes import StagedFile
+
+# Field numbers of parquet.thrift.
+SCHEMA, METADATA = 2, 5
+NAME, CHILDREN, CONVERTED, FIELD_ID, LOGICAL = 4, 5, 6, 9, 10
+KEY = 1
+INTEGER = 10
+SMALL_INTEGERS = (15, 16)
+# Arrow's own schema in a file would say the narrow integers that Iceberg does not know.
+ARROW = b"ARROW:schema"
+
+
+def numbered(storage: Storage, file: StagedFile, numbers: Mapping[str, int]) -> StagedFile:
+    """The staged file with the numbers of its columns (full names, as `schema.numbers_of` has them) in it.
+
+    Raises:
+        StorageError: it can't be read or written, or is no Parquet file.
+    """
+    with open_parquet(storage, file.path) as source:
+        tail = numbered_tail(footer_of(source), numbers)
+    if tail is None:
+        raise StorageError(f"staged file {file.path} is no whole Parquet file; run again")
+    if storage.local:
+        # Nobody sees it yet, and whoever repeats this puts another footer behind it.
+        try:
+            with Path(storage.url, file.path).open("ab") as target:
+                target.write(tail)
+        except OSError as error:
+            raise StorageError(f"can't write {file.path}: {error}; run again") from error
+        return replace(file, bytes=file.bytes + len(tail))
+    path = f"{file.path.removesuffix('.parquet')}-numbered.parquet"
+    storage.extend(file.path, tail, path)
+    return replace(file, path=path, bytes=file.bytes + len(tail))
+
+
+def numbered_tail(footer: bytes | None, numbers: Mapping[str, int]) -> bytes | None:
+    """What to put behind a file with this footer; None where it is none."""
+    try:
+        struct = read_struct(io.BytesIO(footer or b""))
+        elements: list[ThriftStruct] = struct[SCHEMA][1][1]
+    except (KeyError, ValueError, TypeError):
+        return None
+    for path, element in _paths(iter(elements)):
+        if path in numbers:
+            element[FIELD_ID] = I32, numbers[path]
+        if element.get(CONVERTED, (I32, None))[1] in SMALL_INTEGERS:
+            # Iceberg's int: the same four bytes.
+            del element[CONVERTED]
+            element.pop(LOGICAL, None)
+    if METADATA in struct:
+        kind, (items, pairs) = struct[METADATA]
+        struct[METADATA] = kind, (items, [each for each in pairs if each.get(KEY) != (BINARY, ARROW)])
+    written = struct_bytes(struct)
+    return written + len(written).to_bytes(4, "little") + MAGIC
+
+
+def _paths(elements: Iterator[ThriftStruct]) -> Iterator[tuple[str, ThriftStruct]]:
+    """Each column below the root with its name as Iceberg spells it: `address.zip`, `tags.element`."""
+    root = next(elements)
+    for _ in range(root[CHILDREN][1]):
+        yield from _below(elements, "")
+
+
+def _below(elements: Iterator[ThriftStruct], above: str) -> Iterator[tuple[str, ThriftStruct]]:
+    element = next(elements)
+    name = element[NAME][1].decode()
+    path = f"{above}.{name}" if above else name
+    is_list = element.get(CONVERTED) == (I32, 3) or 3 in element.get(LOGICAL, (0, {}))[1]
+    yield path, element
+    if is_list:
+        # Of its three levels the middle one has no number, whatever its name is.
+        middle = next(elements)
+        for _ in range(middle.get(CHILDREN, (I32, 0))[1]):
+            for inner, each in _below(elements, path):
+                yield inner.replace(f"{path}.{_first(inner, path)}", f"{path}.element", 1), each
+        return
+    for _ in range(element.get(CHILDREN, (I32, 0))[1]):
+        yield from _below(elements, path)
+
+
+def _first(inner: str, path: str) -> str:
+    """The name right below a path."""
+    return inner.removeprefix(f"{path}.").split(".", 1)[0]

@@ -1,0 +1,225 @@
+"""Iceberg tables, with the face that all tables with a log of their own have (`table_logs`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, RecordError, SchemaError
+from target_spark_lake.columns.lake_type import columns_from_text
+from target_spark_lake.iceberg_log.lake_catalog import opened
+from target_spark_lake.iceberg_log.promotion import becomes_by_itself
+from target_spark_lake.tables.changes import IcebergChange
+from target_spark_lake.tables.table_index import TableIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from pyiceberg.schema import Schema
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.columns.lake_type import Struct
+    from target_spark_lake.iceberg_catalog import IcebergCatalog
+    from target_spark_lake.iceberg_log.snapshot import IcebergSnapshot
+    from target_spark_lake.iceberg_log.table_commit import IcebergCommit
+    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.expendable import Expendable
+    from target_spark_lake.tables.table_record import TableRecord
+
+
+class IcebergTables:
+    """The Iceberg tables of a bucket, in one catalog."""
+
+    def __init__(self, storage: Storage, catalog: IcebergCatalog) -> None:
+        """Reads nothing yet."""
+        self._storage = storage
+        self._catalog = catalog
+
+    def snapshot(self, table: str) -> IcebergSnapshot | None:
+        """A table as it is now; None where the catalog has none."""
+        from target_spark_lake.iceberg_log.snapshot import IcebergSnapshot
+
+        with opened(self._storage, self._catalog, f"Iceberg table {table}") as catalog:
+            found = catalog.load(table)
+            return None if found is None else IcebergSnapshot.of(self._storage, table, found)
+
+    def gone(self, stream: str, table: str) -> str:
+        """What is said of a table that has a record and is in no catalog any more."""
+        name = ".".join(self._catalog.identifier(table))
+        return (
+            f"stream {stream}: the catalog has no table {name} any more: register it again with the newest of "
+            f"{table}/metadata/*.metadata.json"
+        )
+
+    def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
+        """Refuses a name that the catalog has for another table."""
+        if is_new and self.snapshot(table) is not None:
+            name = ".".join(self._catalog.identifier(table))
+            raise ConfigurationError(
+                f"stream {stream}: the catalog has a table {name} that no pipeline of this lake made; rename it, or "
+                "give this stream another `path` (stream_options)"
+            )
+
+    def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
+        """Refuses files that an Iceberg table can't have as they are."""
+        from target_spark_lake.iceberg_log.adoption import check_columns
+
+        check_columns(self._storage, table, record, files)
+
+    def keeps_files(self, before: Struct, after: Struct) -> bool:
+        """New columns and wider types are metadata, where Iceberg has the widening."""
+        return becomes_by_itself(before, after)
+
+    def change(
+        self, before: IcebergSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
+    ) -> TableChange:
+        """The change with what its snapshot will say, and the numbers of the columns in its files."""
+        assert change.record is not None
+        schema, log = self._planned(before, change.record)
+        if adopted is None:
+            # An empty table has its columns in its metadata, and needs no file for them.
+            change = replace(change, staged=tuple(file for file in change.staged if file.rows))
+        elif any(self._storage.list(f"{change.table}/_delta_log")):
+            log = replace(log, leaves=tuple(file.path for file in self._storage.list(f"{change.table}/_delta_log")))
+        if before is not None and not (change.published or change.retire or log.changes_schema or log.changes_spec):
+            return change
+        change = self._numbered(change, schema)
+        self._check_values(change, schema)
+        log = replace(log, adopted=dict(adopted or {}))
+        return replace(change, log=self._described(log, change, schema, change.published))
+
+    def rearranged(self, before: IcebergSnapshot, change: TableChange) -> TableChange:
+        """The change with what its snapshot will say of files that hold the rows of others."""
+        assert change.record is not None
+        schema, log = self._planned(before, change.record)
+        if change.log is None:
+            change = self._numbered(change, schema)
+            log = replace(log, data_change=False)
+            return replace(change, log=self._described(log, change, schema, change.published))
+        change = replace(change, joined=self._numbered(replace(change, staged=(), rewritten=()), schema).joined)
+        assert isinstance(change.log, IcebergChange)
+        return replace(change, log=self._described(change.log, change, schema, change.joined))
+
+    def _planned(self, before: IcebergSnapshot | None, record: TableRecord) -> tuple[Schema, IcebergChange]:
+        from target_spark_lake.iceberg_log.partitions import spec_of
+        from target_spark_lake.iceberg_log.schema import is_same, new_schema, schema_after
+
+        columns = columns_from_text(record.columns)
+        if before is None:
+            schema = new_schema(columns)
+            spec = spec_of(schema, record.partition_by)
+            return schema, IcebergChange(None, None, None, _body(schema), False, _body(spec), False)
+        known = before.metadata
+        schema = schema_after(before.schema, known.last_column_id, columns)
+        spec = spec_of(schema, record.partition_by, known.partition_specs, known.last_partition_id or 0)
+        changes_schema = not is_same(schema, before.schema)
+        return schema, IcebergChange(
+            str(known.table_uuid),
+            before.number,
+            known.current_schema_id,
+            _body(schema),
+            changes_schema,
+            _body(spec),
+            list(spec.fields) != list(before.spec.fields),
+        )
+
+    def _numbered(self, change: TableChange, schema: Schema) -> TableChange:
+        """The change, its new files with the numbers of their columns."""
+        from singer_spark.storage.at_once import each
+        from target_spark_lake.iceberg_log.field_ids import numbered
+        from target_spark_lake.iceberg_log.schema import numbers_of
+
+        numbers = numbers_of(schema)
+
+        def made(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:
+            return tuple(each(self._storage, lambda file: numbered(self._storage, file, numbers), files))
+
+        after = replace(
+            change, staged=made(change.staged), rewritten=made(change.rewritten), joined=made(change.joined)
+        )
+        if change.index is None:
+            return after
+        now = {old.path: new for old, new in zip(change.published, after.published, strict=True)}
+        known = {
+            now[path].path if path in now else path: replace(each, bytes=now[path].bytes) if path in now else each
+            for path, each in change.index.files.items()
+        }
+        return replace(after, index=TableIndex(known))
+
+    def _described(
+        self, log: IcebergChange, change: TableChange, schema: Schema, files: Iterable[StagedFile]
+    ) -> IcebergChange:
+        from target_spark_lake.iceberg_log.data_files import described, folders_in
+
+        assert change.record is not None
+        staged = tuple(files)
+        sizes = {**{file.path: file.bytes for file in staged}, **log.adopted}
+        folders = {file.path: file.partition for file in staged}
+        folders |= {path: folders_in(change.table, path) for path in log.adopted}
+        found = described(self._storage, sizes, folders, schema, change.record.partition_by)
+        told = {path: each.to_body() for path, each in found.items()}
+        return replace(log, statistics={**log.statistics, **told})
+
+    def _check_values(self, change: TableChange, schema: Schema) -> None:
+        """Refuses NULL where the table's owner does not take it."""
+        from target_spark_lake.iceberg_log.schema import required_columns
+        from target_spark_lake.tables.table_index import file_statistics
+
+        required = required_columns(schema)
+        if any(required.values()):
+            inside = ", ".join(name for name, is_inside in required.items() if is_inside)
+            raise SchemaError(
+                f"stream {change.stream}: in column(s) {inside} of Iceberg table {change.table} someone else made "
+                "members required, which this program can't check; allow NULL there (ALTER COLUMN … DROP NOT NULL)"
+            )
+        if not required:
+            return
+        sizes = {file.path: file.bytes for file in change.published}
+        found = file_statistics(self._storage, sizes, required).values()
+        lacking = [name for name in required if not all(each.none_null(name) for each in found)]
+        if lacking:
+            raise RecordError(
+                f"stream {change.stream}: column(s) {', '.join(lacking)} of Iceberg table {change.table} are NOT NULL, "
+                "and rows of this run have no value there; nothing was published. Give them values in the tap, or "
+                "allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
+            )
+
+    def publish(self, commit: IcebergCommit) -> None:
+        """Makes the commit's snapshot, unless it was made already."""
+        from target_spark_lake.iceberg_log.publishing import publish_commit
+
+        publish_commit(self._storage, self._catalog, commit)
+
+    def take_back(self, commit: IcebergCommit) -> None:
+        """Makes the snapshot that undoes another run's."""
+        from target_spark_lake.iceberg_log.take_back import take_back
+
+        take_back(self._storage, self._catalog, commit)
+
+    def can_take_back(self, commit: IcebergCommit) -> bool:
+        """Whether the other run's snapshot was made."""
+        from target_spark_lake.iceberg_log.take_back import can_take_back
+
+        return can_take_back(self._storage, self._catalog, commit)
+
+    def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
+        """What no snapshot needs that was current at `before` or later."""
+        from target_spark_lake.iceberg_log.expiry import expendable
+
+        return expendable(self._storage, self._catalog, table, before)
+
+    def forget(self, expendable: Expendable) -> Sequence[str]:
+        """Expires the snapshots, and gives the files that only these had."""
+        from target_spark_lake.iceberg_log.expiry import forget
+
+        return forget(self._storage, self._catalog, expendable)
+
+    def tidy(self, table: str, version: int) -> None:
+        """Nothing: a snapshot needs no checkpoint."""
+
+
+def _body(of: Any) -> dict[str, Any]:
+    """A schema or a spec as Iceberg's JSON."""
+    found: dict[str, Any] = of.model_dump(by_alias=True, mode="json")
+    return found

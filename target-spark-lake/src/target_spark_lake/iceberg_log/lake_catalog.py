@@ -1,0 +1,125 @@
+"""The catalog that the lake's Iceberg tables are registered in, opened for as long as something is asked of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
+from target_spark_lake.iceberg_log.file_io import io_properties
+from target_spark_lake.layout import LAKE_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.iceberg_catalog import IcebergCatalog
+
+CATALOG_FILE = f"{LAKE_FOLDER}/catalog.db"
+
+
+class LakeCatalog:
+    """An open catalog."""
+
+    def __init__(self, catalog: Catalog, chosen: IcebergCatalog, storage: Storage) -> None:
+        """Asks nothing yet."""
+        self.catalog = catalog
+        self._chosen = chosen
+        self._storage = storage
+
+    def identifier(self, table: str) -> tuple[str, ...]:
+        """Namespace and name of a table."""
+        return self._chosen.identifier(table)
+
+    def location(self, path: str) -> str:
+        """How Iceberg's metadata spell a path of the bucket."""
+        return location(self._storage, path)
+
+    def load(self, table: str) -> Table | None:
+        """A table as it is now; None where the catalog has none.
+
+        Raises:
+            ConfigurationError: the catalog's table of this name lies elsewhere.
+        """
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            found = self.catalog.load_table(self.identifier(table))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        if found.location().rstrip("/") not in spellings(self._storage, table):
+            raise ConfigurationError(
+                f"the catalog's table {'.'.join(self.identifier(table))} lies in {found.location()}, and not in "
+                f"{self.location(table)}; give the stream another `path`, or set another `namespace`"
+            )
+        return found
+
+    def make_namespace(self, table: str) -> None:
+        """Makes the namespace of a table, with those above it, where they are not there."""
+        levels = self.identifier(table)[:-1]
+        for depth in range(1, len(levels) + 1):
+            self.catalog.create_namespace_if_not_exists(levels[:depth])
+
+
+def location(storage: Storage, path: str) -> str:
+    """How Iceberg's metadata spell a path of the bucket."""
+    return spellings(storage, path)[0]
+
+
+def spellings(storage: Storage, path: str) -> tuple[str, ...]:
+    """The same, and how other writers spell it."""
+    place = f"{storage.url}/{path}".rstrip("/")
+    if storage.local:
+        return f"file://{place}", place, f"file:{place}"
+    protocol, _, rest = place.partition("://")
+    return (place, *(f"{other}://{rest}" for other in ("s3", "s3a", "s3n") if protocol in ("s3", "s3a")))
+
+
+@contextmanager
+def opened(storage: Storage, chosen: IcebergCatalog, what: str) -> Iterator[LakeCatalog]:
+    """The catalog, while something (`what`, for errors) is asked of it.
+
+    Raises:
+        StorageError: it can't be reached, or what it knows can't be read.
+    """
+    with told(what):
+        catalog = _opened(storage, chosen)
+        try:
+            yield LakeCatalog(catalog, chosen, storage)
+        finally:
+            catalog.close()
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Where PyIceberg is at work: whatever its catalogs and stores fail of is an error of the storage."""
+    try:
+        yield
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        raise StorageError(f"{what} could not be read or written: {one_line(error)}; run again") from error
+
+
+def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
+    from pyiceberg.catalog import load_catalog
+
+    properties = {name: value for name, value in chosen.properties.items() if name != "name"}
+    if not properties:
+        if not storage.local:
+            raise ConfigurationError(
+                "the setting `catalog` says which catalog the Iceberg tables of this bucket are registered in; run it "
+                "with the target's config"
+            )
+        properties = {"type": "sql", "uri": f"sqlite:///{storage.url}/{CATALOG_FILE}"}
+    properties = {**io_properties(storage), **properties}
+    try:
+        return load_catalog(chosen.name, **properties)
+    except ImportError as error:
+        raise ConfigurationError(f"catalog: a package is missing: {one_line(error)}") from error
+    except Exception:
+        # Two that made the tables of a SQL catalog at once; else it fails again.
+        return load_catalog(chosen.name, **properties)

@@ -1,0 +1,78 @@
+"""Hidden partitions: what `partition_by` says as a partition spec, and the values that a file's folders say of it."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+
+from target_spark_lake.columns.partitioning import Part, said_by, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyiceberg.schema import Schema
+    from pyiceberg.transforms import Transform
+
+    from target_spark_lake.columns.lake_type import Struct
+
+_UNITS: dict[str, Transform[Any, Any]] = {
+    "year": YearTransform(),
+    "month": MonthTransform(),
+    "day": DayTransform(),
+    "hour": HourTransform(),
+}
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def spec_of(
+    schema: Schema, partition_by: Iterable[str], specs: Sequence[PartitionSpec] = (), last_partition_id: int = 0
+) -> PartitionSpec:
+    """The spec of a table with this schema: the one of its `specs` that says the same, else a new one."""
+    known = {(each.source_id, str(each.transform), each.name): each.field_id for spec in specs for each in spec.fields}
+    free = max(last_partition_id, PARTITION_FIELD_ID_START - 1) + 1
+    fields = []
+    for part in map(Part.of, partition_by):
+        source, transform = schema.find_field(part.column).field_id, transform_of(part)
+        number = known.get((source, str(transform), part.name))
+        if number is None:
+            number, free = free, free + 1
+        fields.append(PartitionField(source, number, transform, part.name))
+    same = next((spec for spec in specs if list(spec.fields) == fields), None)
+    return same or PartitionSpec(*fields, spec_id=max((spec.spec_id for spec in specs), default=-1) + 1)
+
+
+def transform_of(part: Part) -> Transform[Any, Any]:
+    """What the folders say of the column."""
+    return IdentityTransform() if part.unit is None else _UNITS[part.unit]
+
+
+def partition_values(folders: str, partition_by: Iterable[str], columns: Struct) -> list[Any]:
+    """What a file's hive folders say, a plain value (JSON has it) for each part; None for NULL."""
+    said = said_by(folders)
+    return [_value(said.get(part.name), part, columns) for part in map(Part.of, partition_by)]
+
+
+def _value(text: str | None, part: Part, columns: Struct) -> Any:
+    if text is None:
+        return None
+    if part.unit is None:
+        found = value_of(text, columns.types[part.column])
+        return found.toordinal() - _EPOCH if isinstance(found, date) else found
+    # The beginning of `2026-11-21-13`.
+    told = [int(each) for each in text.split("-")]
+    year, month, day, hour = [*told, *(1, 1, 1, 0)[len(told) :]]
+    days = date(year, month, day).toordinal() - _EPOCH
+    return {
+        "year": year - 1970,
+        "month": (year - 1970) * 12 + month - 1,
+        "day": days,
+        "hour": days * 24 + hour,
+    }[part.unit]
+
+
+def folder_names(partition_by: Iterable[str]) -> tuple[str, ...]:
+    """What stands before the `=` in the folders of a table's files, the outer one first."""
+    return tuple(part.name for part in map(Part.of, partition_by))

@@ -1,0 +1,60 @@
+"""The snapshot that a run makes: files added and removed at once, and few manifests however many runs there were.
+
+PyIceberg's producers are not public. Its version is pinned, and `test_producer` says what of them is relied on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Transaction
+
+# A table with more of them has them merged.
+MOST_MANIFESTS = 16
+MANIFEST_BYTES = 8 << 20
+
+
+class RunSnapshot(_OverwriteFiles):
+    """An overwrite that leaves out manifests in which no file is left, and merges small ones."""
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        own = self.snapshot_id
+        alive = [
+            each
+            for each in manifests
+            if each.added_snapshot_id == own or each.has_added_files() or each.has_existing_files()
+        ]
+        data = [each for each in alive if each.content == ManifestContent.DATA]
+        merging = _ManifestMergeManager(
+            target_size_bytes=MANIFEST_BYTES,
+            min_count_to_merge=MOST_MANIFESTS,
+            merge_enabled=True,
+            snapshot_producer=self,
+        )
+        return merging.merge_manifests(data) + [each for each in alive if each.content != ManifestContent.DATA]
+
+
+def stage_snapshot(
+    transaction: Transaction, summary: Mapping[str, str], add: Iterable[DataFile], remove: Iterable[DataFile]
+) -> None:
+    """Makes the snapshot a part of the transaction; it is the table's once that is committed."""
+    removed = tuple(remove)
+    snapshot = RunSnapshot(
+        operation=Operation.OVERWRITE if removed else Operation.APPEND,
+        transaction=transaction,
+        io=transaction._table.io,
+        snapshot_properties=dict(summary),
+    )
+    for each in add:
+        snapshot.append_data_file(each)
+    for each in removed:
+        snapshot.delete_data_file(each)
+    snapshot.commit()

@@ -1,0 +1,35 @@
+"""Which types of lake columns are one to Iceberg, and which become another one without a file being written anew."""
+
+from __future__ import annotations
+
+from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct
+
+_INT = Scalar("int")
+_PROMOTED = {("int", "bigint"), ("float", "double")}
+
+
+def as_iceberg(kind: LakeType) -> LakeType:
+    """The type without what Iceberg does not tell apart."""
+    if isinstance(kind, Struct):
+        return Struct(tuple(Field(each.name, as_iceberg(each.type)) for each in kind))
+    if isinstance(kind, Array):
+        return Array(as_iceberg(kind.element))
+    return _INT if kind.name in ("tinyint", "smallint") else kind
+
+
+def same_in_iceberg(one: LakeType, other: LakeType) -> bool:
+    """Whether two types are one."""
+    return as_iceberg(one) == as_iceberg(other)
+
+
+def becomes_by_itself(old: LakeType, new: LakeType) -> bool:
+    """Whether readers find a file's values of the old type under the new one."""
+    if isinstance(old, Struct) and isinstance(new, Struct):
+        return all(each.name not in new.types or becomes_by_itself(each.type, new.types[each.name]) for each in old)
+    if isinstance(old, Array) and isinstance(new, Array):
+        return becomes_by_itself(old.element, new.element)
+    one, other = as_iceberg(old), as_iceberg(new)
+    if not isinstance(one, Scalar) or not isinstance(other, Scalar):
+        return False
+    decimals = one.name == other.name == "decimal" and one.scale == other.scale and one.precision <= other.precision
+    return one == other or decimals or (one.name, other.name) in _PROMOTED

@@ -1,0 +1,256 @@
+"""Publishing a commit to an Iceberg table: one snapshot, made once however often and by whomever it is tried."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    SetCurrentSchemaUpdate,
+    SetDefaultSpecUpdate,
+)
+
+from singer_spark.errors import StorageError, UnpublishableError
+from target_spark_lake.iceberg_log.data_files import DescribedFile, data_file
+from target_spark_lake.iceberg_log.lake_catalog import opened
+from target_spark_lake.iceberg_log.producer import stage_snapshot
+from target_spark_lake.iceberg_log.schema import is_same, numbers_of
+from target_spark_lake.iceberg_log.schema_conflicts import joined_schema
+from target_spark_lake.iceberg_log.snapshot import COLUMN_NUMBERS, LAST_RUN, RUN_ID, IcebergSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, Transaction
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.iceberg_catalog import IcebergCatalog
+    from target_spark_lake.iceberg_log.lake_catalog import LakeCatalog
+    from target_spark_lake.iceberg_log.table_commit import IcebergCommit
+
+logger = logging.getLogger(__name__)
+
+TRIES = 50
+# Of a table that a run makes: its metadata stay short however many runs follow.
+OF_NEW_TABLES = {
+    "format-version": "2",
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "20",
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+}
+
+
+def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> None:
+    """Makes the commit's snapshot, unless it was made already.
+
+    Raises:
+        UnpublishableError: someone else changed rows that the commit replaces, columns that it writes, or partitions;
+            the text says the way out.
+        StorageError: catalog or store failed; the next start does it again.
+    """
+    next_snapshot(storage, chosen, commit, _transaction)
+
+
+def next_snapshot(
+    storage: Storage,
+    chosen: IcebergCatalog,
+    commit: IcebergCommit,
+    transaction_of: Callable[[Storage, LakeCatalog, IcebergCommit, Table | None], Transaction | None],
+) -> None:
+    """Makes a transaction the table's next state; none where its run made one already, or there is nothing to make.
+
+    The catalog takes it only on top of the very state in which the run was looked for: so it is made once, also where a
+    process that slept and its successor both try.
+    """
+    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+        for _ in range(TRIES):
+            current = catalog.load(commit.table)
+            if current is not None and IcebergSnapshot.of(storage, commit.table, current).has_run(commit.run_id):
+                return
+            transaction = transaction_of(storage, catalog, commit, current)
+            if transaction is None:
+                return
+            try:
+                transaction.commit_transaction()
+                return
+            except (CommitFailedException, TableAlreadyExistsError, ValidationException) as refused:
+                logger.info("Iceberg table %s was changed by someone else meanwhile: %s", commit.table, refused)
+            except CommitStateUnknownException as lost:
+                logger.warning("Iceberg table %s: whether it was changed is looked up: %s", commit.table, lost)
+    raise StorageError(f"others write to Iceberg table {commit.table} all the time: no snapshot was taken; run again")
+
+
+def begin(current: Table, commit: IcebergCommit) -> Transaction:
+    """A transaction on the state that was looked at, and on no other: PyIceberg itself must not try again."""
+    current.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+    transaction = current.transaction()
+    transaction.set_properties({LAST_RUN: commit.run_id})
+    return transaction
+
+
+def _transaction(
+    storage: Storage, catalog: LakeCatalog, commit: IcebergCommit, current: Table | None
+) -> Transaction | None:
+    planned = Schema.model_validate(commit.schema)
+    if current is None or commit.seen is None or str(current.metadata.table_uuid) != commit.seen:
+        if current is not None or commit.seen is not None:
+            raise UnpublishableError(_other_table(catalog, commit, current))
+        return _new_table(catalog, commit, planned)
+    now = IcebergSnapshot.of(storage, commit.table, current)
+    add, gone, again = _files(now, commit)
+    transaction = begin(current, commit)
+    _change_columns(now, commit, planned, transaction)
+    _change_partitions(now, commit, transaction)
+    spec = transaction.table_metadata.default_spec_id
+    made = [data_file(file, catalog.location(file.path), spec) for file in add]
+    stage_snapshot(transaction, _summary(commit), [*made, *again], gone)
+    return transaction
+
+
+def _new_table(catalog: LakeCatalog, commit: IcebergCommit, planned: Schema) -> Transaction:
+    catalog.make_namespace(commit.table)
+    transaction = catalog.catalog.create_table_transaction(
+        catalog.identifier(commit.table),
+        planned,
+        catalog.location(commit.table),
+        PartitionSpec.model_validate(commit.spec),
+        properties=OF_NEW_TABLES,
+    )
+    if not is_same(transaction.table_metadata.schema(), planned):
+        raise UnpublishableError(
+            f"the catalog numbers the columns of new Iceberg table {commit.table} in another way than run "
+            f"{commit.run_id}, whose files hold the numbers already; make the table there yourself, without columns"
+        )
+    transaction.set_properties({LAST_RUN: commit.run_id, **about_columns(planned)})
+    add = (DescribedFile(**file) for file in commit.add)
+    spec = transaction.table_metadata.default_spec_id
+    stage_snapshot(
+        transaction, _summary(commit), [data_file(each, catalog.location(each.path), spec) for each in add], ()
+    )
+    return transaction
+
+
+def _summary(commit: IcebergCommit) -> dict[str, str]:
+    return {RUN_ID: commit.run_id} | ({} if commit.data_change else {"dataspoc.rows-only-moved": "true"})
+
+
+def about_columns(schema: Schema) -> dict[str, str]:
+    """Properties that say which numbers the columns have, for readers of files without any and for later runs."""
+    return {
+        TableProperties.DEFAULT_NAME_MAPPING: schema.name_mapping.model_dump_json(),
+        COLUMN_NUMBERS: json.dumps(numbers_of(schema)),
+    }
+
+
+def _other_table(catalog: LakeCatalog, commit: IcebergCommit, current: Table | None) -> str:
+    name = ".".join(catalog.identifier(commit.table))
+    if commit.seen is None:
+        return (
+            f"the catalog has a table {name}, which run {commit.run_id} makes and someone else made meanwhile: rename "
+            "it, then `spark-lake recover`"
+        )
+    found = "has no table" if current is None else "has another table"
+    return f"the catalog {found} {name} any more: register the table's metadata again, then `spark-lake recover`"
+
+
+def _files(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DescribedFile], list[DataFile], list[DataFile]]:
+    """Files to add, to remove, and to bring back."""
+    add = [DescribedFile(**file) for file in commit.add]
+    if not commit.remove and not commit.joined_from:
+        return add, [], []
+    remove = [now.files[path] for path in commit.remove if path in now.files]
+    again: list[DataFile] = []
+    if len(remove) < len(commit.remove):
+        remove, again = _as_it_was(now, commit)
+    taken = {each.file_path for each in remove}
+    small = [now.files.get(path) for path in commit.joined_from]
+    if all(each is not None and each.file_path not in taken for each in small):
+        # Else somebody else changed or joined them meanwhile, so they stay what they became.
+        remove += [each for each in small if each is not None]
+        add = [*(DescribedFile(**file) for file in commit.joined), *add]
+    return add, remove, again
+
+
+def _as_it_was(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DataFile], list[DataFile]]:
+    """What to remove and to bring back, where someone wrote files anew that the commit replaces (a compaction).
+
+    The new files hold rows that the commit replaces. But they hold no other rows than the files before them: so these
+    come back in the same snapshot, but for those that the commit replaces.
+    """
+    before = now.at(commit.snapshot)
+    since = _since(now, commit)
+    if since is None or not all(each == Operation.REPLACE for each in since):
+        raise UnpublishableError(
+            f"someone else changed Iceberg table {commit.table} after snapshot {commit.snapshot}, in files that run "
+            f"{commit.run_id} replaces: bring that snapshot back (CALL ….system.rollback_to_snapshot), then "
+            "`spark-lake recover`, then make the other change again"
+        )
+    kept = {path: file for path, file in before.files.items() if path not in set(commit.remove)}
+    logger.warning(
+        "Iceberg table %s was compacted while run %s replaced some of its files: snapshot %s is taken as the last one.",
+        *(commit.table, commit.run_id, commit.snapshot),
+    )
+    gone = [file for path, file in now.files.items() if path not in kept]
+    return gone, [file for path, file in kept.items() if path not in now.files]
+
+
+def _since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Operation] | None:
+    """What others did since the commit was planned, snapshot by snapshot; None where the history does not say."""
+    found: list[Operation] = []
+    number = now.number
+    while number != commit.snapshot:
+        snapshot = now.metadata.snapshot_by_id(number) if number is not None else None
+        if snapshot is None or snapshot.summary is None:
+            return None
+        found.append(snapshot.summary.operation)
+        number = snapshot.parent_snapshot_id
+    return found
+
+
+def _change_columns(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema, transaction: Transaction) -> None:
+    """The schema as planned, with what others made of it meanwhile."""
+    wanted = joined_schema(now, commit, planned)
+    if not is_same(wanted, now.schema):
+        made = wanted.model_copy(update={"schema_id": max(each.schema_id for each in now.metadata.schemas) + 1})
+        transaction._apply(
+            (AddSchemaUpdate(schema=made), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})),
+            (AssertCurrentSchemaId.model_validate({"current-schema-id": now.metadata.current_schema_id}),),
+        )
+    about = about_columns(wanted)
+    if any(now.metadata.properties.get(name) != text for name, text in about.items()):
+        transaction.set_properties(about)
+
+
+def _change_partitions(now: IcebergSnapshot, commit: IcebergCommit, transaction: Transaction) -> None:
+    planned = PartitionSpec.model_validate(commit.spec)
+    if now.spec.compatible_with(planned) or list(now.spec.fields) == list(planned.fields):
+        return
+    if not commit.changes_spec:
+        raise UnpublishableError(
+            f"someone else partitioned Iceberg table {commit.table} in another way after run {commit.run_id} had "
+            "planned its files: set its partitions back (ALTER TABLE … REPLACE PARTITION FIELD), then `spark-lake "
+            "recover`, then make the other change again"
+        )
+    known = next((each for each in now.metadata.partition_specs if list(each.fields) == list(planned.fields)), None)
+    add = () if known is not None else (AddPartitionSpecUpdate(spec=planned),)
+    chosen = known.spec_id if known is not None else -1
+    transaction._apply(
+        (*add, SetDefaultSpecUpdate.model_validate({"spec-id": chosen})),
+        (AssertDefaultSpecId.model_validate({"default-spec-id": now.metadata.default_spec_id}),),
+    )

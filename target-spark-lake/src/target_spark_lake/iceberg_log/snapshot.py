@@ -1,0 +1,193 @@
+"""An Iceberg table as a run meets it: its schema, its partitions, its files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from singer_spark.errors import SchemaError, StorageError
+from singer_spark.storage.files import FileInfo
+from target_spark_lake.iceberg_log.data_files import folders_in
+from target_spark_lake.iceberg_log.lake_catalog import spellings, told
+from target_spark_lake.iceberg_log.partitions import folder_names, spec_of
+from target_spark_lake.iceberg_log.schema import logged_texts, numbers_of
+from target_spark_lake.tables.table_record import with_logged_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.tables.table_record import TableRecord
+
+# Properties of a table. Which numbers its columns had as our files were written, and the last run that changed it:
+# grown with each, so that a publisher who slept through later runs, and through the end of its snapshot, knows.
+COLUMN_NUMBERS, LAST_RUN = "dataspoc.column-numbers", "dataspoc.last-run-id"
+RUN_ID = "dataspoc.run-id"
+
+
+@dataclass(frozen=True)
+class IcebergSnapshot:
+    """A table as it was loaded; what it holds is read when it is asked for, and stays readable.
+
+    Attributes:
+        table: Its folder.
+        metadata: What its metadata file says.
+        io: Reads its manifests.
+        roots: How its folder may be spelled.
+        number: The snapshot that counts; None: the table has none, so no row.
+    """
+
+    table: str
+    metadata: TableMetadata
+    io: FileIO
+    roots: tuple[str, ...]
+    number: int | None
+
+    @classmethod
+    def of(cls, storage: Storage, table: str, found: Table) -> IcebergSnapshot:
+        """The table's current state.
+
+        Raises:
+            StorageError: someone else gave it what this program can't keep.
+        """
+        snapshot = cls(table, found.metadata, found.io, spellings(storage, table), found.metadata.current_snapshot_id)
+        snapshot._check_known()
+        return snapshot
+
+    def at(self, number: int | None) -> IcebergSnapshot:
+        """The same table with the files of another snapshot."""
+        return IcebergSnapshot(self.table, self.metadata, self.io, self.roots, number)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns."""
+        return self.metadata.schema()
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partitions of new files."""
+        return self.metadata.spec()
+
+    @cached_property
+    def files(self) -> dict[str, DataFile]:
+        """Its files by their paths relative to the bucket.
+
+        Raises:
+            StorageError: a manifest can't be read, rows are deleted beside the files, or a file lies elsewhere.
+        """
+        return {self._path(each.file_path): each for each in self._data_files()}
+
+    def _data_files(self) -> Iterator[DataFile]:
+        from pyiceberg.manifest import ManifestContent
+
+        snapshot = self.metadata.snapshot_by_id(self.number) if self.number is not None else None
+        if snapshot is None:
+            return
+        with told(f"a manifest of Iceberg table {self.table}"):
+            manifests = snapshot.manifests(self.io)
+            if any(each.content == ManifestContent.DELETES for each in manifests):
+                raise StorageError(
+                    f"in Iceberg table {self.table} someone else deleted rows beside the files that hold them "
+                    "(merge-on-read), which this program does not read: rewrite its files (CALL "
+                    "….system.rewrite_data_files with 'delete-file-threshold' 1), then run again"
+                )
+            for manifest in manifests:
+                for entry in manifest.fetch_manifest_entry(self.io):
+                    yield entry.data_file
+
+    def _path(self, location: str) -> str:
+        root = next((each for each in self.roots if location.startswith(f"{each}/")), None)
+        if root is None:
+            raise StorageError(
+                f"Iceberg table {self.table} has a file outside of its folder, {urlsplit(location).path}, which this "
+                "program can't keep; rewrite the table's files (rewrite_data_files), then run again"
+            )
+        return f"{self.table}/{location[len(root) + 1 :]}"
+
+    def data_files(self, table: str) -> tuple[FileInfo, ...]:
+        """The files with their sizes."""
+        return tuple(FileInfo(path, each.file_size_in_bytes) for path, each in self.files.items())
+
+    def standing_record(self, record: TableRecord) -> TableRecord:
+        """A table's record with the columns that its schema says, which others may have changed since the last run.
+
+        Raises:
+            SchemaError: one has a type that no column of the lake has.
+        """
+        try:
+            return with_logged_columns(record, logged_texts(record.columns, self.schema))
+        except ValueError as error:
+            raise SchemaError(
+                f"stream {record.stream}: someone else gave its Iceberg table {error}, which this program can't keep; "
+                "drop the column (ALTER TABLE … DROP COLUMN), or load the stream into another table (stream_options, "
+                "path)"
+            ) from error
+
+    def reason_against_joining(self, record: TableRecord) -> str:
+        """Why the table's files can't be joined here; empty where they can."""
+        wanted = folder_names(record.partition_by)
+        if not self.spec_says(record):
+            return "was partitioned by someone else in another way than its last run did"
+        if any(tuple(_names(folders_in(self.table, path))) != wanted for path in self.files):
+            return "has files in other folders than those of its partitions"
+        try:
+            self.standing_record(record)
+        except SchemaError:
+            return "got a column by someone else that this program can't keep"
+        return ""
+
+    def spec_says(self, record: TableRecord) -> bool:
+        """Whether new files are partitioned as the last run left it."""
+        try:
+            return spec_of(self.schema, record.partition_by, [self.spec]) == self.spec
+        except ValueError:
+            return False
+
+    def has_run(self, run_id: str) -> bool:
+        """Whether a run, or a later one of its pipeline, has made its snapshot."""
+        if self.metadata.properties.get(LAST_RUN, "") >= run_id:
+            return True
+        return self.snapshot_of(run_id) is not None
+
+    def snapshot_of(self, run_id: str) -> int | None:
+        """The snapshot that a run made, where the table's history still has it."""
+        for each in reversed(self.metadata.snapshots):
+            if each.summary is not None and each.summary.additional_properties.get(RUN_ID) == run_id:
+                return each.snapshot_id
+        return None
+
+    def _check_known(self) -> None:
+        """Refuses what someone else made of the table, where writing on would be wrong."""
+        before = json.loads(self.metadata.properties.get(COLUMN_NUMBERS, "{}"))
+        now = numbers_of(self.schema)
+        names = {number: name for name, number in now.items()}
+        unknown = [
+            f"column {name} was renamed to {names[n]}" for name, n in before.items() if names.get(n, name) != name
+        ]
+        unknown += [
+            f"column {name} was dropped and added again"
+            for name, n in before.items()
+            if name in now and now[name] != n and n not in names
+        ]
+        if self.metadata.format_version > 2:
+            unknown.append(f"format version {self.metadata.format_version}")
+        if unknown:
+            raise StorageError(
+                f"Iceberg table {self.table} was given what this program can't keep: {', '.join(unknown)}; take it "
+                "back (ALTER TABLE … RENAME COLUMN), or load the stream into another table (stream_options, path)"
+            )
+
+
+def _names(folders: str) -> Iterator[str]:
+    for each in filter(None, folders.split("/")):
+        yield each.partition("=")[0]

@@ -1,0 +1,106 @@
+"""Taking back what a run that was given up made of an Iceberg table: one more snapshot, which undoes its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.update import AssertCurrentSchemaId, SetCurrentSchemaUpdate
+
+from singer_spark.errors import UnpublishableError
+from target_spark_lake.iceberg_log.lake_catalog import opened
+from target_spark_lake.iceberg_log.producer import stage_snapshot
+from target_spark_lake.iceberg_log.publishing import about_columns, begin, next_snapshot
+from target_spark_lake.iceberg_log.snapshot import RUN_ID, IcebergSnapshot
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, Transaction
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.iceberg_catalog import IcebergCatalog
+    from target_spark_lake.iceberg_log.lake_catalog import LakeCatalog
+    from target_spark_lake.iceberg_log.table_commit import IcebergCommit
+
+
+def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> None:
+    """Makes the snapshot that undoes another run's, if that was made; else keeps it from being made later.
+
+    Either leaves this run's id with the table: whoever still tries to publish the other one finds a later run.
+
+    Raises:
+        UnpublishableError: someone else changed what the run had made; the text says the way out.
+    """
+    next_snapshot(storage, chosen, commit, _transaction)
+
+
+def can_take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
+    """Whether the other run's snapshot was made; to be asked before anything is decided."""
+    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+        current = catalog.load(commit.table)
+        now = None if current is None else IcebergSnapshot.of(storage, commit.table, current)
+        if now is None or commit.takes_back is None or now.snapshot_of(commit.takes_back) is None:
+            return False
+        _changes(storage, now, commit)
+        return True
+
+
+def _transaction(
+    storage: Storage, catalog: LakeCatalog, commit: IcebergCommit, current: Table | None
+) -> Transaction | None:
+    if current is None:
+        return None
+    now = IcebergSnapshot.of(storage, commit.table, current)
+    made = now.snapshot_of(commit.takes_back or "")
+    if made is None:
+        # Where the run was to make the table, what stands there is somebody else's.
+        return None if commit.makes_table else begin(current, commit)
+    add, remove = _changes(storage, now, commit)
+    transaction = begin(current, commit)
+    _columns_back(now, made, transaction)
+    stage_snapshot(transaction, {RUN_ID: commit.run_id}, add, remove)
+    return transaction
+
+
+def _changes(storage: Storage, now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DataFile], list[DataFile]]:
+    """Files that come back, and files that go."""
+    made = now.snapshot_of(commit.takes_back or "")
+    snapshot = now.metadata.snapshot_by_id(made) if made is not None else None
+    assert snapshot is not None
+    parent = snapshot.parent_snapshot_id
+    if parent is not None and now.metadata.snapshot_by_id(parent) is None:
+        raise UnpublishableError(_way_out(commit, "and the snapshot before it was expired"))
+    after, old = now.at(made).files, now.at(parent).files
+    added = {path: file for path, file in after.items() if path not in old}
+    gone = {path: file for path, file in old.items() if path not in after}
+    if not added.keys() <= now.files.keys() or gone.keys() & now.files.keys():
+        raise UnpublishableError(_way_out(commit, f"after snapshot {made}, in the files of that run"))
+    lost = [path for path, file in gone.items() if storage.size(path) != file.file_size_in_bytes]
+    if lost:
+        raise UnpublishableError(_way_out(commit, f"and somebody removed {lost[0]} ({len(lost)} file(s) in all)"))
+    return list(gone.values()), [now.files[path] for path in added]
+
+
+def _columns_back(now: IcebergSnapshot, made: int, transaction: Transaction) -> None:
+    """A table's columns go back with its rows, unless someone changed them since."""
+    snapshot = now.metadata.snapshot_by_id(made)
+    parent = (
+        now.metadata.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot and snapshot.parent_snapshot_id else None
+    )
+    if snapshot is None or parent is None or parent.schema_id is None:
+        return
+    if snapshot.schema_id != now.metadata.current_schema_id or parent.schema_id == snapshot.schema_id:
+        return
+    before = next((each for each in now.metadata.schemas if each.schema_id == parent.schema_id), None)
+    if before is not None:
+        transaction._apply(
+            (SetCurrentSchemaUpdate.model_validate({"schema-id": before.schema_id}),),
+            (AssertCurrentSchemaId.model_validate({"current-schema-id": now.metadata.current_schema_id}),),
+        )
+        transaction.set_properties(about_columns(before))
+
+
+def _way_out(commit: IcebergCommit, what: str) -> str:
+    return (
+        f"what the run had made of Iceberg table {commit.table} can't be taken back: someone else changed it, {what}; "
+        "bring it back to that snapshot (CALL ….system.rollback_to_snapshot), then try again"
+    )

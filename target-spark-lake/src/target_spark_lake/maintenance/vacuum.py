@@ -1,0 +1,146 @@
+"""`spark-lake vacuum`: removes what no reader of a kept version needs, as a journalled run of its own.
+
+What is expendable is found before the commit, and stands in the journal. It is removed after it, by whoever finishes
+the run, if it is still expendable then. No row, no state, and no table's current version changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import LockedError
+from singer_spark.process.signals import too_late_to_stop
+from singer_spark.state.run_log import LAKE_FOLDER, PUBLISHED, folder_name, last_committed, read_entry, run_ids, time_of
+from singer_spark.storage.at_once import each
+from target_spark_lake.commit.journal import FAILED
+from target_spark_lake.intake.batch_sweep import forgotten_batches, storage_time, sweep_batches
+from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
+from target_spark_lake.table_logs import TableLogs
+from target_spark_lake.tables.changes import Commit
+from target_spark_lake.tables.expendable import Expendable
+from target_spark_lake.tables.table_record import records_of
+
+if TYPE_CHECKING:
+    from singer_spark.state.store import StateStore
+    from singer_spark.storage.files import FileInfo
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.layout import Layout
+
+
+@dataclass(frozen=True)
+class Vacuumed:
+    """What goes, or went.
+
+    Attributes:
+        before: What is older than this is not kept.
+        tables: Replaced files, table by table; only tables that have some.
+        rejected: Quarantined records.
+        journals: Journals of runs.
+        batches: Files of BATCH messages that no run took.
+    """
+
+    before: datetime
+    tables: tuple[Expendable, ...]
+    rejected: Expendable
+    journals: Expendable
+    batches: Expendable
+
+    @property
+    def of_the_run(self) -> tuple[Expendable, ...]:
+        """All that the journal names; batches without a run go at the end of any run."""
+        return tuple(found for found in (*self.tables, self.rejected, self.journals) if found.files or found.details)
+
+
+def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
+    """Removes what is older; where there is nothing the run leaves no trace.
+
+    The run is ended, well or not.
+
+    Raises:
+        LockedError: a run died that can be continued; or another one took the pipeline over.
+        StorageError: the storage failed; the text says whether the run is committed.
+    """
+    with run.failing(LockedError):
+        refuse_to_spoil_a_checkpoint(run, "a vacuum", "vacuum")
+    with run.failing():
+        # Ages are told by the storage's clock, which has just stamped the run's lock.
+        now = storage_time(run.storage, run.layout)
+        moment = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
+        found = to_vacuum(run.storage, run.layout, store, moment - age)
+        if found.of_the_run:
+            too_late_to_stop()
+            run.commit(Commit(expendable=found.of_the_run))
+            return found
+    with run.failing():
+        sweep_batches(run.storage, run.layout)
+    run.leave()
+    return found
+
+
+def to_vacuum(storage: Storage, layout: Layout, store: StateStore, before: datetime) -> Vacuumed:
+    """What can go of a pipeline; it only reads.
+
+    Raises:
+        StorageError: the storage failed, or a table's log can't be judged.
+    """
+    logs = TableLogs(storage, layout)
+    tables = [
+        log.expendable(table, record, before)
+        for table, record in records_of(storage, layout.pipeline).items()
+        # A table without a log is its files, and keeps none that its readers don't find.
+        if (log := logs.of(record.format)) is not None
+    ]
+    batches = [file for files in forgotten_batches(storage, layout).values() for file in files]
+    return Vacuumed(
+        before,
+        tuple(found for found in tables if found.files or found.details),
+        Expendable.of(_rejected(storage, layout, before)),
+        Expendable.of(_journals(storage, layout, store, before)),
+        Expendable.of(batches),
+    )
+
+
+def _rejected(storage: Storage, layout: Layout, before: datetime) -> list[FileInfo]:
+    folder = f"{LAKE_FOLDER}/rejected/{folder_name(layout.pipeline)}"
+    found = ((file.path[len(folder) + 1 :].partition("/")[0], file) for file in storage.list(folder))
+    return [file for run_id, file in found if _is_older(run_id, file, before)]
+
+
+def _journals(storage: Storage, layout: Layout, store: StateStore, before: datetime) -> list[FileInfo]:
+    """Journals that nobody asks any more.
+
+    Those stay that a start may ask: of the last commit and all runs after it, of the run that saved the state, and of
+    the run whose state stands elsewhere. So do those of runs that somebody else decided as dead: should one of their
+    processes only have slept, its journal keeps it from committing.
+    """
+    decided = run_ids(storage, layout.runs)
+    last = last_committed(storage, layout.runs, decided)
+    if last is None:
+        return []
+    signature = store.signature()
+    kept = {signature.run_id} if signature else set()
+    files = {file.path: file for file in storage.list(layout.runs)}
+    older = [run_id for run_id in decided if run_id < last.run_id and layout.journal(run_id) in files]
+    entries = each(storage, lambda run_id: read_entry(storage, layout.runs, run_id), older)
+    saved = next((entry for entry in (last, *entries) if entry is not None and entry.state is not None), None)
+    return [
+        files[layout.journal(entry.run_id)]
+        for entry in entries
+        if entry is not None
+        and entry is not saved
+        and entry.run_id not in kept
+        and (entry.phase == PUBLISHED or entry.body["outcome"] == FAILED)
+        and _is_older(entry.run_id, files[layout.journal(entry.run_id)], before)
+    ]
+
+
+def _is_older(run_id: str, file: FileInfo, before: datetime) -> bool:
+    """Whether a run's file is that old; one of a storage that tells no times is as old as its run's id."""
+    try:
+        begun = time_of(run_id)
+    except ValueError:  # not a run's: somebody else put it there
+        return False
+    return begun < before and (file.modified is None or file.modified < before.timestamp())

@@ -1,0 +1,268 @@
+"""`spark-lake vacuum`: what no kept version needs goes, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from faults.small_lake import NO_BEATS, dead_process
+from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.storage.storage import Storage
+from target.delta_lake import DeltaLake
+from target.loading import record, schema, state
+from target_spark_lake.cli import spark_lake
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.delta_log.expendable import retention
+from target_spark_lake.layout import Layout
+
+INT = {"type": ["integer", "null"]}
+ITEMS = schema(
+    "s",
+    {"id": INT, "name": {"type": ["string", "null"]}},
+    ("id",),
+    **{"x-load-method": "overwrite", "x-extent": "full"},
+)
+DAY = 24 * 60 * 60
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+
+class VacuumedLake(DeltaLake):
+    """With the answers of the command, and files that are older than they are."""
+
+    def command(self, *words: str, **settings: Any) -> Any:
+        config = self.folder.parent / "target.json"
+        config.write_text(json.dumps({"bucket": str(self.folder), "pipeline": "test", "format": "delta", **settings}))
+        self.capsys.readouterr()
+        assert spark_lake.command([*words, "--json", "--config", str(config)]) == 0
+        return json.loads(self.capsys.readouterr().out)
+
+    def overwrite(self, *rows: tuple[int, str], **settings: Any) -> None:
+        self.load(ITEMS, *(record("s", id=id, name=name) for id, name in rows), state(run=rows), **settings)
+
+    def data(self) -> set[str]:
+        return {path.name for path in (self.folder / "raw").rglob("*.parquet") if "_delta_log" not in str(path)}
+
+    def present(self) -> set[str]:
+        return {Path(path).name for path in self.table("s").file_uris()}
+
+    def journals(self) -> list[str]:
+        return sorted(path.stem for path in (self.folder / ".dataspoc/runs/test").iterdir())
+
+    def age(self, seconds: float, folder: str = "") -> None:
+        """Makes files look as if they had been written so long ago."""
+        for path in (self.folder / folder).rglob("*"):
+            if path.is_file():
+                os.utime(path, (time.time() - seconds,) * 2)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, capsys: Any) -> VacuumedLake:
+    lake = VacuumedLake(tmp_path / "lake")
+    lake.capsys = capsys
+    return lake
+
+
+def test_replaced_files_go_once_no_kept_version_needs_them(lake: VacuumedLake) -> None:
+    for number in range(4):
+        lake.overwrite((1, f"a{number}"), (2, "b"))
+    assert (len(lake.data()), len(lake.present())) == (4, 1)
+    assert lake.command("vacuum")["files"] == 0
+    journals = lake.journals()
+    dry = lake.command("vacuum", "--older-than", "0s", "--dry-run")
+    assert (dry["run_id"], dry["tables"]["raw/s"]["files"], dry["journals"]["files"]) == (None, 3, 3)
+    assert {path.rpartition("/")[2] for path in dry["paths"] if path.startswith("raw/")} == lake.data() - lake.present()
+    assert (len(lake.data()), lake.journals()) == (4, journals)
+    done = lake.command("vacuum", "--older-than", "0s")
+    assert (done["tables"], done["files"]) == (dry["tables"], dry["files"])
+    assert lake.data() == lake.present()
+    assert lake.rows("s", "id, name") == [(1, "a3"), (2, "b")]
+    (newest, *rest) = lake.command("runs")
+    assert (newest["kind"], newest["outcome"], newest["run_id"]) == ("vacuum", "succeeded", done["run_id"])
+    # The last commit's journal was needed until this run, and is the one that saved the state.
+    assert [each["run_id"] for each in rest] == journals[-1:]
+    assert lake.command("state", "show")["run_id"] == journals[-1]
+    # Once more there is nothing to do, and no run is left of it.
+    assert lake.command("vacuum", "--older-than", "0s")["run_id"] is None
+    assert len(lake.journals()) == 2
+    lake.overwrite((1, "c"))
+    assert lake.rows("s", "id, name") == [(1, "c")]
+
+
+def test_a_reader_of_a_kept_version_goes_on(lake: VacuumedLake) -> None:
+    lake.overwrite((1, "a"))
+    lake.overwrite((1, "b"))
+    lake.age(2 * DAY)
+    reader = DeltaTable(str(lake.folder / "raw/s"))  # opened when the table was two days old already
+    lake.overwrite((1, "c"))
+    done = lake.command("vacuum", "--older-than", "1d")
+    # The first file was replaced two days ago; the second one just now, however old it is.
+    assert done["tables"]["raw/s"]["files"] == 1
+    assert reader.to_pyarrow_table()["name"].to_pylist() == ["b"]
+    assert lake.rows("s", "name") == [("c",)]
+
+
+def test_a_file_that_an_old_transaction_replaced_late_is_kept_for_its_readers(lake: VacuumedLake) -> None:
+    """A run that commits, dies, and is published days later replaces its files only then."""
+    lake.overwrite((1, "a"))
+    lake.overwrite((1, "b"))
+    entry = lake.folder / "raw/s/_delta_log" / f"{1:020d}.json"
+    days = 3 * DAY * 1000
+    lines = [json.loads(line) for line in entry.read_text().splitlines()]
+    for line in lines:
+        if "remove" in line:
+            line["remove"]["deletionTimestamp"] -= days
+    entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert lake.command("vacuum", "--older-than", "2d")["files"] == 0
+    lake.age(2.5 * DAY)
+    assert lake.command("vacuum", "--older-than", "2d")["tables"]["raw/s"]["files"] == 1
+
+
+def test_the_owner_of_a_table_may_keep_its_files_longer(lake: VacuumedLake) -> None:
+    lake.overwrite((1, "a"))
+    lake.table("s").alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 3 days"})
+    lake.overwrite((1, "b"))
+    lake.age(2 * DAY)
+    lake.age(2 * DAY, "raw")
+    assert lake.command("vacuum", "--older-than", "1d")["tables"] == {}
+    lake.age(4 * DAY, "raw")
+    assert lake.command("vacuum", "--older-than", "1d")["tables"]["raw/s"]["files"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("interval 7 days", 7 * DAY), ("INTERVAL 1 week", 7 * DAY), ("interval 1 day 12 hours", 1.5 * DAY), ("", 0)],
+)
+def test_an_interval_is_read_as_delta_spells_it(text: str, seconds: float) -> None:
+    assert retention({"delta.deletedFileRetentionDuration": text}, "t").total_seconds() == seconds
+
+
+def test_an_interval_of_another_kind_stops_it() -> None:
+    with pytest.raises(StorageError, match="no interval like"):
+        retention({"delta.deletedFileRetentionDuration": "interval 1 month"}, "t")
+
+
+def test_files_that_the_log_has_forgotten_go_where_they_are_ours_and_foreign_ones_only_where_the_log_names_them(
+    lake: VacuumedLake,
+) -> None:
+    lake.overwrite((1, "a"))
+    write_deltalake(lake.table("s"), pa.table({"id": [9], "name": ["theirs"]}), mode="append", schema_mode="merge")
+    lake.table("s").optimize.compact()
+    lake.overwrite((1, "b"))
+    table = lake.table("s")
+    table.create_checkpoint()
+    log = lake.folder / "raw/s/_delta_log"
+    for number in range(table.version()):
+        (log / f"{number:020d}.json").unlink()
+    (lake.folder / "raw/s/unknown.parquet").write_bytes(b"of a writer at work")
+    (lake.folder / "raw/s/_change_data").mkdir()
+    (lake.folder / "raw/s/_change_data/x.parquet").write_bytes(b"")
+    lake.age(DAY / 2)
+    stays = {*lake.present(), "unknown.parquet", "x.parquet"}
+    gone = lake.data() - stays
+    assert len(gone) == 3
+    done = lake.command("vacuum", "--older-than", "1h")
+    assert (done["tables"]["raw/s"]["files"], lake.data()) == (3, stays)
+    assert lake.rows("s", "id, name") == [(1, "b")]
+
+
+def test_where_the_log_does_not_reach_back_only_its_own_tombstones_count(lake: VacuumedLake) -> None:
+    for number in range(3):
+        lake.overwrite((1, f"a{number}"))
+    lake.table("s").create_checkpoint()
+    for number in range(2):
+        (lake.folder / f"raw/s/_delta_log/{number:020d}.json").unlink()
+    for path in (lake.folder / "raw/s").glob("*.parquet"):
+        os.utime(path, (time.time() - 9 * DAY,) * 2)
+    # The log was cleaned within the week, so nobody knows what a reader of the week still has open.
+    assert lake.command("vacuum")["tables"] == {}
+    assert len(lake.data()) == 3
+
+
+def test_old_journals_go_but_for_those_that_a_start_may_ask(lake: VacuumedLake) -> None:
+    layout, storage = Layout("test"), Storage(str(lake.folder))
+    lake.overwrite((1, "a"))
+    open_run(storage, layout, process=dead_process(), lock_ttl_seconds=NO_BEATS)  # dies
+    lake.load(ITEMS, record("s", id=1, name="b"))  # saves no state
+    with pytest.raises(Exception, match="id"):
+        lake.load(ITEMS, record("s", id="no number", name="c"))
+    lake.load(ITEMS, record("s", id=1, name="c"))
+    saved, rolled_back, stateless, failed, last = lake.journals()
+    lake.age(8 * DAY)
+    # Those runs' ids say that they are young.
+    assert lake.command("vacuum", "--dry-run")["journals"]["files"] == 0
+    done = lake.command("vacuum", "--older-than", "0s")
+    assert done["journals"]["files"] == 2
+    # The run that was taken for dead can't commit, should it only have slept.
+    assert lake.journals() == [saved, rolled_back, last, done["run_id"]]
+    assert {stateless, failed} & set(lake.journals()) == set()
+    assert lake.command("state", "show")["run_id"] == saved
+
+
+def test_old_rejected_records_go(lake: VacuumedLake) -> None:
+    lake.overwrite((1, "a"))
+    for _ in range(2):
+        lake.load(ITEMS, record("s", id="no number", name="c"), on_invalid_record="quarantine")
+    other = lake.folder / ".dataspoc/rejected/other/20200101T000000000000Z-00000000/s.jsonl"
+    by_hand = lake.folder / ".dataspoc/rejected/test/notes/why.txt"
+    for path in (other, by_hand):
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+    assert lake.command("vacuum")["rejected"]["files"] == 0
+    assert lake.command("vacuum", "--older-than", "0s")["rejected"]["files"] == 2
+    left = {path for path in (lake.folder / ".dataspoc/rejected").rglob("*") if not path.is_dir()}
+    assert left == {other, by_hand}
+    assert [path.name for path in (lake.folder / ".dataspoc/rejected/test").iterdir()] == ["notes"]
+
+
+def test_batches_without_a_run_go_after_a_day_and_not_before(lake: VacuumedLake) -> None:
+    lake.overwrite((1, "a"))
+    folder = lake.folder / ".dataspoc/staging/batches"
+    folder.mkdir(parents=True)
+    young, old = folder / "young.jsonl.gz", folder / "old.jsonl.gz"
+    for path, age in ((young, 3600), (old, 2 * DAY)):
+        path.write_bytes(b"")
+        os.utime(path, (time.time() - age,) * 2)
+    assert lake.command("vacuum", "--older-than", "30m", "--dry-run")["batches"]["files"] == 1
+    assert old.exists()
+    assert lake.command("vacuum", "--older-than", "30m")["batches"]["files"] == 1
+    assert (young.exists(), old.exists()) == (True, False)
+
+
+def test_it_is_refused_while_a_run_holds_the_pipeline_and_where_one_can_be_continued(lake: VacuumedLake) -> None:
+    body = [ITEMS, record("s", id=1, name="a"), state(sent=1), record("s", id=2, name="b"), state(sent=2)]
+    with pytest.raises(Exception, match="tap died"):
+        lake.load(*lake.announced(body)[:-1])
+    assert lake.checkpoint() is not None
+    staged = [path for path in lake.files() if "/staging/" in path]
+    with pytest.raises(LockedError, match="vacuum after that run"):
+        lake.command("vacuum", "--older-than", "0s")
+    assert [path for path in lake.files() if "/staging/" in path] == staged
+    lake.load(*lake.announced(body))
+    assert lake.rows("s", "id") == [(1,), (2,)]
+    holder = open_run(Storage(str(lake.folder)), Layout("test"))
+    with pytest.raises(LockedError, match="test"):
+        lake.command("vacuum", "--older-than", "0s")
+    # It only looks, so nothing keeps it from that; the failed run left its journal.
+    assert lake.command("vacuum", "--older-than", "0s", "--dry-run")["journals"]["files"] == 1
+    holder.leave()
+
+
+def test_an_age_that_is_none_is_refused(lake: VacuumedLake) -> None:
+    with pytest.raises(ConfigurationError, match="no age like"):
+        lake.command("vacuum", "--older-than", "a week")
+
+
+def test_plain_tables_keep_no_older_versions(lake: VacuumedLake) -> None:
+    for name in ("a", "b"):
+        lake.overwrite((1, name), format="parquet")
+    before = lake.data()
+    assert lake.command("vacuum", "--older-than", "0s", format="parquet")["tables"] == {}
+    assert lake.data() == before
