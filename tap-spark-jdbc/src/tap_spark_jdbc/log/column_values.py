@@ -72,7 +72,7 @@ class LogValues:
         """What reads the column's texts; None: the server must."""
         native, select = column.native_type.lower(), column.reading.columnar_select
         natural = column.reading.becomes == _COLUMN or column.reading.columnar is not None
-        if not natural:
+        if not natural or column.mask is not None:
             return None
         if native == "boolean" and select == _COLUMN:
             return lambda texts, _: pc.equal(texts, "t")
@@ -120,7 +120,9 @@ class LogValues:
     def _answer(self, sql: str, names: Sequence[str]) -> dict[str, pa.Array]:
         source = self.database.source
         schema = pa.schema([(f"c{place}", self.types[name]) for place, name in enumerate(names)])
-        query, sink = ColumnarQuery(conninfo(source), source.dialect.session_statements, sql, schema), _Kept()
+        masks = tuple(self.columns[name].made_mask for name in names)
+        query = ColumnarQuery(conninfo(source), source.dialect.session_statements, sql, schema, masks)
+        sink = _Kept()
         outcome = read(query, sink, self.database.columnar)
         if outcome.state is not None:
             raise self._unfit(", ".join(names), outcome.refused)
