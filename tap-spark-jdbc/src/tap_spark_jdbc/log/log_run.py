@@ -276,7 +276,9 @@ class LogRun:
 
     def _read(self, sql: str, sink: LogSink) -> None:
         source = self._database.source
-        query = ColumnarQuery(conninfo(source), source.dialect.session_statements, sql, _MESSAGES, (None,) * len(_MESSAGES))
+        query = ColumnarQuery(
+            conninfo(source), source.dialect.session_statements, sql, _MESSAGES, (None,) * len(_MESSAGES)
+        )
         try:
             outcome = read(query, sink, self._database.columnar)
         except EnoughError:
