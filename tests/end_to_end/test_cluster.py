@@ -19,6 +19,9 @@ from servers.child import started
 from servers.standalone import Cluster
 from tap.reading.test_retries import WAIT, blocked, meanwhile
 
+# PySpark asks for pandas where Python runs in its tasks.
+pytestmark = pytest.mark.usefixtures("with_pandas")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
 from servers.processes import command_lines
@@ -54,6 +55,7 @@ def test_an_incremental_pipe_keeps_lake_and_state_on_s3(s3: Any, tmp_path: Path)
     assert files.glob(f"{bucket}/lake/.dataspoc/staging/**/*.parquet") == []
 
 
+@pytest.mark.usefixtures("with_pandas")
 def test_what_spark_stages_goes_straight_to_the_bucket(s3: Any, tmp_path: Path) -> None:
     """By the jars of the cache, from the archive of classes, with no secret on a command line or in a log."""
     bucket = f"{s3.new_bucket()}/some lake"
@@ -113,6 +115,7 @@ def test_a_connector_of_the_user_s_own_is_taken_instead() -> None:
     assert s3a_jars({"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.2"}) == ()
 
 
+@pytest.mark.usefixtures("with_pandas")
 def test_a_connector_that_can_t_be_had_is_one_clear_line_with_a_way_out(s3: Any, tmp_path: Path) -> None:
     settings = tmp_path / "ivysettings.xml"
     settings.write_text(

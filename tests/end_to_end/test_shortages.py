@@ -58,6 +58,7 @@ def staged(bucket: Path) -> list[Path]:
     return [path for path in bucket.glob(".dataspoc/staging/**/*") if path.is_file()]
 
 
+@pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize("staging", ["local", "spark"])
 def test_a_full_bucket_is_one_clear_line_and_with_room_the_next_run_is_good(
     tmp_path: Path, marked: Marked, disk: SmallDisk, staging: str
@@ -138,6 +139,7 @@ def test_a_jvm_of_the_tap_that_runs_out_of_memory(tmp_path: Path, marked: Marked
     assert marked.alive() == []
 
 
+@pytest.mark.usefixtures("with_pandas")
 def test_a_jvm_of_the_target_that_runs_out_of_memory(tmp_path: Path, marked: Marked) -> None:
     pipe = Pipe(tmp_path / "run", {}, {"spark": LITTLE, "staging": "spark"})
     wide = line("RECORD", stream="s", record={"id": 1, "v": "x" * 150_000_000})

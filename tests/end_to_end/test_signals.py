@@ -144,6 +144,7 @@ def test_sigint_while_the_target_waits_for_input(pipe: Pipe, marked: Marked) -> 
     next_run_is_good(pipe, marked)
 
 
+@pytest.mark.usefixtures("with_pandas")
 @pytest.mark.parametrize(("number", "staging"), [(signal.SIGTERM, "local"), (signal.SIGHUP, "spark")])
 def test_a_signal_while_batches_are_staged(pipe: Pipe, marked: Marked, number: signal.Signals, staging: str) -> None:
     """By Arrow, and by Spark in the middle of a job."""
@@ -177,6 +178,7 @@ def test_ctrl_c_for_the_whole_pipe_ends_both_without_a_trace(pipe: Pipe, marked:
     assert list(marked.temporary.iterdir()) == []
 
 
+@pytest.mark.usefixtures("with_pandas")
 def test_kill_9_of_both_in_the_middle_of_jobs_leaves_no_jvm_and_the_next_start_cleans_up(
     pipe: Pipe, marked: Marked
 ) -> None:

@@ -97,6 +97,7 @@ def test_kills_at_random_lose_and_repeat_nothing(
     assert rounds.kills >= 4  # by the clock one may come too late
 
 
+@pytest.mark.usefixtures("with_pandas")
 def test_kills_of_the_targets_java_lose_and_repeat_nothing(
     postgresql: Any, chance: random.Random, make_rounds: MakeRounds
 ) -> None:
@@ -108,9 +109,9 @@ def test_kills_of_the_targets_java_lose_and_repeat_nothing(
 
 
 def test_kills_on_s3_lose_and_repeat_nothing(
-    s3: Any, tmp_path: Path, chance: random.Random, make_rounds: MakeRounds
+    s3: Any, postgresql: Any, chance: random.Random, make_rounds: MakeRounds
 ) -> None:
-    shop, tap = sqlite_shop(tmp_path / "shop.db", chance)
+    shop, tap = postgresql_shop(postgresql.new_database(), chance)
     rounds = make_rounds(shop, tap, f"{s3.new_bucket()}/lake", s3.storage_options)
     kills = at_random(chance)
     rounds.chain([at(0.7, TAP_9), by_batches(at(0.4, *BOTH)), step("before create /tables/")])

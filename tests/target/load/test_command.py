@@ -121,6 +121,7 @@ def test_about_names_every_setting(tmp_path) -> None:
     assert "batch" in about["capabilities"]
 
 
+@pytest.mark.usefixtures("with_pandas")
 def test_the_config_may_come_from_files_and_the_environment(tmp_path, lake, config) -> None:
     del config["pipeline"]
     done = run(
