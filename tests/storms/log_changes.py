@@ -187,7 +187,8 @@ class Pipe:
         if self.options.format == "delta":
             from deltalake import DeltaTable
 
-            return DeltaTable(path).to_pyarrow_table()
+            # By their names files lie in the order in which they came.
+            return ds.dataset(sorted(DeltaTable(path).file_uris()), format="parquet").to_table()
         return ds.dataset(sorted(map(str, path.rglob("*.parquet"))), format="parquet").to_table()
 
     def rows(self, name: str) -> Counter[Row]:
