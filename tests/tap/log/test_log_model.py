@@ -50,7 +50,7 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
             commit(pipe, lake)
         assert_same(lake, connection)
         snapshot_rows = len(lake.history)
-        for _ in range(8):
+        for _ in range(6):
             writers.write(chance.randrange(15))
             fate = chance.choice(["commit", "commit", "resume", "anew"])
             if fate != "commit":

@@ -1,0 +1,77 @@
+"""Deletes and changes from the log through the whole pipe: batches first, lines later, until the pipeline goes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+
+from servers.postgresql import PostgreSQL
+from tap.opened import filled, login
+
+BIN = Path(sys.executable).parent
+SECONDS = 240
+SCRIPT = """
+create table orders (id int primary key, note text, body text, amount numeric(12, 2), at timestamptz);
+alter table orders alter body set storage external;
+insert into orders select i, 'old', repeat('x', 5000), i / 4.0, '2025-01-20 15:30:00.123456+00'
+  from generate_series(1, 200) i;
+"""
+
+
+def run(folder: Path, *words: str) -> str:
+    done = subprocess.run([BIN / words[0], *words[1:]], cwd=folder, capture_output=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    return done.stdout.decode()
+
+
+def sync(folder: Path) -> None:
+    run(folder, "spark-lake", "run", "--tap-config", "tap.json")
+
+
+def living(folder: Path) -> list[tuple[Any, ...]]:
+    columns = "id, note, length(body), amount"
+    source = f"read_parquet('{folder}/lake/raw/public-orders/*.parquet', union_by_name=true)"
+    return duckdb.sql(f"SELECT {columns} FROM {source} WHERE _sdc_deleted_at IS NULL ORDER BY id").fetchall()
+
+
+def in_source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    return connection.execute("select id, note, length(body), amount from orders order by id").fetchall()
+
+
+def test_the_lake_follows_the_log_until_the_pipeline_goes(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    with filled(postgresql, SCRIPT) as (database, connection):
+        batches = {
+            "encoding": {"format": "parquet"},
+            "storage": {"root": str(tmp_path / "lake/.dataspoc/staging/batches")},
+        }
+        tap = login(database, tables=["public.orders"], batch_config=batches, spark={"master": "local[2]"})
+        tap["stream_options"] = {"public-orders": {"replication_method": "LOG_BASED"}}
+        pipeline = f"logged_{database.name}"
+        target = {"bucket": str(tmp_path / "lake"), "pipeline": pipeline, "spark": {"master": "local[2]"}}
+        (tmp_path / "tap.json").write_text(json.dumps(tap))
+        (tmp_path / "target.json").write_text(json.dumps(target))
+        sync(tmp_path)
+        assert living(tmp_path) == in_source(connection)
+
+        connection.execute("update orders set note = 'new', amount = amount + 1 where id % 3 = 0")
+        connection.execute("delete from orders where id > 150")
+        connection.execute("insert into orders values (500, 'more', null, -1, now())")
+        sync(tmp_path)
+        assert living(tmp_path) == in_source(connection)
+        bookmark = json.loads(run(tmp_path, "spark-lake", "state", "show", "--json"))["bookmarks"]["public-orders"]
+        assert (bookmark["replication_method"], bookmark["slot"]) == ("LOG_BASED", f"spark_tap_{pipeline}")
+        (status,) = json.loads(run(tmp_path, "spark-lake", "status", "--tap-config", "tap.json", "--json"))
+        assert status["streams"]["public-orders"]["log_bytes_held_back"] > 0
+
+        removed = json.loads(run(tmp_path, "spark-lake", "log", "drop", "--tap-config", "tap.json", "--json"))
+        assert removed == {"removed": [f"slot spark_tap_{pipeline}", f"publication spark_tap_{pipeline}"]}
+        left = "select slot_name from pg_replication_slots where slot_name = %s"
+        assert not connection.execute(left, (f"spark_tap_{pipeline}",)).fetchall()
+        assert json.loads(run(tmp_path, "spark-lake", "state", "show", "--json"))["bookmarks"] == {}
+        assert living(tmp_path) == in_source(connection)

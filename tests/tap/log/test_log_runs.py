@@ -1,0 +1,295 @@
+"""What is asked of server and table, what a lost position is told as, and which values come from the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from servers.postgresql import PostgreSQL
+from singer_spark.errors import SingerSparkError
+from tap.dying import Pipe, Sent
+from tap.opened import filled, login
+
+TABLE = """
+create table orders (id int primary key, note text, body text);
+alter table orders alter body set storage external;
+insert into orders select i, 'old', repeat('x', 5000) from generate_series(1, 3) i;
+"""
+
+
+@contextmanager
+def piped(
+    server: PostgreSQL, folder: Path, script: str, **settings: Any
+) -> Iterator[tuple[Pipe, psycopg.Connection[Any]]]:
+    """A pipeline of log-based streams over a new database, whose slot goes at the end."""
+    with filled(server, script) as (database, connection):
+        given = {"schemas": ["public"], "stream_options": {"*": {"replication_method": "LOG_BASED"}}, "n_jobs": 1}
+        names = {"log_slot": database.name, "log_publication": "the tap's"}
+        try:
+            yield Pipe(folder, login(database, **given, **names, **settings)), connection
+        finally:
+            connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+
+
+def committed(pipe: Pipe) -> Sent:
+    sent = pipe.run()
+    pipe.save(sent.final)
+    return sent
+
+
+def refused(pipe: Pipe) -> str:
+    with pytest.raises(SingerSparkError) as raised:
+        pipe.run()
+    return str(raised.value)
+
+
+def records(sent: Sent) -> list[dict[str, Any]]:
+    """The records without their place in the log; of a time of deletion, that there is one."""
+    found = [{**each["record"]} for each in sent.messages if each["type"] == "RECORD"]
+    for each in found:
+        each.pop("_sdc_lsn", None)
+        if each.pop("_sdc_deleted_at", None):
+            each["deleted"] = True
+    return found
+
+
+def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (pipe, connection):
+        first = committed(pipe)
+        assert first.ids("public-orders") == {1: 1, 2: 1, 3: 1}
+        assert first.extents == {"public-orders": "full", "public-items": "full"}
+        with connection.transaction():
+            connection.execute("update orders set note = 'new' where id = 1")
+            connection.execute("insert into items values (7)")
+            connection.execute("update orders set id = 30, note = 'moved' where id = 3")
+            connection.execute("delete from orders where id = 2")
+            connection.execute("insert into orders values (2, 'again', null)")
+        second = committed(pipe)
+        assert records(second) == [
+            {"id": 1, "note": "new", "_sdc_unchanged": '["body"]'},
+            {"id": 7},
+            {"id": 3, "deleted": True},
+            {"id": 30, "note": "moved", "body": "x" * 5000},
+            {"id": 2, "deleted": True},
+            {"id": 2, "note": "again", "body": None},
+        ]
+        places = {each["record"]["_sdc_lsn"] for each in second.messages if each["type"] == "RECORD"}
+        assert len(places) == 1
+        idle = committed(pipe)
+        assert not records(idle)
+        assert idle.final == second.final
+        assert [each["type"] for each in idle.messages] == ["STATE", "SCHEMA", "SCHEMA", "STATE"]
+
+
+def test_the_slot_moves_only_to_what_was_committed_before(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        committed(pipe)
+        connection.execute("update orders set note = 'a'")
+        lost = pipe.run()
+        assert records(pipe.run()) == records(lost)
+        older = pipe.saved
+        committed(pipe)
+        assert older is not None
+        # Nothing has moved the slot yet: an older state is replayed.
+        pipe.save(older)
+        assert records(committed(pipe)) == records(lost)
+        connection.execute("update orders set note = 'b'")
+        committed(pipe)
+        pipe.save(older)
+        assert "behind its bookmark" in refused(pipe)
+        assert "--full" in refused(pipe)
+        assert records(pipe.run(full=True)) == [{"id": each, "note": "b", "body": "x" * 5000} for each in (1, 2, 3)]
+
+
+def test_a_database_that_is_idle_keeps_no_log_of_others(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+    script = TABLE + "create table other (id int)"
+    with piped(postgresql, tmp_path, script, tables=["orders"]) as (pipe, connection):
+        committed(pipe)
+        question = "select confirmed_flush_lsn from pg_replication_slots where slot_name = current_database()"
+        connection.execute("insert into other select generate_series(1, 1000)")
+        committed(pipe)
+        before = connection.execute(question).fetchall()
+        committed(pipe)
+        assert connection.execute(question).fetchall() > before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("select pg_drop_replication_slot(current_database())", "is gone"),
+        (
+            "select pg_drop_replication_slot(current_database()); insert into orders values (9);"
+            "select pg_create_logical_replication_slot(current_database(), 'pgoutput')",
+            "behind its bookmark",
+        ),
+        ("drop table orders; " + TABLE, "dropped and made anew"),
+        (
+            "alter publication \"the tap's\" drop table orders; update orders set note = 'missed';"
+            'alter publication "the tap\'s" add table orders',
+            "taken out of the publication",
+        ),
+        ("alter table orders replica identity nothing", "REPLICA IDENTITY NOTHING"),
+        ("alter publication \"the tap's\" set (publish = 'insert')", "must publish all changes"),
+    ],
+)
+def test_a_gap_is_refused_with_what_to_do(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, change: str, told: str
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        committed(pipe)
+        for statement in change.split(";"):
+            if statement.strip():
+                connection.execute(statement)  # type: ignore[call-overload]
+        line = refused(pipe)
+        assert told in line
+        assert "--full" in line or "ALTER" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("create table orders (id int)", "has no primary key"),
+        ("create table orders (id int primary key); alter table orders replica identity nothing", "NOTHING"),
+        ("create unlogged table orders (id int primary key)", "unlogged"),
+    ],
+)
+def test_a_table_without_identity_is_refused_before_it_is_published(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, script: str, told: str
+) -> None:
+    """The server would refuse every update of it from then on."""
+    with piped(postgresql, tmp_path, script) as (pipe, connection):
+        assert told in refused(pipe)
+        assert not connection.execute("select * from pg_publication").fetchall()
+
+
+def test_what_a_transaction_had_open_at_the_first_run_comes_once(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE + "create table items (id int primary key)") as (pipe, connection):
+        pipe.config["tables"] = ["orders"]
+        committed(pipe)
+        # The slot is there: it waits for nobody any more.
+        pipe.config["tables"] = ["orders", "items"]
+        with psycopg.connect(connection.info.dsn, password=connection.info.password) as slow:
+            slow.execute("insert into orders values (8, 'slow')")
+            connection.execute("insert into items values (1)")
+            both = committed(pipe)
+            assert both.extents == {"public-orders": "delta", "public-items": "full"}
+            assert both.ids("public-items") == {1: 1}
+            slow.commit()
+        connection.execute("insert into items values (2)")
+        after = committed(pipe)
+        assert (after.ids("public-items"), after.ids("public-orders")) == ({2: 1}, {8: 1})
+
+
+def test_columns_and_rows_that_are_not_published_stay_out(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    script = """
+    create table orders (id int primary key, note text, secret text, twice int generated always as (id * 2) stored);
+    insert into orders values (1, 'a', 's'), (100, 'b', 's');
+    create publication "the tap's" for table orders (id, note) where (id < 50)
+      with (publish_via_partition_root = true);
+    """
+    with piped(postgresql, tmp_path, script) as (pipe, connection):
+        assert records(committed(pipe)) == [{"id": 1, "note": "a"}]
+        connection.execute("insert into orders values (2, 'c', 's'), (200, 'd', 's')")
+        connection.execute("update orders set id = 101 where id = 1")
+        assert records(committed(pipe)) == [{"id": 2, "note": "c"}, {"id": 1, "deleted": True}]
+
+
+def test_old_rows_in_full_fill_what_is_not_repeated(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+    with piped(postgresql, tmp_path, TABLE + "alter table orders replica identity full") as (pipe, connection):
+        committed(pipe)
+        connection.execute("update orders set note = 'new' where id = 1")
+        connection.execute("delete from orders where id = 2")
+        assert records(committed(pipe)) == [
+            {"id": 1, "note": "new", "body": "x" * 5000},
+            {"id": 2, "note": "old", "body": "x" * 5000, "deleted": True},
+        ]
+
+
+def test_truncate_and_new_columns_come_where_they_happened(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        committed(pipe)
+        connection.execute("insert into orders values (4, 'before', null)")
+        connection.execute("truncate orders")
+        connection.execute("insert into orders values (5, 'after', null)")
+        connection.execute("alter table orders add extra int not null default 5")
+        connection.execute("insert into orders values (6, 'wide', null)")
+        sent = committed(pipe)
+        kinds = [
+            (each["type"], each.get("version")) for each in sent.messages if each["type"] not in ("STATE", "SCHEMA")
+        ]
+        version = kinds[1][1]
+        assert kinds == [("RECORD", None), ("ACTIVATE_VERSION", version), *[("RECORD", version)] * 2]
+        assert [each.get("extra") for each in records(sent)] == [None, None, 5]
+        # What goes on after a death knows of it.
+        connection.execute("truncate orders")
+        connection.execute("insert into orders values (7, 'last', null, 1)")
+        dead = pipe.run()
+        (activated,) = [each for each in dead.messages if each["type"] == "ACTIVATE_VERSION"]
+        assert activated in pipe.resumed(dead.until(1)).messages
+
+
+VALUES = {
+    "bool": "true", "int2": "-5", "int8": "9007199254740993", "real": "'0.1'", "float8": "'-Infinity'",
+    "numeric(20,4)": "'1234567890123456.7891'", "numeric": "'0.00000000000000000000001'", "money": "'-1234.56'",
+    "char(5)": "'ab'", "bpchar": "'ab  '", "varchar(9)": "'ü\"\\\\'", "date": "'0001-01-01'", "time": "'23:59:59.5'",
+    "timestamp": "'9999-12-31 23:59:59.999999'", "timestamptz": "'1500-02-28 01:02:03.000001+05'",
+    "interval": "'1 day 2 seconds'", "uuid": "'123e4567-e89b-12d3-a456-426614174000'", "json": "'{\"a\": 1.50}'",
+    "jsonb": "'[1, null]'", "bytea": "'\\x00ff'", "inet": "'192.168.0.1'", "int[]": "'{1,NULL,3}'",
+    "text[]": "array['a,b', '\"', null, 'NULL', '']", "date[]": "'{2025-01-01}'", "int4range": "'[1,5)'",
+    "oid": "5", "name": "'n'", "bit(3)": "'101'", "timetz": "'10:00+02'",
+}  # fmt: skip
+
+
+def test_values_from_the_log_are_those_that_the_readers_give(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    columns = ", ".join(f"c{place} {kind}" for place, kind in enumerate(VALUES))
+    mood = "create type mood as enum ('fine', 'so so'); create domain small as int check (value < 10);"
+    script = f"{mood} create table orders (id int primary key, m mood, s small, {columns})"
+    row = f"'so so', 5, {', '.join(VALUES.values())}"
+    with piped(postgresql, tmp_path, f"{script}; insert into orders values (0, {row})") as (pipe, connection):
+        (read,) = records(committed(pipe))
+        connection.execute(f"insert into orders values (1, {row})")  # type: ignore[call-overload]
+        connection.execute("insert into orders (id) values (2)")
+        logged, empty = records(committed(pipe))
+        assert logged == {**read, "id": 1}
+        assert empty == {**dict.fromkeys(read), "id": 2}
+
+
+@pytest.mark.parametrize(("kind", "value"), [("date", "'infinity'"), ("numeric(5,1)", "'NaN'"), ("int[]", "'{{1}}'")])
+def test_a_value_that_the_lake_can_t_hold_is_refused(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, kind: str, value: str
+) -> None:
+    with piped(postgresql, tmp_path, f"create table orders (id int primary key, odd {kind})") as (pipe, connection):
+        committed(pipe)
+        connection.execute(f"insert into orders values (1, {value})")  # type: ignore[call-overload]
+        assert "column odd holds a value in the log that does not fit" in refused(pipe)
+
+
+def test_a_stream_turns_to_the_log_and_back(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        logged = pipe.config["stream_options"]
+        pipe.config["stream_options"] = {"*": {"replication_key": "id"}}
+        committed(pipe)
+        pipe.config["stream_options"] = logged
+        assert committed(pipe).extents == {"public-orders": "full"}
+        connection.execute("delete from orders where id = 1")
+        assert records(committed(pipe)) == [{"id": 1, "deleted": True}]
+        pipe.config["stream_options"] = {"*": {"replication_key": "id"}}
+        assert json.dumps(committed(pipe).final["bookmarks"]["public-orders"]).count("LOG_BASED") == 0
