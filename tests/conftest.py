@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, settings
 
 from servers import browser as web
 from servers import mariadb as mariadb_server
+from servers import ssh as ssh_server
 from servers.child import started
 from servers.mariadb import MariaDB
 from servers.postgresql import PostgreSQL
 from servers.s3 import MODULES, S3, chosen_server, described
+from servers.ssh import Ssh
 from singer_spark import errors
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # A test that uses one of these is left out of `--quick`, as all of `end_to_end`, and what is marked `slow`.
-SERVERS = {"spark", "postgresql", "mariadb", "s3", "moto", "browser"}
+SERVERS = {"spark", "postgresql", "mariadb", "ssh", "s3", "moto", "browser"}
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -104,6 +106,16 @@ def mariadb() -> Iterator[MariaDB]:
         pytest.skip(lacking)
     with started("servers.mariadb") as facts:
         yield MariaDB(**facts)
+
+
+@pytest.fixture(scope="session")
+def ssh() -> Iterator[Ssh]:
+    """A real OpenSSH server; where none is installed its tests are skipped, in CI they fail."""
+    lacking = ssh_server.missing()
+    if lacking and not os.environ.get("CI"):
+        pytest.skip(lacking)
+    with started("servers.ssh") as facts:
+        yield Ssh(**facts)
 
 
 @pytest.fixture(scope="session")

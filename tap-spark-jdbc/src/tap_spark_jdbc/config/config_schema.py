@@ -111,6 +111,23 @@ SPARK = _object(
     }
 )
 
+SSH_TUNNEL = _object(
+    {
+        "enable": _setting({"type": "boolean"}, "`false`: as if there were no tunnel", default=True),
+        "host": _setting(TEXT, "Machine that the database is reached through"),
+        "port": _setting(COUNT, "Of its SSH server", default=22),
+        "username": _setting(TEXT, "Login there"),
+        "private_key": _setting(TEXT, "Key of the login, as text", secret=True),
+        "private_key_path": _setting(TEXT, "The same as a file"),
+        "private_key_password": _setting(TEXT, "Passphrase of the key", secret=True),
+        "password": _setting(TEXT, "Of the login, where there is no key", secret=True),
+        "host_key": _setting(TEXT, "Public key of that machine, as `ssh-keyscan` prints it; several, a line each"),
+        "known_hosts_path": _setting(TEXT, "File of known host keys; `~/.ssh/known_hosts` where none is given"),
+        "bind_address": _setting(TEXT, "Address of this machine at which executors of a cluster find the tunnel"),
+    },
+    required=("host", "username"),
+)
+
 CONFIG_JSONSCHEMA: JSON = _object(
     {
         "jdbc_url": _setting(
@@ -203,6 +220,12 @@ CONFIG_JSONSCHEMA: JSON = _object(
             default=True,
         ),
         "mask_key": _setting(TEXT, "Secret of `mask`'s `hash`; another one makes other hashes", secret=True),
+        "ssh_tunnel": _setting(
+            SSH_TUNNEL,
+            "The database is reached through this machine: `host`, `port`, `username`, `private_key` or "
+            "`private_key_path` (`private_key_password`) or `password`, `host_key` or `known_hosts_path`, "
+            "`bind_address` ([ssh-tunnels.md](ssh-tunnels.md))",
+        ),
         "storage_options": _setting(
             OPTIONS, "fsspec's options, for `--state` and for batches", default={}, secret=True
         ),

@@ -18,6 +18,7 @@ from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
 from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 from tap_spark_jdbc.config.query_text import query_problems
 from tap_spark_jdbc.config.reach import reach_problems
+from tap_spark_jdbc.config.ssh_settings import SshSettings, ssh_problems
 from tap_spark_jdbc.masking.mask import Kind
 
 T = TypeVar("T")
@@ -86,6 +87,7 @@ class TapSettings:
     batch_config: BatchSettings | None = None
     add_record_metadata: bool = True
     mask_key: str | None = field(default=None, repr=False)
+    ssh_tunnel: SshSettings | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     spark: SparkSettings = field(default_factory=SparkSettings)
 
@@ -128,6 +130,8 @@ class TapSettings:
             ]
         problems += batch_problems(given.get("batch_config"))
         problems += [*SparkSettings.problems(spark), *reach_problems(url, spark)]
+        ssh = _part(given, "ssh_tunnel", dict)
+        problems += ssh_problems(url, ssh, spark)
         if problems:
             counted = "a setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
             raise ConfigurationError(f"{counted}: {'; '.join(problems)}")
@@ -137,6 +141,7 @@ class TapSettings:
         values["queries"] = tuple(QueryStream(**_with_tuples(each)) for each in queries)
         values["batch_config"] = BatchSettings.of(given["batch_config"]) if given.get("batch_config") else None
         values["spark"] = SparkSettings.of(spark)
+        values["ssh_tunnel"] = SshSettings(**ssh) if ssh and ssh.get("enable") is not False else None
         # A default key alone says what is meant by it.
         implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
         values.setdefault("default_replication_method", implied)

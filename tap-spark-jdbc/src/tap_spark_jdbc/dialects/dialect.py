@@ -92,8 +92,8 @@ class Dialect:
         fetch_bound: The URL's parameter that says how many bytes a round trip may bring before it is broken off; None:
             the driver has none.
         key_ranges: A range of a primary key costs less than a scan of the table; else tables are not cut along it.
-        secondary_ranges: A range of a secondary key costs less than a scan of the table, whatever its size; else a first
-            load is cut along the primary key.
+        secondary_ranges: A large range of a secondary key costs less than a scan of the table; else a first load is
+            cut along the primary key.
         text_as_bytes: Whether the driver's `getBytes` hands out a text's own UTF-8: that spares a text two copies.
         fetch_size: Rows at a time where the driver hands them on as they come, and more of them only take memory.
         columnar_driver: Module of the ADBC driver that reads it as Arrow; None: there is none.

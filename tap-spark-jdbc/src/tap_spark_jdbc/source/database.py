@@ -16,6 +16,7 @@ from singer_spark.spark.cluster import is_local, tasks_at_once
 from singer_spark.spark.s3_connector import s3a_jars
 from singer_spark.spark.session import SparkOptions, begin_jvm, get_context, get_gateway, get_session, local_cores
 from singer_spark.storage.storage import Storage
+from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
@@ -82,8 +83,14 @@ class Database:
 
     @cached_property
     def source(self) -> JdbcSource:
-        """Dialect, driver and address."""
-        return JdbcSource.of(self.settings)
+        """Dialect, driver and address: through a tunnel, which is opened for it, where there is one."""
+        source = JdbcSource.of(self.settings)
+        return source if self._tunnel is None else source.through(self._tunnel.local)
+
+    @cached_property
+    def _tunnel(self) -> SshTunnel | None:
+        ssh = self.settings.ssh_tunnel
+        return None if ssh is None else SshTunnel(ssh)
 
     def begin_jvm(self) -> None:
         """Starts the JVM in the background; a ConfigurationError where there is no Java, or no driver."""
@@ -205,6 +212,10 @@ class Database:
         for each in (self, *self._others):
             each.disconnect()
         self.columnar.close()
+        tunnel = self.__dict__.pop("_tunnel", None)
+        if tunnel is not None:
+            self.__dict__.pop("source", None)
+            tunnel.close()
 
 
 def _in_background(name: str, work: Callable[[], T]) -> Future[T]:

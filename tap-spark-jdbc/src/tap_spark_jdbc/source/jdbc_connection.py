@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.source.jdbc_errors import kind_of, reason, refused, shown
-from tap_spark_jdbc.source.jdbc_source import JdbcSource, plain_url
+from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.jvm_driver import loaded_driver
 from tap_spark_jdbc.source.lost_connection import again
 
@@ -57,9 +57,9 @@ class JdbcConnection:
         try:
             raw = driver.connect(source.url, properties)
         except Py4JJavaError as error:
-            raise refused(f"can't connect to {plain_url(source.url)}", error) from error
+            raise refused(f"can't connect to {source.place}", error) from error
         if raw is None:
-            raise ConfigurationError(f"driver {source.driver} does not take {plain_url(source.url)}; check jdbc_url")
+            raise ConfigurationError(f"driver {source.driver} does not take {source.place}; check jdbc_url")
         connection = cls(raw, gateway, partial(cls.open, gateway, source) if lasting else None)
         for statement in source.dialect.session_statements:
             connection.execute(statement)

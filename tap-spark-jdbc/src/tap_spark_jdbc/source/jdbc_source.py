@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from singer_spark.errors import ConfigurationError, redact
+from tap_spark_jdbc.access.tunnelled_url import through
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.source.drivers import cached_jars, local_jars
@@ -19,7 +21,10 @@ _LOGIN = re.compile(
 
 @dataclass(frozen=True)
 class JdbcSource:
-    """How the database is reached; a reader's transaction begins with `transaction` and reads in `snapshot`."""
+    """How the database is reached; a reader's transaction begins with `transaction` and reads in `snapshot`.
+
+    Where that is by a tunnel, `tunnelled` is the URL that it leads to.
+    """
 
     url: str = field(repr=False)
     dialect: Dialect
@@ -29,6 +34,7 @@ class JdbcSource:
     password: str | None = field(default=None, repr=False)
     transaction: tuple[str, ...] = ()
     snapshot: str | None = None
+    tunnelled: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:
@@ -52,6 +58,15 @@ class JdbcSource:
             jars = cached_jars(package, ivy_settings=settings.spark.conf.get("spark.jars.ivySettings"))
         url = dialect.driver_url(settings.jdbc_url) if driver == dialect.driver else settings.jdbc_url
         return cls(url, dialect, driver, jars, settings.user, settings.password)
+
+    def through(self, local: Callable[[str, int], tuple[str, int]]) -> JdbcSource:
+        """The same database, reached through what listens here for each of its servers."""
+        return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
+
+    @property
+    def place(self) -> str:
+        """The database's address for people."""
+        return plain_url(self.url) if self.tunnelled is None else f"{plain_url(self.tunnelled)} through ssh_tunnel"
 
     @property
     def text_as_bytes(self) -> bool:

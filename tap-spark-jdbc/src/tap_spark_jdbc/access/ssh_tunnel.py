@@ -1,0 +1,223 @@
+"""A tunnel to the database through a machine that speaks SSH, for as long as a run lasts.
+
+Each server of the database has a port of this machine. Whoever connects to it, the JVM, the columnar driver, an
+executor, is passed on through one SSH connection, which is made anew where it broke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from singer_spark.errors import ConfigurationError, ConnectionLostError, SourceError
+
+if TYPE_CHECKING:
+    import asyncssh
+
+    from tap_spark_jdbc.config.ssh_settings import SshSettings
+
+T = TypeVar("T")
+logger = logging.getLogger("tap-spark-jdbc")
+LOOPBACK = "127.0.0.1"
+CONNECT_SECONDS = 30
+ALIVE_SECONDS = 15
+CHUNK_BYTES = 1 << 18
+
+
+class SshTunnel:
+    """Opened by its first `port`."""
+
+    def __init__(self, settings: SshSettings) -> None:
+        """Connects nowhere yet."""
+        self._settings = settings
+        self._bind = settings.bind_address or LOOPBACK
+        self._ports: dict[tuple[str, int], int] = {}
+        self._servers: list[asyncio.Server] = []
+        self._passing: set[asyncio.Task[None]] = set()
+        self._connecting = asyncio.Lock()
+        self._ssh: asyncssh.SSHClientConnection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def local(self, host: str, port: int) -> tuple[str, int]:
+        """Where this machine listens for a server, as the machine of the tunnel names it.
+
+        Raises:
+            ConfigurationError: asyncssh is not installed, the key can't be read, or the host's key is not known.
+            SourceError: the machine of the tunnel can't be reached, or refuses the login.
+        """
+        if (host, port) not in self._ports:
+            self._ports[host, port] = self._run(self._listen(host, port))
+        return self._bind, self._ports[host, port]
+
+    def close(self) -> None:
+        """Ends it, whoever still uses it."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self._run(self._end())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        self._loop = self._thread = None
+        self._ports.clear()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="ssh-tunnel", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _listen(self, host: str, port: int) -> int:
+        # What is wrong with the login shall be told at once, and by one line.
+        await self._connected()
+
+        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._passing.add(task)
+            try:
+                await self._pass_on(host, port, reader, writer)
+            finally:
+                self._passing.discard(task)
+
+        try:
+            server = await asyncio.start_server(accepted, self._bind, 0, limit=CHUNK_BYTES)
+        except OSError as error:
+            raise ConfigurationError(f"ssh_tunnel: can't listen at {self._bind}: {error.strerror or error}") from error
+        self._servers.append(server)
+        bound: int = server.sockets[0].getsockname()[1]
+        logger.info("%s:%d is reached through %s", host, port, self._settings.host)
+        return bound
+
+    async def _pass_on(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        import asyncssh
+
+        try:
+            connection = await self._connected()
+            far_reader, far_writer = await connection.open_connection(host, port, encoding=None)
+        except (asyncssh.Error, OSError, SourceError, ConfigurationError) as error:
+            # The driver sees a connection that ends, and nothing of this.
+            logger.warning("ssh_tunnel: %s can't reach %s:%d: %s", self._settings.host, host, port, error)
+            writer.transport.abort()
+            return
+        try:
+            await asyncio.gather(_pumped(reader, far_writer), _pumped(far_reader, writer))
+        except (asyncssh.Error, OSError):
+            writer.transport.abort()
+        finally:
+            far_writer.close()
+            writer.close()
+
+    async def _connected(self) -> asyncssh.SSHClientConnection:
+        """The SSH connection, a new one where the last is gone."""
+        async with self._connecting:
+            if self._ssh is None or self._ssh.is_closed():
+                if self._ssh is not None:
+                    logger.warning("ssh_tunnel: the connection to %s broke: connecting anew", self._settings.host)
+                self._ssh = await _login(self._settings)
+            return self._ssh
+
+    async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in list(self._passing):
+            task.cancel()
+        await asyncio.gather(*self._passing, return_exceptions=True)
+        if self._ssh is not None:
+            self._ssh.abort()
+            with suppress(Exception):
+                await self._ssh.wait_closed()
+        self._servers, self._ssh = [], None
+
+
+async def _pumped(reader: Any, writer: Any) -> None:
+    while data := await reader.read(CHUNK_BYTES):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
+    try:
+        import asyncssh
+    except ImportError as error:
+        raise ConfigurationError(
+            "ssh_tunnel: asyncssh is not installed: it comes with the extra ssh (pip install 'tap-spark-jdbc[ssh]')"
+        ) from error
+    # It tells of each connection that it passes on.
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)
+    place = f"{settings.host}:{settings.port}"
+    try:
+        return await asyncssh.connect(
+            settings.host,
+            settings.port,
+            username=settings.username,
+            password=settings.password,
+            client_keys=_keys(settings),
+            known_hosts=_known_hosts(settings),
+            agent_path=None,
+            config=None,
+            keepalive_interval=ALIVE_SECONDS,
+            connect_timeout=CONNECT_SECONDS,
+            login_timeout=CONNECT_SECONDS,
+        )
+    except asyncssh.HostKeyNotVerifiable as error:
+        raise ConfigurationError(
+            f"ssh_tunnel: the host key of {place} is not the one that is known ({error.reason}); look at it by "
+            f"`ssh-keyscan -p {settings.port} {settings.host}`, and if it is the right one give it in host_key"
+        ) from error
+    except asyncssh.PermissionDenied as error:
+        raise SourceError(f"ssh_tunnel: {place} refused the login of {settings.username}: {error.reason}") from error
+    except (asyncssh.Error, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ConnectionLostError(f"ssh_tunnel: can't connect to {place}: {reason}") from error
+
+
+def _keys(settings: SshSettings) -> list[Any] | None:
+    import asyncssh
+
+    if settings.private_key is None and settings.private_key_path is None:
+        return None
+    try:
+        if settings.private_key is not None:
+            return [asyncssh.import_private_key(settings.private_key, settings.private_key_password)]
+        path = Path(settings.private_key_path or "").expanduser()
+        return [asyncssh.read_private_key(path, settings.private_key_password)]
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError, OSError) as error:
+        name = "private_key" if settings.private_key is not None else "private_key_path"
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(f"ssh_tunnel.{name}: the key can't be read: {reason}") from error
+
+
+def _known_hosts(settings: SshSettings) -> Any:
+    """The keys that the host may have; never None, by which any would do."""
+    import asyncssh
+
+    if settings.host_key is None:
+        path = Path(settings.known_hosts_path or "~/.ssh/known_hosts").expanduser()
+        try:
+            return asyncssh.read_known_hosts(str(path))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"ssh_tunnel.known_hosts_path: can't read {path}: {getattr(error, 'strerror', None) or error}"
+            ) from error
+    try:
+        lines = [line for line in settings.host_key.splitlines() if line.strip()]
+        return [asyncssh.import_public_key(_bare(line)) for line in lines], [], []
+    except asyncssh.KeyImportError as error:
+        raise ConfigurationError(f"ssh_tunnel.host_key: it is no public key: {error}") from error
+
+
+def _bare(line: str) -> str:
+    """A key without the host's name before it, as `ssh-keyscan` prints it."""
+    words = line.split()
+    first = next((place for place, word in enumerate(words) if word.startswith(("ssh-", "ecdsa-", "sk-"))), 0)
+    return " ".join(words[first:])

@@ -1,0 +1,43 @@
+"""Where a JDBC URL leads to, and the same URL that leads through a tunnel instead (plain Python)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from singer_spark.errors import ConfigurationError
+
+# By the names of dialects.
+PORTS = {"postgresql": 5432, "mariadb": 3306, "sqlserver": 1433, "oracle": 1521, "db2": 50000, "derby": 1527}
+_URL = re.compile(
+    r"(?P<before>jdbc:oracle:thin:[^@]*@(?://)?|jdbc:[\w:+.-]*?://(?:[^/?;@]*@)?)(?P<servers>[^/?;@]*)(?P<after>.*)",
+    re.DOTALL,
+)
+# Of a database on this machine, as PostgreSQL's driver knows it.
+_SHORT = re.compile(r"jdbc:postgresql:(?P<database>[^/].*)?", re.DOTALL)
+_SERVER = re.compile(r"(?:\[(?P<six>[^]]+)\]|(?P<name>[\w.-]*))(?::(?P<port>\d+))?(?P<rest>:.+)?")
+
+
+def through(url: str, dialect: str, local: Callable[[str, int], tuple[str, int]]) -> str:
+    """The URL with `local(host, port)` in the place of each server.
+
+    Raises:
+        ConfigurationError: it names its servers in a way that is not known here.
+    """
+    if short := _SHORT.fullmatch(url):
+        url = f"jdbc:postgresql://localhost/{short['database'] or ''}"
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise ConfigurationError("ssh_tunnel: jdbc_url names no server as //host:port, which the tunnel could lead to")
+    servers = [_local(server, dialect, local) for server in found["servers"].split(",")]
+    return f"{found['before']}{','.join(servers)}{found['after']}"
+
+
+def _local(server: str, dialect: str, local: Callable[[str, int], tuple[str, int]]) -> str:
+    # Oracle's `host:port:SID` is the only one with something behind the port.
+    match = _SERVER.fullmatch(server)
+    port = None if match is None else match["port"] or PORTS.get(dialect)
+    if match is None or port is None or (not server and dialect != "postgresql"):
+        raise ConfigurationError(f"ssh_tunnel: jdbc_url must name each server as host:port, not as {server!r}")
+    host, bound = local(match["six"] or match["name"] or "localhost", int(port))
+    return f"{f'[{host}]' if ':' in host else host}:{bound}{match['rest'] or ''}"
