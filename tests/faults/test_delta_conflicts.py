@@ -15,8 +15,7 @@ from singer_spark.errors import StorageError
 from target.delta_lake import DeltaLake
 from target.formats.test_delta_others import not_null, rewrite_schema
 from target.loading import record, schema
-from target_spark_lake.commit import publish
-from target_spark_lake.delta_log import log_publish
+from target_spark_lake.delta_log import delta_tables, log_publish
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -33,11 +32,11 @@ class MetLake(DeltaLake):
 
     def meet(self, others: Callable[[], Any]) -> None:
         def meeting(*given: Any) -> int | None:
-            self.monkeypatch.setattr(publish, "publish_commit", log_publish.publish_commit)
+            self.monkeypatch.setattr(delta_tables, "publish_commit", log_publish.publish_commit)
             others()
             return log_publish.publish_commit(*given)
 
-        self.monkeypatch.setattr(publish, "publish_commit", meeting)
+        self.monkeypatch.setattr(delta_tables, "publish_commit", meeting)
 
     def give_column(self, name: str = "theirs", kind: str = "string") -> None:
         self.table("s").alter.add_columns([Field(name, PrimitiveType(kind), metadata={"comment": "theirs"})])

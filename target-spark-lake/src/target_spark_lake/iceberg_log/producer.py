@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
@@ -15,11 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Transaction
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableUpdate
 
 # A table with more of them has them merged.
 MOST_MANIFESTS = 16
 MANIFEST_BYTES = 8 << 20
+
+
+class RunTransaction(Transaction):
+    """A transaction that makes the metadata after its changes once, and not each time that they are looked at.
+
+    They name all snapshots: with a thousand of them each time would take as long as a commit.
+    """
+
+    _made: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table's metadata after the changes."""
+        if self._made is None or self._made[0] is not self._updates:
+            self._made = self._updates, super().table_metadata
+        return self._made[1]
 
 
 class RunSnapshot(_OverwriteFiles):

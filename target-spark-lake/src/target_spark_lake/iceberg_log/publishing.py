@@ -28,7 +28,7 @@ from pyiceberg.table.update import (
 from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.iceberg_log.lake_catalog import opened
-from target_spark_lake.iceberg_log.producer import stage_snapshot
+from target_spark_lake.iceberg_log.producer import RunTransaction, stage_snapshot
 from target_spark_lake.iceberg_log.schema import is_same, numbers_of
 from target_spark_lake.iceberg_log.schema_conflicts import joined_schema
 from target_spark_lake.iceberg_log.snapshot import COLUMN_NUMBERS, LAST_RUN, RUN_ID, IcebergSnapshot
@@ -99,7 +99,7 @@ def next_snapshot(
 def begin(current: Table, commit: IcebergCommit) -> Transaction:
     """A transaction on the state that was looked at, and on no other: PyIceberg itself must not try again."""
     current.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
-    transaction = current.transaction()
+    transaction = RunTransaction(current)
     transaction.set_properties({LAST_RUN: commit.run_id})
     return transaction
 

@@ -1,0 +1,267 @@
+"""Iceberg tables while runs die, sleep, or meet others who write: each run is one snapshot of each table, or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
+
+from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted
+from faults.iceberg_tables import TwoIcebergTables, catalog_calls
+from faults.small_lake import NO_BEATS
+from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, rows_after, store_of
+from singer_spark.errors import SingerSparkError, StorageError, UnpublishableError
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import last_committed
+from target_spark_lake.commit.recovery import free
+from target_spark_lake.iceberg_log.producer import RunSnapshot
+from target_spark_lake.maintenance import conversion
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parents[1]
+DEADLINE = 60
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_call_of_the_catalog_leaves_each_table_at_one_snapshot_a_run(
+    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    for first in (True, False):  # the run that makes the tables, and a later one
+        probe, counting = TwoIcebergTables(tmp_path / f"probe {first}"), Counting(None)
+        if not first:
+            probe.sync()
+        with catalog_calls(monkeypatch, counting):
+            probe.sync()
+        assert counting.calls.count("commit_table") == 2
+        for nth in range(1, len(counting.calls) + 1):
+            lake = TwoIcebergTables(tmp_path / f"{first} {nth}")
+            if not first:
+                lake.sync()
+            with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
+                lake.sync(process=dead)
+            lake.check_readers_see_whole_runs(at_least=0 if first else 1)
+            lake.check_exact(lake.sync())
+
+
+@pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_AFTER])
+def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_a_run(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    probe = TwoIcebergTables(tmp_path / "probe")
+    probe.sync()
+    counting: list[Counting] = []
+    probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
+    for nth in range(1, len(counting[0].calls) + 1):
+        lake = TwoIcebergTables(tmp_path / str(nth))
+        lake.sync()
+        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        with suppress(SingerSparkError, Died):
+            lake.sync(broken, dead)
+        lake.check_readers_see_whole_runs(at_least=1)
+        lake.check_exact(lake.sync())
+
+
+def meanwhile(lake: TwoIcebergTables, table: str, act: Any) -> Interrupted:
+    """Does something else right before the run's snapshot of a table is taken by the catalog."""
+
+    def fits(name: str, args: tuple[Any, ...]) -> bool:
+        return name == "commit_table" and args[0].name()[-1] == table[4:]
+
+    return Interrupted(None, fits, act)
+
+
+@pytest.mark.parametrize("table", [GROWS, CHANGES])
+def test_a_publisher_that_slept_before_its_snapshot_makes_no_second_one(
+    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    lake = TwoIcebergTables(tmp_path)
+    lake.sync()
+    with (
+        catalog_calls(monkeypatch, meanwhile(lake, table, lambda: [lake.sync(), lake.sync()])),
+        pytest.raises(StorageError),
+    ):
+        lake.sync(process=dead)
+    lake.check_exact(4)
+
+
+class Rewrite(RunSnapshot):
+    """What rewrite_data_files of Spark does; PyIceberg itself makes no REPLACE."""
+
+    def _summary(self, snapshot_properties: dict[str, str] | None = None) -> Summary:
+        return Summary(Operation.REPLACE, **super()._summary().additional_properties)
+
+
+def rewrite(table: Table) -> None:
+    """All rows in one file."""
+    rows, old = table.scan().to_arrow(), [task.file for task in table.scan().plan_files()]
+    with table.transaction() as transaction:
+        snapshot = Rewrite(Operation.OVERWRITE, transaction, table.io)
+        for each in _dataframe_to_data_files(transaction.table_metadata, rows, table.io):
+            snapshot.append_data_file(each)
+        for each in old:
+            snapshot.delete_data_file(each)
+        snapshot.commit()
+
+
+def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = TwoIcebergTables(tmp_path)
+    for _ in range(3):
+        lake.sync()
+    for table in (GROWS, CHANGES):
+        with catalog_calls(monkeypatch, meanwhile(lake, table, lambda table=table: rewrite(lake.table(table)))):
+            number = lake.sync()
+        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, number) for each in (GROWS, CHANGES)]
+    # With nobody in between, compacted files are files like others.
+    rewrite(lake.table(GROWS))
+    number = lake.sync()
+    assert lake.rows(GROWS) == rows_after(GROWS, number)
+
+
+def test_rows_that_someone_appends_while_a_run_replaces_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = TwoIcebergTables(tmp_path)
+    for _ in range(2):
+        lake.sync()
+    theirs = pa.table({"id": pa.array([99], pa.int64()), "run": pa.array([0], pa.int64())})
+    with catalog_calls(monkeypatch, meanwhile(lake, CHANGES, lambda: lake.table(CHANGES).append(theirs))):
+        lake.sync()
+    assert lake.rows(CHANGES) == [*rows_after(CHANGES, 3), (99, 0)]
+
+
+def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = conflicting(tmp_path, monkeypatch)
+    seen = lake.table(CHANGES).metadata.snapshots[-2].snapshot_id
+    with pytest.raises(StorageError, match="rollback_to_snapshot"):
+        lake.sync()
+    lake.table(CHANGES).manage_snapshots().rollback_to_snapshot(seen).commit()
+    done = free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
+    assert done.finished is not None
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
+    number = lake.sync()
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, number), rows_after(CHANGES, number))
+
+
+def conflicting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TwoIcebergTables:
+    """A run that has its snapshot in `grows`, while someone deletes a row of `changes` that it replaces."""
+    lake = TwoIcebergTables(folder)
+    for _ in range(3):
+        lake.sync()
+    deletes = meanwhile(lake, CHANGES, lambda: lake.table(CHANGES).delete("id = 5"))
+    with (
+        catalog_calls(monkeypatch, deletes),
+        pytest.raises(UnpublishableError, match=r"rollback.*--give-up-publishing"),
+    ):
+        lake.sync()
+    return lake
+
+
+def give_up(lake: TwoIcebergTables) -> None:
+    entry = last_committed(lake.storage(), LAYOUT.runs)
+    assert entry is not None
+    run_id = entry.body.get("gives_up", entry.body)["run_id"]
+    free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False, giving_up=run_id)
+
+
+def test_a_conflict_is_given_up_and_the_snapshots_that_were_made_are_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fault in FAULTS:
+        for nth in range(1, 9):
+            lake = conflicting(tmp_path / f"{fault} {nth}", monkeypatch)
+            with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
+                give_up(lake)
+            free_of_the_dead(lake)
+            give_up(lake)
+            assert lake.rows(GROWS) == rows_after(GROWS, 3)
+            assert lake.rows(CHANGES) == [row for row in rows_after(CHANGES, 3) if row[0] != 5]
+            if nth < 8:
+                break
+    assert lake.sync() == 4
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
+
+
+def free_of_the_dead(lake: TwoIcebergTables) -> None:
+    """This process lives on as if it were the one that died: its lock is taken away."""
+    for file in lake.storage().list(LAYOUT.locks):
+        lake.storage().delete(file.path)
+
+
+def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_snapshot(
+    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where a person has put the table back since, so that its files would fit again."""
+    lake = TwoIcebergTables(tmp_path)
+    for _ in range(3):
+        lake.sync()
+    seen = lake.table(CHANGES).metadata.current_snapshot_id
+    assert seen is not None
+
+    def others() -> None:
+        lake.table(CHANGES).delete("id = 5")
+        with pytest.raises(UnpublishableError):
+            lake.sync()
+        give_up(lake)
+        lake.table(CHANGES).manage_snapshots().rollback_to_snapshot(seen).commit()
+
+    with (
+        catalog_calls(monkeypatch, meanwhile(lake, GROWS, others)),
+        pytest.raises(StorageError, match="was taken for dead and replaced"),
+    ):
+        lake.sync(process=dead)
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 3), rows_after(CHANGES, 3))
+    assert lake.sync() == 4
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one_format(
+    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def convert(lake: TwoIcebergTables, process: Process | None = None) -> list[str]:
+        return conversion.convert(lake.storage(), LAYOUT, "iceberg", None, lock_ttl_seconds=NO_BEATS, process=process)
+
+    for nth in range(1, 7):
+        for fault in (FAIL_AFTER, DIE_AFTER):
+            lake = TwoIcebergTables(tmp_path / f"{nth} {fault}", kind)
+            lake.sync()
+            lake.sync()
+            with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
+                convert(lake, dead)
+            convert(lake)
+            lake.kind = "iceberg"
+            assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, 2) for each in (GROWS, CHANGES)]
+            assert len(lake.runs(GROWS)) == 1
+            assert lake.sync() == 3
+            assert lake.rows(CHANGES) == rows_after(CHANGES, 3)
+
+
+def test_kill_9_at_every_other_change_from_the_commit_on_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    """One lake, one process a step, until a process gets through all of its steps."""
+    lake = TwoIcebergTables(tmp_path)
+    lake.sync()
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    step, code = -1, -signal.SIGKILL
+    while code == -signal.SIGKILL:
+        step += 2
+        command = [sys.executable, "-m", "faults.iceberg_writer", str(tmp_path), str(step)]
+        code = subprocess.run(command, env=environment, timeout=DEADLINE, check=False).returncode
+        lake.check_readers_see_whole_runs(at_least=1)
+        lake.check_exact(lake.sync())
+    assert code == 0
+    assert step > 8
