@@ -19,7 +19,6 @@ from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
 from singer_spark.storage.at_once import each
-from target_spark_lake.config_schema import DELTA
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
@@ -282,13 +281,12 @@ class LoadRun:
         if not any(load.columns.fields for load in loads):
             # A run without news loads neither Arrow nor Spark.
             return tuple(TableChange(load.schema.stream, load.table) for load in loads)
-        from target_spark_lake.formats.delta import delta_changes
-        from target_spark_lake.formats.parquet import parquet_changes
+        from target_spark_lake.formats.table_changes import table_changes
         from target_spark_lake.formats.table_writer import TableWriter
         from target_spark_lake.maintenance.auto_compaction import AutoCompaction
 
         writer = TableWriter(self._run, self._settings, self._pool.session, self._spool)
-        changes_of = partial(delta_changes if self._settings.format == DELTA else parquet_changes, writer)
+        changes_of = partial(table_changes, writer)
         # A merge has Spark, and its memory, to itself.
         plain = [load for load in loads if not load.schema.merges]
         changes = each(self._run.storage, changes_of, plain)
