@@ -8,9 +8,10 @@ from typing import Any
 from end_to_end.round_trip import PIPELINE, RoundTrip
 from singer_spark.state.store import BucketState
 from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.settings import TargetSettings
-from target_spark_lake.verify.verification import TapSide, verify
+from target_spark_lake.verify.verification import TapSide, repair, verify
 from target_spark_lake.verify.verify_report import VerifyReport
 
 
@@ -38,3 +39,13 @@ def differences(found: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]
 
 
 AGREE: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+
+
+def repaired(trip: RoundTrip, *, stream: str | None = None, **target: Any) -> VerifyReport:
+    """What verify finds, and brings from the source into the lake."""
+    config = {"bucket": str(trip.folder), "pipeline": PIPELINE, **target}
+    settings, storage, layout = TargetSettings.from_config(config), Storage(str(trip.folder)), Layout(PIPELINE)
+    run = open_run(storage, layout, store=BucketState(storage, layout.state), command="repair")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        return repair(run, settings, config, TapSide(trip.config), stream=stream)

@@ -30,7 +30,8 @@ class SourceRows:
 
     Attributes:
         stream: Its name.
-        columns: The stream's, with the types that a target gives them.
+        schema: The stream's JSON Schema, as the tap sends it.
+        columns: Its columns, with the types that a target gives them.
         rows: Gives `ROW`, a struct of the columns, and `FIRM`: whether the row was sent as it is, by the bookmark.
             Other rows the next run sends, or the tap leaves out: they may be in the lake, in this or an older version,
             or not.
@@ -42,6 +43,7 @@ class SourceRows:
     """
 
     stream: str
+    schema: Mapping[str, Any]
     columns: StructType
     rows: Callable[[], DataFrame]
     key_properties: tuple[str, ...]

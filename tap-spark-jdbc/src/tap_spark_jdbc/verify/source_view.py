@@ -109,6 +109,7 @@ class SourceView:
                 key = plan.replication_key
                 yield SourceRows(
                     stream,
+                    plan.schema,
                     stream_spark_schema(plan.schema, stream),
                     lambda: rows_by(fetched),
                     plan.key_properties,

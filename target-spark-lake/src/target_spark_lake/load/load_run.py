@@ -281,14 +281,12 @@ class LoadRun:
         if not any(load.columns.fields for load in loads):
             # A run without news loads neither Arrow nor Spark.
             return tuple(TableChange(load.schema.stream, load.table) for load in loads)
-        from target_spark_lake.formats.logged import logged_changes
-        from target_spark_lake.formats.parquet import parquet_changes
+        from target_spark_lake.formats.table_changes import table_changes
         from target_spark_lake.formats.table_writer import TableWriter
         from target_spark_lake.maintenance.auto_compaction import AutoCompaction
 
         writer = TableWriter(self._run, self._settings, self._pool.session, self._spool)
-        log = self._run.logs.of(self._settings.format)
-        changes_of = partial(parquet_changes, writer) if log is None else partial(logged_changes, writer, log)
+        changes_of = partial(table_changes, writer)
         # A merge has Spark, and its memory, to itself.
         plain = [load for load in loads if not load.schema.merges]
         changes = each(self._run.storage, changes_of, plain)

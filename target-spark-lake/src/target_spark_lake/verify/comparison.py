@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import FIRM, ROW
@@ -21,12 +23,14 @@ from target_spark_lake.formats.merging.contest import PLACE
 from target_spark_lake.verify.verify_report import DIFFERENT, EXTRA, KINDS, MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
     from target_spark_lake.verify.compared_columns import ComparedColumn
 
+# What is done with the groups that differ, and the counts of all.
+Use = Callable[[DataFrame, Mapping[str, int]], None]
 SLICES = 1024
 # Of a row without key, which is named by itself.
 SHOWN_CHARACTERS = 500
@@ -93,8 +97,12 @@ class Comparison:
     keeps_versions: bool
     named: int
 
-    def of(self, source: DataFrame, lake: DataFrame) -> Found:
-        """Compares `SourceRows.rows` with the table's columns, `PLACE` and, where the table has it, `DELETED_AT`."""
+    def of(self, source: DataFrame, lake: DataFrame, use: Use | None = None) -> Found:
+        """Compares `SourceRows.rows` with the table's columns, `PLACE` and, where the table has it, `DELETED_AT`.
+
+        Where they differ `use` gets the groups that do, with their numbers of `firm` rows and of rows by `KINDS`, and
+        the counts of all; the groups are kept only while it is at work.
+        """
         both = self._of_source(source).unionByName(self._of_lake(lake))
         slices = self._collected(both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS)))
         uneven = [each["slice"] for each in slices if not _is_even(each)]
@@ -103,25 +111,36 @@ class Comparison:
         if not uneven:
             return Found(counts, dict.fromkeys(KINDS, ()))
         rows = both if len(uneven) == len(slices) else both.where(self._slice().isin(uneven))
-        return self._by_group(rows, counts)
+        return self._by_group(rows, counts, use)
 
-    def _by_group(self, rows: DataFrame, counts: dict[str, int]) -> Found:
+    def firm_rows(self, source: DataFrame) -> DataFrame:
+        """The rows that the lake must have: `ROW`, with the columns of their groups."""
+        values = [each.of_source(ROW).alias(each.name) for each in self.columns]
+        firm = source.where(FIRM).select(F.struct(*values).alias("row"), F.col(ROW).alias("whole"))
+        groups = [each.alias(name) for each, name in zip(self._groups_of("row"), self.group, strict=True)]
+        return firm.select(*groups, F.col("whole").alias(ROW))
+
+    def _by_group(self, rows: DataFrame, counts: dict[str, int], use: Use | None) -> Found:
         rule = _OF_KEY if self.keys else _OF_VERSION if self.keeps_versions else _OF_ROW
-        groups = rows.groupBy(*self._group).agg(*map(F.expr, _SUMS), F.max("shown").alias("shown"))
-        judged = groups.select(*self._group, "shown", *(F.expr(f"{rule[name]} AS {name}") for name in _COUNTS))
+        groups = rows.groupBy(*self.group).agg(*map(F.expr, _SUMS), F.max("shown").alias("shown"))
+        told = (F.expr(f"{rule[name]} AS {name}") for name in _COUNTS)
+        judged = groups.select(*self.group, "shown", "firm", *told)
         judged = judged.persist(StorageLevel.DISK_ONLY)
         try:
             (sums,) = self._collected(judged.agg(*(F.expr(f"sum({name}) AS {name}") for name in _COUNTS)))
             keys = {kind: self._named(judged.where(F.col(kind) > 0)) if sums[kind] else () for kind in KINDS}
+            counts = {name: counts[name] + (sums[name] or 0) for name in _COUNTS}
+            if use is not None and any(counts[kind] for kind in KINDS):
+                use(judged.where(F.expr(" OR ".join(f"{kind} > 0" for kind in KINDS))), counts)
         finally:
             judged.unpersist()
-        return Found({name: counts[name] + (sums[name] or 0) for name in _COUNTS}, keys)
+        return Found(counts, keys)
 
     def _named(self, groups: DataFrame) -> tuple[Any, ...]:
-        first = groups.orderBy(*(self._group if self.keys else ["shown"])).limit(self.named)
+        first = groups.orderBy(*(self.group if self.keys else ["shown"])).limit(self.named)
         if not self.keys:
             return tuple(row["shown"] for row in self._collected(first.select("shown")))
-        values = F.to_json(F.struct(*self._group), _JSON).alias("key")
+        values = F.to_json(F.struct(*self.group), _JSON).alias("key")
         # Of a decimal the digits as they stand.
         found = [
             list(json.loads(row["key"], parse_float=str).values()) for row in self._collected(first.select(values))
@@ -129,18 +148,26 @@ class Comparison:
         return tuple(key[0] if len(key) == 1 else key for key in found)
 
     @property
-    def _group(self) -> list[str]:
+    def group(self) -> list[str]:
+        """The columns that name a group: those of the key, or of a row's whole content."""
         return [f"key_{number}" for number in range(len(self.keys))] or ["hash_0", "hash_1"]
 
+    def _groups_of(self, row: str) -> list[Column]:
+        """The same of a struct of the compared columns."""
+        if self.keys:
+            return [column(name, row) for name in self.keys]
+        text = F.to_json(row, _JSON)
+        return [F.xxhash64(text), F.hash(text)]
+
     def _slice(self) -> Column:
-        return F.pmod(F.xxhash64(*self._group), F.lit(SLICES)).cast("int")
+        return F.pmod(F.xxhash64(*self.group), F.lit(SLICES)).cast("int")
 
     def _of_source(self, rows: DataFrame) -> DataFrame:
         values = [each.of_source(ROW).alias(each.name) for each in self.columns]
         firm = F.when(F.col(FIRM), 1).otherwise(0).cast("bigint").alias("firm")
         hashed = rows.select(F.struct(*values).alias("row"), firm).transform(self._hashed("firm"))
         return hashed.select(
-            *self._group, "shown", "firm", (1 - F.col("firm")).alias("loose"), _number("lake", 0), *_parts(1)
+            *self.group, "shown", "firm", (1 - F.col("firm")).alias("loose"), _number("lake", 0), *_parts(1)
         )
 
     def _of_lake(self, rows: DataFrame) -> DataFrame:
@@ -150,18 +177,15 @@ class Comparison:
         hashed = told.transform(self._hashed("marked", "place"))
         if self.keeps_versions and self.keys:
             last = [F.max_by(name, "place").alias(name) for name in ("checksum", "marked")]
-            hashed = hashed.groupBy(*self._group, "shown").agg(*last)
+            hashed = hashed.groupBy(*self.group, "shown").agg(*last)
         counted = _number("firm", 0), _number("loose", 0), _number("lake", 1)
-        return hashed.where(~F.col("marked")).select(*self._group, "shown", *counted, *_parts(-1))
+        return hashed.where(~F.col("marked")).select(*self.group, "shown", *counted, *_parts(-1))
 
     def _hashed(self, *carried: str) -> Callable[[DataFrame], DataFrame]:
         """The group, the row's checksum, what is shown of a row without key, and what is carried along."""
         text = F.to_json("row", _JSON)
-        if self.keys:
-            group, shown = [column(name, "row") for name in self.keys], F.lit(None).cast("string")
-        else:
-            group, shown = [F.xxhash64(text), F.hash(text)], F.substring(text, 1, SHOWN_CHARACTERS)
-        named = [each.alias(name) for each, name in zip(group, self._group, strict=True)]
+        shown = F.lit(None).cast("string") if self.keys else F.substring(text, 1, SHOWN_CHARACTERS)
+        named = [each.alias(name) for each, name in zip(self._groups_of("row"), self.group, strict=True)]
         checksum = F.xxhash64(text).alias("checksum")
         return lambda rows: rows.select(*named, checksum, shown.alias("shown"), *carried)
 

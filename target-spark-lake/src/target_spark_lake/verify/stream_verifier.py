@@ -13,19 +13,22 @@ from target_spark_lake.columns.lake_type import Struct, columns_of_spark
 from target_spark_lake.verify.compared_columns import compared_columns
 from target_spark_lake.verify.comparison import Comparison
 from target_spark_lake.verify.lake_rows import committed_table
+from target_spark_lake.verify.repair import repairable
 from target_spark_lake.verify.verify_report import StreamReport, VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from singer_spark.compared_source import ComparedSource, SourceRows
     from singer_spark.storage.storage import Storage
     from target_spark_lake.layout import Layout
     from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.verify.comparison import Use
     from target_spark_lake.verify.lake_rows import LakeTable
+    from target_spark_lake.verify.repair import Repair
 
 logger = logging.getLogger("spark-lake")
 
@@ -39,6 +42,7 @@ class StreamVerifier:
     """Compares single streams at the pipeline's STATE, by a session that reads both sides.
 
     `copies` is a folder of this machine, for files that Spark does not reach; `named_keys` of each kind are named.
+    Where there is a `repair` it gets what differs.
     """
 
     storage: Storage
@@ -48,6 +52,7 @@ class StreamVerifier:
     state: Mapping[str, Any]
     copies: Path
     named_keys: int
+    repair: Repair | None = None
 
     def report(self, source: ComparedSource, streams: Sequence[str]) -> VerifyReport:
         """Compares streams."""
@@ -57,7 +62,8 @@ class StreamVerifier:
                 reports.append(self._stream(source, stream))
             except NotLoadedError as error:
                 problems.append(str(error))
-        return VerifyReport(tuple(reports), tuple(problems))
+        left = self.repair.left.values() if self.repair else ()
+        return VerifyReport(tuple(reports), (*problems, *left))
 
     def _stream(self, source: ComparedSource, stream: str) -> StreamReport:
         # The lake first: what a run brings in between is newer than the bookmark at the source, too.
@@ -72,8 +78,17 @@ class StreamVerifier:
             with _told(rows, table):
                 with rows.told():
                     lake = table.rows(self.session, self.storage, self.copies, asked)
-                found = rows.read(lambda source: comparison.of(source, lake))
-        return StreamReport(stream, found.counts, found.keys, comparison.keys, rows.replication_key, rows.watermark)
+                found = rows.read(
+                    lambda source: comparison.of(source, lake, self._staging(rows, table, comparison, source))
+                )
+        facts = comparison.keys, rows.replication_key, rows.watermark
+        repaired = None
+        if self.repair is not None:
+            repaired = {} if stream in self.repair.left else repairable(table, found.counts)
+        return StreamReport(stream, found.counts, found.keys, *facts, repaired)
+
+    def _staging(self, rows: SourceRows, table: LakeTable, comparison: Comparison, source: DataFrame) -> Use | None:
+        return None if self.repair is None else self.repair.staging(rows, table, comparison, source)
 
     def _without_table(self, rows: SourceRows) -> StreamReport:
         """A stream without rows need not have a table."""

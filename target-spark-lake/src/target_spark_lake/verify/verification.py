@@ -1,4 +1,7 @@
-"""`spark-lake verify`: the source against the lake, stream by stream, at the saved bookmarks. It only reads."""
+"""`spark-lake verify`: the source against the lake, stream by stream, at the saved bookmarks.
+
+It only reads; to repair what differs is a journalled run, which holds the pipeline from the first look to the commit.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,31 @@ import importlib
 import logging
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from singer_spark.compared_source import ComparedSource
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
+from singer_spark.process.signals import too_late_to_stop
 from singer_spark.state.run_log import COMMITTED, last_committed
 from singer_spark.state.store import StateStore, published_state
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
+from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
 from target_spark_lake.settings import TargetSettings
 from target_spark_lake.staging.lake_session import start_session
+from target_spark_lake.tables.changes import Commit
+from target_spark_lake.verify.repair import Repair
 from target_spark_lake.verify.stream_verifier import StreamVerifier
 from target_spark_lake.verify.verify_report import VerifyReport
+
+if TYPE_CHECKING:
+    from target_spark_lake.commit.pipeline_run import PipelineRun
 
 # By name alone: neither package imports the other (docs/inside/decisions/0007-verify.md).
 SOURCE_MODULE = "tap_spark_jdbc.verify.source_view"
@@ -59,11 +69,7 @@ def verify(
         SourceError: the database refused.
         StorageError: the lake can't be read.
     """
-    if wants_mapping(config):
-        raise ConfigurationError(
-            "stream_maps or flattening change records on their way, so the lake's rows are not the source's: there is "
-            "nothing to compare"
-        )
+    _refuse_mapping(config)
     before = _state_of(storage, layout)
     saved = published_state(store)
     state = {} if saved is None else saved.value
@@ -79,6 +85,54 @@ def verify(
             f"pipeline {layout.pipeline}: a run was published while its tables were compared; run verify again"
         )
     return report
+
+
+def repair(
+    run: PipelineRun,
+    settings: TargetSettings,
+    config: Mapping[str, Any],
+    tap: TapSide,
+    *,
+    stream: str | None = None,
+    named_keys: int = NAMED_KEYS,
+) -> VerifyReport:
+    """Compares as `verify` does, and brings what differs from the source into the lake; the state stays.
+
+    The run is ended, well or not; where nothing differs it leaves no trace.
+
+    Raises:
+        ConfigurationError: as in `verify`; or a table can't be repaired.
+        LockedError: a run died that can be continued; or another one took the pipeline over.
+        RecordError: the source lacks more rows than `max_deletes_percent` allows.
+        SourceError: the database refused.
+        StorageError: the lake can't be read or written; the text says whether the run is committed.
+    """
+    with run.failing(ConfigurationError, LockedError):
+        _refuse_mapping(config)
+        refuse_to_spoil_a_checkpoint(run, "a repair", "repair")
+    storage, layout, state = run.storage, run.layout, run.committed_state() or {}
+    scratch = TemporaryDirectory(prefix="repair-", dir=scratch_folder(), ignore_cleanup_errors=True)
+    with run.failing(ConfigurationError), scratch as folder:
+        with closing(_opened(tap)) as source:
+            session = start_session(settings, storage, source.jars)
+            staging = Repair(run, settings, session, Path(folder) / "staged")
+            verifier = StreamVerifier(storage, layout, settings, session, state, Path(folder), named_keys, staging)
+            report = verifier.report(source, _chosen(source, stream))
+        changes = staging.changes()
+        if changes:
+            too_late_to_stop()
+            run.commit(Commit(changes))
+            return replace(report, run_id=run.run_id)
+    run.leave()
+    return report
+
+
+def _refuse_mapping(config: Mapping[str, Any]) -> None:
+    if wants_mapping(config):
+        raise ConfigurationError(
+            "stream_maps or flattening change records on their way, so the lake's rows are not the source's: there is "
+            "nothing to compare"
+        )
 
 
 def _state_of(storage: Storage, layout: Layout) -> str | None:

@@ -22,6 +22,7 @@ class StreamReport:
         key_properties: Columns of the key; empty where whole rows stand for keys.
         replication_key: None where the stream has none.
         watermark: The bookmark's value; None where all rows are compared.
+        repaired: Rows of each kind that a repair brought in order since; None where none was asked for.
     """
 
     stream: str
@@ -30,11 +31,16 @@ class StreamReport:
     key_properties: tuple[str, ...]
     replication_key: str | None
     watermark: str | None
+    repaired: Mapping[str, int] | None = None
 
     @property
     def agrees(self) -> bool:
-        """Whether there is no difference."""
-        return not any(self.count(kind) for kind in KINDS)
+        """Whether there is no difference, or none any more."""
+        return not any(self.left(kind) for kind in KINDS)
+
+    def left(self, kind: str) -> int:
+        """Rows of a kind that still differ."""
+        return self.count(kind) - (self.repaired or {}).get(kind, 0)
 
     def count(self, name: str) -> int:
         """Rows of a kind."""
@@ -52,15 +58,20 @@ class StreamReport:
             "key_properties": list(self.key_properties),
             "replication_key": self.replication_key,
             "watermark": self.watermark,
+            **({} if self.repaired is None else {"repaired": {kind: self.repaired.get(kind, 0) for kind in KINDS}}),
         }
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The streams that were compared, and a line for each of the others that says why it was not."""
+    """The streams that were compared, and a line for each of the others that says why it was not.
+
+    `run_id` is that of the run which repaired them, where one did.
+    """
 
     streams: tuple[StreamReport, ...]
     problems: tuple[str, ...] = ()
+    run_id: str | None = None
 
     @property
     def agrees(self) -> bool:
@@ -70,4 +81,5 @@ class VerifyReport:
     def to_json(self) -> dict[str, Any]:
         """As `--json` has it; `problems` only where there are some."""
         told: dict[str, Any] = {"streams": {each.stream: each.to_json() for each in self.streams}}
-        return {**told, "problems": list(self.problems)} if self.problems else told
+        told |= {"problems": list(self.problems)} if self.problems else {}
+        return {**told, "run_id": self.run_id} if self.run_id is not None else told

@@ -22,11 +22,14 @@ def _flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
     parser.add_argument("--stream", help="this stream alone")
+    parser.add_argument(
+        "--repair", action="store_true", help="bring what differs from the source into the lake, by a run of its own"
+    )
 
 
 def _run(chosen: Namespace) -> int:
     # Here: it loads Spark, for which the other commands need not wait.
-    from target_spark_lake.verify.verification import TapSide, verify
+    from target_spark_lake.verify.verification import TapSide, repair, verify
 
     lake = Lake.of(chosen)
     logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
@@ -34,7 +37,10 @@ def _run(chosen: Namespace) -> int:
     catalog = read_config([chosen.tap_catalog]) if chosen.tap_catalog else None
     files = [file for file in chosen.tap_config if file != "ENV"]
     tap = TapSide(read_config(files), catalog, "ENV" in chosen.tap_config)
-    report = verify(lake.storage, lake.layout, lake.store, lake.settings, lake.config, tap, stream=chosen.stream)
+    if chosen.repair:
+        report = repair(lake.open_run("repair"), lake.settings, lake.config, tap, stream=chosen.stream)
+    else:
+        report = verify(lake.storage, lake.layout, lake.store, lake.settings, lake.config, tap, stream=chosen.stream)
     show(chosen, report.to_json() if chosen.json else report, _table)
     return 0 if report.agrees else 1
 
@@ -45,7 +51,8 @@ def _table(report: VerifyReport) -> Any:
     rows = [
         (each.stream, each.watermark or "now", *(f"{each.count(name):,}" for name in counts)) for each in report.streams
     ]
-    lines = [line for each in report.streams for kind in KINDS for line in _keys(each, kind)] + list(report.problems)
+    lines = [line for each in report.streams for kind in KINDS for line in _keys(each, kind)]
+    lines += [line for each in report.streams for line in _repaired(each)] + list(report.problems)
     return table_of(rows, ("stream", "up to", *numbers), lines or ["Source and lake agree."], right=numbers)
 
 
@@ -60,10 +67,26 @@ def _keys(report: StreamReport, kind: str) -> list[str]:
     return [f"{report.stream}, {kind}: {shown}" + (f", and {more:,} more" if more > 0 else "")]
 
 
+def _repaired(report: StreamReport) -> list[str]:
+    """What a repair brought in order, and what it left."""
+    if not any(report.repaired or {}) and report.agrees:
+        return []
+    done = ", ".join(f"{count:,} {kind}" for kind, count in (report.repaired or {}).items())
+    left = ", ".join(f"{report.left(kind):,} {kind}" for kind in KINDS if report.left(kind))
+    told = [f"{report.stream}, repaired: {done}"] if done else []
+    if left and report.repaired is not None:
+        told.append(f"{report.stream}: a table that keeps every version gets what it lacks; left as it is: {left}")
+    return told
+
+
 VERIFY = Command(
     "verify",
-    "compare the source with the lake, row by row, up to the saved bookmarks",
-    (f"verify {CONFIG} --tap-config tap.json", f"verify {CONFIG} --tap-config tap.json --stream public-orders --json"),
+    "compare the source with the lake, row by row, up to the saved bookmarks, and repair what differs",
+    (
+        f"verify {CONFIG} --tap-config tap.json",
+        f"verify {CONFIG} --tap-config tap.json --stream public-orders --json",
+        f"verify {CONFIG} --tap-config tap.json --repair",
+    ),
     _run,
     _flags,
 )

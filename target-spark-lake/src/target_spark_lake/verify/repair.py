@@ -1,0 +1,266 @@
+"""What differs is brought from the source into the lake: rows are staged while they are compared, and committed once.
+
+A merge brings them into a table with one row for each key, as a run would, but for two things: a row of the source is
+the newest of its key, whatever its cursor says, and a row that the source does not have is deleted. A table that keeps
+every version gets the rows that it lacks. What the bookmark says stays, for only rows below it are brought.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from operator import and_
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from singer_spark.compared_source import ROW
+from singer_spark.errors import ConfigurationError, RecordError
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from target_spark_lake.columns.lake_type import Array, LakeType, Struct, columns_from_text, columns_of_spark
+from target_spark_lake.columns.spark_columns import column, fitted_columns
+from target_spark_lake.columns.spark_partitions import write_parquet
+from target_spark_lake.columns.widening import STRING, may_become
+from target_spark_lake.config_schema import UPSERT
+from target_spark_lake.formats.merging.merged_columns import merging_columns
+from target_spark_lake.formats.stream_load import StreamLoad
+from target_spark_lake.formats.table_changes import table_changes
+from target_spark_lake.formats.table_writer import TableWriter
+from target_spark_lake.intake.stream_schema import StreamSchema
+from target_spark_lake.staging.place import StagingPlace
+from target_spark_lake.verify.verify_report import EXTRA, KINDS, MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from singer_spark.compared_source import SourceRows
+    from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.table_record import TableRecord
+    from target_spark_lake.verify.comparison import Comparison, Use
+    from target_spark_lake.verify.lake_rows import LakeTable
+
+logger = logging.getLogger("spark-lake")
+
+
+class UnrepairableError(ConfigurationError):
+    """A table can't be repaired; others can."""
+
+
+@dataclass
+class Repair:
+    """The repair of a pipeline's tables, in an open run.
+
+    Attributes:
+        run: The open run.
+        settings: The target's.
+        session: A session that reads source and lake.
+        scratch: A folder of this machine.
+        left: Streams that differ and can't be repaired, with the reasons.
+    """
+
+    run: PipelineRun
+    settings: TargetSettings
+    session: SparkSession
+    scratch: Path
+    left: dict[str, str] = field(default_factory=dict)
+    _loads: dict[str, StreamLoad] = field(default_factory=dict)
+    _attempts: int = 0
+
+    def staging(self, rows: SourceRows, table: LakeTable, comparison: Comparison, source: DataFrame) -> Use:
+        """Stages what the table lacks, from the groups that differ; again where the source had to be read again."""
+
+        def use(groups: DataFrame, counts: Mapping[str, int]) -> None:
+            self._attempts += 1
+            stream = StreamRepair(self, rows, table, comparison, f"repair-{self._attempts}")
+            if not any(repairable(table, counts).values()):
+                return
+            try:
+                self._loads[rows.stream] = stream.load(source, groups, counts)
+            except UnrepairableError as error:
+                self.left[rows.stream] = str(error)
+
+        return use
+
+    def changes(self) -> tuple[TableChange, ...]:
+        """What becomes of the tables; it needs the source no more."""
+        writer = TableWriter(self.run, self.settings, lambda: self.session, self.scratch)
+        return tuple(change for load in self._loads.values() for change in self._changes(writer, load))
+
+    def _changes(self, writer: TableWriter, load: StreamLoad) -> Iterator[TableChange]:
+        standing = self.run.standing_record(load.schema.stream, load.table)
+        assert standing is not None
+        # A memory of the files, which may not be the ones that it remembers: some were perhaps changed by hand.
+        self.run.storage.delete(self.run.layout.table_index(load.table))
+        for change in table_changes(writer, load):
+            yield _as_it_was(change, standing) if change.table == load.table else change
+
+
+def _as_it_was(change: TableChange, standing: TableRecord) -> TableChange:
+    """The change of a table that goes on to be filled as before."""
+    if change.record is None:
+        return change
+    told = {name: getattr(standing, name) for name in ("load_method", "key_properties", "cursor", "foreign")}
+    return replace(change, record=replace(change.record, **told))
+
+
+@dataclass(frozen=True)
+class StreamRepair:
+    """One stream's part."""
+
+    repair: Repair
+    rows: SourceRows
+    table: LakeTable
+    comparison: Comparison
+    name: str
+
+    def load(self, source: DataFrame, groups: DataFrame, counts: Mapping[str, int]) -> StreamLoad:
+        """What a run would have brought.
+
+        Raises:
+            UnrepairableError: the table has no key, or keeps a column as another type.
+            RecordError: the source lacks more rows than `max_deletes_percent` allows.
+        """
+        self._check()
+        if self._merges:
+            _refuse_too_many_deletes(self.rows.stream, counts, self.repair.settings.max_deletes_percent)
+        standing = self.repair.run.standing_record(self.rows.stream, self.table.folder)
+        assert standing is not None
+        gone = (each.name for each in self._columns if each.name not in self._sent and not _is_metadata(each.name))
+        record = replace(standing, foreign=tuple(dict.fromkeys((*standing.foreign, *gone))))
+        staged = self._staged("rows", self._brought(source, groups), late=self._merges)
+        if self._merges:
+            staged += self._staged("deletes", self._deleted(groups), late=False)
+        columns = columns_from_text(standing.columns)
+        return StreamLoad(self._schema, self.table.folder, columns, record, staged, None, True, False)
+
+    @property
+    def _merges(self) -> bool:
+        return not self.table.keeps_versions
+
+    @cached_property
+    def _sent(self) -> Mapping[str, LakeType]:
+        """The columns that are compared, with the types of the source."""
+        return {each.name: each.source for each in self.comparison.columns}
+
+    @cached_property
+    def _columns(self) -> Struct:
+        return columns_from_text(self.table.record.columns)
+
+    @cached_property
+    def _schema(self) -> StreamSchema:
+        rows, record = self.rows, self.table.record
+        bookmarks = [] if rows.replication_key is None else [rows.replication_key]
+        message = {"stream": rows.stream, "schema": rows.schema, "key_properties": list(self.comparison.keys)}
+        found = StreamSchema.of({**message, "bookmark_properties": bookmarks}, self.repair.settings)
+        method = UPSERT if record.method.replaces else record.load_method or UPSERT
+        return replace(
+            found,
+            load_method=method,
+            key_properties=self.comparison.keys,
+            partition_by=record.partition_by,
+            hard_delete=found.hard_delete or record.method.replaces or record.method.drops_stale,
+        )
+
+    def _check(self) -> None:
+        stream = self.rows.stream
+        if self._merges and not self.comparison.keys:
+            raise UnrepairableError(
+                f"stream {stream}: not repaired: its table has no key, by which single rows could be replaced; load it "
+                "anew with the tap's --full"
+            )
+        types = self._columns.types
+        other = [name for name, kind in self._sent.items() if not _fits(kind, types[name])]
+        if other:
+            raise UnrepairableError(
+                f"stream {stream}: not repaired: the lake keeps column(s) {', '.join(other)} as another type than the "
+                "source, which only a run of the tap writes; load the rows again with the tap's --full or a start_value"
+            )
+
+    def _brought(self, source: DataFrame, groups: DataFrame) -> DataFrame:
+        """Rows of the source that the table lacks, or has otherwise."""
+        names = self.comparison.group
+        wanted = groups.where(F.col(MISSING) > 0) if self.table.keeps_versions else groups.where(F.col("firm") > 0)
+        known = wanted.select(*(F.col(name).alias(f"wanted_{name}") for name in names), MISSING)
+        same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"wanted_{name}")) for name in names))
+        rows = self.comparison.firm_rows(source).join(known, same)
+        if self.table.keeps_versions:
+            # Of rows that are alike only as many as lack.
+            number = F.row_number().over(Window.partitionBy(*names).orderBy(F.lit(0)))
+            rows = rows.withColumn("number", number).where(F.col("number") <= F.col(MISSING))
+        return rows.select(*self._fitted({name: column(name, ROW) for name in self._sent}, self._sent, deleted=False))
+
+    def _deleted(self, groups: DataFrame) -> DataFrame:
+        """Keys that the source does not have."""
+        keys = {name: F.col(group) for name, group in zip(self.comparison.keys, self.comparison.group, strict=True)}
+        extra = groups.where((F.col("firm") == 0) & (F.col(EXTRA) > 0))
+        types = dict(
+            zip(keys, columns_of_spark(extra.select(*self.comparison.group).schema).types.values(), strict=True)
+        )
+        return extra.select(*self._fitted(keys, types, deleted=True))
+
+    def _fitted(self, values: Mapping[str, Column], types: Mapping[str, LakeType], *, deleted: bool) -> list[Column]:
+        """The columns of staged rows."""
+        moment = F.lit(self.repair.run.started_at)
+        millis = F.lit(int(self.repair.run.started_at.timestamp() * 1000))
+        stamps = {
+            **dict.fromkeys(("_sdc_extracted_at", "_sdc_received_at", "_sdc_batched_at"), moment),
+            **dict.fromkeys(("_sdc_sequence", "_sdc_sync_started_at"), millis),
+            **({DELETED_AT: moment} if deleted else {}),
+        }
+        kinds = columns_from_text({name: METADATA_COLUMNS[name] for name in stamps}).types
+        columns = merging_columns(self._columns) if self._merges else self._columns
+        own = {name: value for name, value in values.items() if name not in stamps}
+        types = {**{name: types[name] for name in own}, **kinds}
+        return fitted_columns({**own, **stamps}, Struct.of(types), columns)
+
+    def _staged(self, kind: str, rows: DataFrame, *, late: bool) -> tuple[StagedFile, ...]:
+        """Stages rows in files; those for a merge lie in no hive folders."""
+        repair, partitioning = self.repair, None if self._merges else self._schema.partitioning
+        folder = f"{repair.run.staging_path(self.rows.stream)}/{self.name}/{kind}"
+        local = repair.scratch / f"{self.name}-{kind}"
+        place = StagingPlace.of(repair.session, repair.run.storage, folder, local)
+        write_parquet(rows, place.url(), repair.settings.compression, partitioning)
+        return tuple(replace(file, late=late) for file in place.bring(partitioning) if file.rows)
+
+
+def repairable(table: LakeTable, counts: Mapping[str, int]) -> dict[str, int]:
+    """How many rows of each kind a repair of the table brings in order."""
+    kinds = (MISSING,) if table.keeps_versions else KINDS
+    return {kind: counts[kind] for kind in kinds if counts.get(kind)}
+
+
+def _refuse_too_many_deletes(stream: str, counts: Mapping[str, int], most_percent: float) -> None:
+    """Stops a repair that would delete too many rows, which is more often a mistake than the truth.
+
+    Raises:
+        RecordError: more than `max_deletes_percent` of the table's rows would go.
+    """
+    extra, living = counts[EXTRA], counts["lake_rows"]
+    if extra * 100 > living * most_percent:
+        raise RecordError(
+            f"stream {stream}: {extra} of the table's {living} rows are not at the source, and max_deletes_percent is "
+            f"{most_percent:g}; nothing was changed. If they are gone, repair with a greater max_deletes_percent; else "
+            "look at the tap's database and `where`"
+        )
+
+
+def _fits(source: LakeType, lake: LakeType) -> bool:
+    """Whether a cast writes a value as a run would; of texts the form would be another one."""
+    if source == lake:
+        return True
+    if isinstance(source, Array) and isinstance(lake, Array):
+        return _fits(source.element, lake.element)
+    if isinstance(source, Struct) or isinstance(lake, Struct):
+        return False
+    return lake != STRING and may_become(source, lake)
+
+
+def _is_metadata(name: str) -> bool:
+    return name in METADATA_COLUMNS
