@@ -23,6 +23,7 @@ from tap_spark_jdbc.reading.slices_ahead import Lane
 from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.streams.jdbc_stream import JdbcStream, TapRun
+from tap_spark_jdbc.streams.log_streams import begin_log, send_changes
 from tap_spark_jdbc.streams.stream_errors import StreamErrors
 
 if TYPE_CHECKING:
@@ -181,37 +182,20 @@ class TapSparkJdbc(Tap):
         """Sends everything: first STATE, all streams, last STATE; raises in the end where streams were skipped."""
         self._refuse_mapping()
         self.begin()
-        log = self._log()
+        log = begin_log(self._jdbc_streams(), self._run, self.pipeline, self.stream_errors)
         self.run_state.write_opening()
         told = self.stream_errors.told
         streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in told)
         self._say_where_it_starts([stream.plan for stream in streams], log)
         self.progress.phase("reading")
         if log is not None:
-            with self.stream_errors.of("(log)"):
-                log.send(self.budget, self.progress)
+            send_changes(log, streams, self._run, self.stream_errors)
         self._send([stream for stream in streams if log is None or not log.reads(stream.name)])
         if self.batches is not None:
             self.batches.finish()
         self.run_state.write_final()
         self.progress.finish()
         self.finish_streams()
-
-    def _log(self) -> LogRun | None:
-        """The log, ready to be read; None where no stream is read from it."""
-        told = self.stream_errors.told
-        streams = [
-            each for each in self._jdbc_streams() if each.plan.is_log_based and each.selected and each.name not in told
-        ]
-        if not streams:
-            return None
-        from tap_spark_jdbc.log.log_run import LogRun
-
-        log = LogRun(self.database, self.snapshots, self.run_state, self.pipeline)
-        log.prepare([stream.plan for stream in streams])
-        for stream in streams:
-            stream.plan, stream.log_start = log.plans[stream.name], log.starts.get(stream.name)
-        return log
 
     def _say_where_it_starts(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
         """One line, for the log of a run that someone looks at later."""

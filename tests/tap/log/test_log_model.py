@@ -74,6 +74,33 @@ def test_the_lake_is_the_source_and_holds_each_change_once(
         assert places == sorted(places)
 
 
+@pytest.mark.parametrize("death", range(1, 5))
+def test_a_first_run_that_died_goes_on_in_table_and_log(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, death: int
+) -> None:
+    """Whatever changed in between, in parts of the tables that were read and in others."""
+    lake = Lake()
+    with filled(postgresql, TABLES) as (database, connection):
+        writers = Writers(database.dsn, random.Random(death))
+        writers.write(40)
+        writers.close()
+        writers.open.clear()
+        settings = {**SETTINGS, "slice_rows": 7}
+        pipe = Pipe(tmp_path, login(database, log_slot=database.name, log_publication="p", **settings))
+        dead = pipe.run().until(death)
+        writers.write(30)
+        rest = pipe.resumed(dead)
+        for sent in (dead, rest):
+            whole = [each for each in sent.messages if each["type"] != "SCHEMA"]
+            lake.take(whole)
+        assert set(rest.extents.values()) == {"full"}
+        pipe.save(rest.final)
+        commit(pipe, lake)
+        assert_same(lake, connection)
+        writers.close()
+        connection.execute("SELECT pg_drop_replication_slot(%s)", (database.name,))
+
+
 def commit(pipe: Pipe, lake: Lake) -> None:
     """A run that is committed."""
     sent = pipe.run()

@@ -98,13 +98,7 @@ class ColumnarSource:
     @cached_property
     def _schema(self) -> pa.Schema:
         """The columns by the types of the lake."""
-        import_pyspark()  # a session's thread may be at it as well
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        from singer_spark.singer.schema_mapping import stream_spark_schema
-
-        plan = self.sql.plan
-        return to_arrow_schema(stream_spark_schema(plan.schema, plan.stream))
+        return lake_schema(self.sql.plan)
 
     def _is_base64(self, field: pa.Field) -> bool:
         return self._as_json and pa.types.is_binary(field.type)
@@ -137,6 +131,16 @@ class ColumnarSource:
             return shortage(OSError(outcome.number, reason), place) or unwritable(stream, place, reason)
         lost = state in (LOST, UNREACHABLE) or is_lost_state(state)
         return refused(stream, self._source, reason, state, lost=lost)
+
+
+def lake_schema(plan: StreamPlan) -> pa.Schema:
+    """A stream's columns by the types of the lake."""
+    import_pyspark()  # a session's thread may be at it as well
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from singer_spark.singer.schema_mapping import stream_spark_schema
+
+    return to_arrow_schema(stream_spark_schema(plan.schema, plan.stream))
 
 
 def unfit(plan: StreamPlan, lane: Lane) -> str | None:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from singer_spark.errors import ConfigurationError, StateError
+from singer_spark.errors import ConfigurationError, SourceError
 from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
+from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.log.change_lines import ChangeLines
 from tap_spark_jdbc.log.column_values import LogValues
 from tap_spark_jdbc.log.log_sink import EnoughError, LogSink, LogStream
 from tap_spark_jdbc.log.position import LogBookmark, Moment, lsn_of, lsn_text
-from tap_spark_jdbc.log.published_tables import LogTable, log_table, missing_columns
-from tap_spark_jdbc.log.slot import LogSlot, Published, object_name
-from tap_spark_jdbc.reading.reading_errors import refused
+from tap_spark_jdbc.log.position_check import check_bookmark, check_end, lost
+from tap_spark_jdbc.log.published_tables import LogTable, log_table, restricted
+from tap_spark_jdbc.log.slot import LogSlot, object_name
+from tap_spark_jdbc.source.jdbc_errors import with_hint
 from tap_spark_jdbc.source.libpq import conninfo
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-_ANEW = "; run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"
+# The SQLSTATE of a slot that somebody reads.
+_IN_USE = "55006"
 _MESSAGES = pa.schema([("data", pa.binary())])
 
 
@@ -93,20 +96,21 @@ class LogRun:
             if bookmark is not None and bookmark.reading and self._state.progress(plan) is None:
                 bookmark = None
             if bookmark is not None:
-                self._check(plan.stream, bookmark, slot, there=there)
+                check_bookmark(self._tables[plan.stream], bookmark, slot, self._system.system, there=there)
                 self._bookmarks[plan.stream] = bookmark
         published = slot.publish(list(self._tables.values()))
         if not there:
             slot.make()
         self._until = slot.end_of_log()
-        self._check_end()
+        for stream, bookmark in self._bookmarks.items():
+            check_end(stream, bookmark, self._until)
         self._advance(slot)
         for plan in plans:
             table = published[plan.stream]
-            self.plans[plan.stream] = _restricted(plan, self._tables[plan.stream], table)
+            self.plans[plan.stream] = restricted(plan, self._tables[plan.stream], table)
             known = self._bookmarks.get(plan.stream)
             if known is not None and known.published != table.entry and known.published:
-                raise _lost(plan.stream, "its table was taken out of the publication for a while")
+                raise lost(plan.stream, "its table was taken out of the publication for a while")
             if known is None or known.reading:
                 begun = known or LogBookmark(
                     slot.confirmed, slot.slot, self._system.system, self._tables[plan.stream].oid, table.entry
@@ -184,33 +188,6 @@ class LogRun:
             publication = self._names[1] or known
         return LogSlot(database, slot, publication)
 
-    def _check(self, stream: str, bookmark: LogBookmark, slot: LogSlot, *, there: bool) -> None:
-        if bookmark.slot is not None and bookmark.slot != slot.slot:
-            raise _lost(stream, f"its bookmark is of slot {bookmark.slot}, and the run reads {slot.slot} (log_slot)")
-        if bookmark.system and self._system.system and bookmark.system != self._system.system:
-            raise _lost(stream, "its bookmark is of another server")
-        if not there:
-            raise _lost(stream, f"slot {slot.slot} is gone (dropped, or lost with a failover)")
-        if slot.confirmed > bookmark.lsn:
-            raise _lost(
-                stream,
-                f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark {lsn_text(bookmark.lsn)}: "
-                "the changes in between are gone (an older state was restored, or somebody else moved or remade the "
-                "slot)",
-            )
-        if bookmark.table and bookmark.table != self._tables[stream].oid:
-            raise _lost(stream, "its table was dropped and made anew")
-
-    def _check_end(self) -> None:
-        until = self._until
-        for stream, bookmark in self._bookmarks.items():
-            if bookmark.lsn > until:
-                raise _lost(
-                    stream,
-                    f"its bookmark {lsn_text(bookmark.lsn)} lies behind the end of the server's log {lsn_text(until)}: "
-                    "the server was restored to an earlier moment",
-                )
-
     def _advance(self, slot: LogSlot) -> None:
         """What is committed in the lake need not be kept: as the saved state says, for all streams of the slot."""
         saved = {}
@@ -230,13 +207,8 @@ class LogRun:
         slot.advance(saved[last].lsn)
 
     def _stream(self, plan: StreamPlan) -> LogStream:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        from singer_spark.singer.schema_mapping import stream_spark_schema
-
         types = {
-            field.name: pa.string() if pa.types.is_binary(field.type) else field.type
-            for field in to_arrow_schema(stream_spark_schema(plan.schema, plan.stream))
+            field.name: pa.string() if pa.types.is_binary(field.type) else field.type for field in lake_schema(plan)
         }
         table = self._tables[plan.stream]
         values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, self._database, table.name)
@@ -284,25 +256,7 @@ class LogRun:
         except EnoughError:
             return
         if outcome.state is not None:
-            raise refused("(log)", source, outcome.refused, outcome.state, lost=False)
-
-
-def _restricted(plan: StreamPlan, table: LogTable, published: Published) -> StreamPlan:
-    """The stream without columns that the log has not, and with the rows alone that it has."""
-    has = published.columns
-    left_out = [
-        each.name for each in plan.columns if (each.name in table.generated if has is None else each.name not in has)
-    ]
-    if set(left_out) & set(plan.key_properties):
-        raise ConfigurationError(missing_columns(plan, left_out))
-    if left_out:
-        logger.warning(
-            "stream %s: the publication leaves out column(s) %s, and so does the stream",
-            *(plan.stream, ", ".join(left_out)),
-        )
-    columns = tuple(each for each in plan.columns if each.name not in left_out)
-    return replace(plan, columns=columns, where=published.row_filter or None)
-
-
-def _lost(stream: str, why: str) -> StateError:
-    return StateError(f"stream {stream}: {why}{_ANEW.replace('{stream}', stream)}")
+            told = with_hint(outcome.refused, outcome.state)
+            if outcome.state == _IN_USE:
+                told += "; another run, or another program, reads the slot: wait for it, or set a log_slot of its own"
+            raise SourceError(f"the log could not be read: {told}")

@@ -57,9 +57,9 @@ class LogStream:
         """Which transactions are not known yet."""
         new: npt.NDArray[np.bool_] = lsn >= self.lsn
         if self.moment is not None:
-            for each in np.unique(xid[new & (lsn < self.moment.lsn)]):
-                if self.moment.shows(int(each)):
-                    new &= xid != each
+            before = np.unique(xid[new & (lsn < self.moment.lsn)])
+            shown = [each for each in before.tolist() if self.moment.shows(each)]
+            new &= ~np.isin(xid, shown) | (lsn >= self.moment.lsn)
         return new
 
 

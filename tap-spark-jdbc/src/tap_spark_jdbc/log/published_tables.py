@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
+
+logger = logging.getLogger("tap-spark-jdbc")
 
 # A change is logged as the partition logs it: the keys of all leaves count.
 _TABLES = """
@@ -34,6 +37,21 @@ WHERE c.oid = to_regclass({table})
 GROUP BY c.oid, c.relkind, c.relpersistence
 """
 _WAY_OUT = "ALTER TABLE {table} REPLICA IDENTITY FULL, or give it a primary key"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table in the publication.
+
+    Attributes:
+        entry: The number of its own entry; empty where the publication has all tables, or those of its schema.
+        columns: Those of the list; None where there is no list that is known.
+        row_filter: The condition of the rows that are published; empty: all.
+    """
+
+    entry: str
+    columns: frozenset[str] | None
+    row_filter: str
 
 
 @dataclass(frozen=True)
@@ -103,9 +121,21 @@ def _names(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []
 
 
-def missing_columns(plan: StreamPlan, left_out: Sequence[str]) -> str:
-    """What to say where the publication leaves out columns that the stream's key needs."""
-    return (
-        f"stream {plan.stream}: the publication leaves out {', '.join(left_out)}, which is part of its key; take its "
-        "column list out of the publication, or set another replication_method"
-    )
+def restricted(plan: StreamPlan, table: LogTable, published: Published) -> StreamPlan:
+    """The stream without columns that the log has not, and with the rows alone that it has."""
+    has = published.columns
+    left_out = [
+        each.name for each in plan.columns if (each.name in table.generated if has is None else each.name not in has)
+    ]
+    if set(left_out) & set(plan.key_properties):
+        raise ConfigurationError(
+            f"stream {plan.stream}: the publication leaves out {', '.join(left_out)}, which is part of its key; take "
+            "its column list out of the publication, or set another replication_method"
+        )
+    if left_out:
+        logger.warning(
+            "stream %s: the publication leaves out column(s) %s, and so does the stream",
+            *(plan.stream, ", ".join(left_out)),
+        )
+    columns = tuple(each for each in plan.columns if each.name not in left_out)
+    return replace(plan, columns=columns, where=published.row_filter or None)

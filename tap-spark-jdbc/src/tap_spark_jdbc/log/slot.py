@@ -6,11 +6,11 @@ import json
 import logging
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.log.position import lsn_of, lsn_text
+from tap_spark_jdbc.log.published_tables import Published
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,21 +63,6 @@ WHERE l.locktype = 'relation' AND l.granted
   AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
   AND l.relation IN (SELECT relid FROM pg_partition_tree({oid}) UNION SELECT {oid})
 """
-
-
-@dataclass(frozen=True)
-class Published:
-    """A table in the publication.
-
-    Attributes:
-        entry: The number of its own entry; empty where the publication has all tables, or those of its schema.
-        columns: Those of the list; None where there is no list that is known.
-        row_filter: The condition of the rows that are published; empty: all.
-    """
-
-    entry: str
-    columns: frozenset[str] | None
-    row_filter: str
 
 
 def object_name(setting: str | None, pipeline: str, database: str) -> str:

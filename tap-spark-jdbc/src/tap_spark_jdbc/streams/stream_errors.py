@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from singer_spark.errors import ConfigurationError, SchemaError, SkippedStreamsError, SourceError, StateError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 logger = logging.getLogger("tap-spark-jdbc")
 # Of the stream or of its table; what befalls the machine, or the pipe, ends every run.
@@ -41,6 +41,18 @@ class StreamErrors:
                 raise type(error)(named) from error
             self.skip(stream, named)
             if skipped is not None:
+                skipped()
+
+    @contextmanager
+    def of_all(self, streams: Mapping[str, Callable[[], None]]) -> Iterator[None]:
+        """Around all that may fail of several streams at once: they are left out together."""
+        try:
+            yield
+        except _OF_A_STREAM as error:
+            if not self.skips:
+                raise
+            for stream, skipped in streams.items():
+                self.skip(stream, f"stream {stream} is read from the log with others: {one_line(error)}")
                 skipped()
 
     def finish(self, streams: int) -> None:
