@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from servers import azure as azure_server
 from servers import browser as web
+from servers import google as google_server
 from servers import mariadb as mariadb_server
 from servers import ssh as ssh_server
+from servers.azure import AzureStore
 from servers.child import started
+from servers.google import GoogleStore
 from servers.mariadb import MariaDB
 from servers.postgresql import PostgreSQL
 from servers.s3 import MODULES, S3, chosen_server, described
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # A test that uses one of these is left out of `--quick`, as all of `end_to_end`, and what is marked `slow`.
-SERVERS = {"spark", "postgresql", "mariadb", "ssh", "s3", "moto", "browser"}
+SERVERS = {"spark", "postgresql", "mariadb", "ssh", "s3", "moto", "google", "azure", "store", "browser"}
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -65,9 +69,9 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def pytest_report_header() -> str:
-    """Tells which S3 server the tests are served by."""
-    return described()
+def pytest_report_header() -> list[str]:
+    """Tells which stores the tests are served by."""
+    return [described(), google_server.described(), azure_server.described()]
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +130,32 @@ def s3() -> Iterator[S3]:
 
 
 @pytest.fixture(scope="session")
+def google() -> Iterator[GoogleStore]:
+    """A real server that speaks as Google's store does, used as `s3` is; not built, its tests are skipped."""
+    lacking = google_server.missing()
+    if lacking and not os.environ.get("CI"):
+        pytest.skip(lacking)
+    with started("servers.google") as facts:
+        yield GoogleStore(**facts)
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzureStore]:
+    """A real server that speaks as Azure's does, used as `s3` is; where it is not installed its tests are skipped."""
+    lacking = azure_server.missing()
+    if lacking and not os.environ.get("CI"):
+        pytest.skip(lacking)
+    with started("servers.azure") as facts:
+        yield AzureStore(**facts)
+
+
+@pytest.fixture(params=["s3", "google", "azure"])
+def store(request: pytest.FixtureRequest) -> S3 | GoogleStore | AzureStore:
+    """Each of the three stores."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
 def moto() -> Iterator[S3]:
     """moto's S3 server in any case: it takes requests whose headers a proxy has changed on their way."""
     with started(MODULES["moto"]) as facts:
@@ -144,8 +174,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this process; it reaches S3 too, once a test says where that is."""
-    from singer_spark.spark.s3_connector import s3a_jars
     from singer_spark.spark.session import SparkOptions, get_session, stop_session
+    from singer_spark.spark.store_connectors import connector_jars
 
-    yield get_session(SparkOptions(app_name="tests", master="local[2]", jars=s3a_jars({})))
+    yield get_session(SparkOptions(app_name="tests", master="local[2]", jars=connector_jars("s3", {})))
     stop_session()

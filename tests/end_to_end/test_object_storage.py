@@ -17,7 +17,8 @@ from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
 from servers.processes import command_lines
 from singer_spark.jvm.class_archive import archive_path
 from singer_spark.jvm.java import find_java_home
-from singer_spark.spark.s3_connector import PINNED_SHA256, s3a_jars
+from singer_spark.spark.s3_connector import PINNED_SHA256
+from singer_spark.spark.store_connectors import connector_jars
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "label": {"type": ["string", "null"]}}}
 
@@ -105,14 +106,14 @@ def test_the_connector_is_that_of_spark_s_own_hadoop_and_brings_nothing_that_spa
     carried = [jar.name for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")]
     assert "org.apache.hadoop:hadoop-aws:3.4.2" in PINNED_SHA256
     assert "hadoop-client-api-3.4.2.jar" in carried
-    ours = {Path(jar).name for jar in s3a_jars({})}
+    ours = {Path(jar).name for jar in connector_jars("s3", {})}
     assert ours.isdisjoint(carried)
     assert len(ours) == len(PINNED_SHA256)
 
 
 def test_a_connector_of_the_user_s_own_is_taken_instead() -> None:
-    assert s3a_jars({"spark.jars": "/opt/jars/hadoop-aws-3.4.2.jar,/opt/jars/bundle.jar"}) == ()
-    assert s3a_jars({"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.2"}) == ()
+    assert connector_jars("s3", {"spark.jars": "/opt/jars/hadoop-aws-3.4.2.jar,/opt/jars/bundle.jar"}) == ()
+    assert connector_jars("s3", {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.2"}) == ()
 
 
 @pytest.mark.usefixtures("with_pandas")

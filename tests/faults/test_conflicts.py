@@ -13,15 +13,14 @@ from faults.small_lake import LAYOUT, SmallLake, dead_process
 from servers.s3 import S3
 from singer_spark.errors import LockedError, StorageError
 from singer_spark.storage import object_files
+from singer_spark.storage.stores.bucket import UndecidedError
 
 
-class ConflictError(OSError):
-    """What s3fs raises: an OSError whose cause has the store's code."""
+class ConflictError(UndecidedError):
+    """What the store says."""
 
     def __init__(self) -> None:
-        super().__init__(5, "ConditionalRequestConflict")
-        self.__cause__ = Exception("409")
-        self.__cause__.response = {"Error": {"Code": "ConditionalRequestConflict"}}  # type: ignore[attr-defined]
+        super().__init__("ConditionalRequestConflict")
 
 
 class Conflicts(Proxy):
@@ -34,7 +33,7 @@ class Conflicts(Proxy):
         self.landing: Callable[[], Any] | None = None
 
     def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-        if name == "pipe_file" and self.folder in args[0] and self.times:
+        if name == "write" and self.folder in args[0] and self.times:
             self.landing = self.landing or call
             self.times -= 1
             raise ConflictError
@@ -68,7 +67,7 @@ def test_a_commit_that_lands_late_after_conflicts_keeps_its_files(lake: SmallLak
 
 
 def test_the_condition_holds_for_an_object_of_any_size(lake: SmallLake) -> None:
-    """s3fs puts large ones in pieces, where it forgets the condition."""
+    """What is put in pieces has no condition."""
     storage = lake.storage()
     large = b" " * (100 << 20)
     storage.replace("state", b"seen")
@@ -76,7 +75,7 @@ def test_the_condition_holds_for_an_object_of_any_size(lake: SmallLake) -> None:
     def meanwhile() -> None:
         lake.storage().replace("state", b"a later one's")
 
-    slow = lake.faulty_requests(lambda inner: Interrupted(inner, lambda name, _: name == "pipe_file", meanwhile))
+    slow = lake.faulty_requests(lambda inner: Interrupted(inner, lambda name, _: name == "write", meanwhile))
     assert not slow.exchange("state", b"seen", large)
     assert storage.read("state") == b"a later one's"
 

@@ -167,7 +167,7 @@ def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(
 def test_a_fault_at_any_change_on_s3_while_a_run_is_given_up_loses_and_repeats_nothing(
     s3: S3, dead: Process, fault: str
 ) -> None:
-    changes = frozenset({"pipe_file", "cp_file", "rm_file", "rm"})
+    changes = frozenset({"write", "copy", "delete"})
     lake = SmallLake(s3.new_bucket(), s3.storage_options)
     bound = lake.sync()
     for nth in range(1, 30):

@@ -167,7 +167,7 @@ def test_after_a_write_with_an_unknown_outcome_the_next_one_goes_on(tmp_path: Pa
 
 
 # Only these change the bucket: dying after a request that reads is dying after the change before it.
-CHANGES = frozenset({"pipe_file", "cp_file", "rm_file", "rm"})
+CHANGES = frozenset({"write", "copy", "delete"})
 
 
 def test_a_fault_at_any_change_of_a_resumed_run_on_s3_loses_and_repeats_nothing(s3: S3, dead: Process) -> None:

@@ -110,7 +110,7 @@ def test_an_answer_lost_after_the_commit_still_ends_in_success(tmp_path: Path) -
 
 
 # Only these change the bucket: dying after a request that reads is dying after the change before it.
-CHANGES = frozenset({"pipe_file", "cp_file", "rm_file", "rm"})
+CHANGES = frozenset({"write", "copy", "delete"})
 
 
 @pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_AFTER])

@@ -21,7 +21,7 @@ from servers.child import FOLLOW, serve
 from servers.postgresql import free_port
 from servers.standalone import SPARK, START_SECONDS
 from singer_spark.jvm.java import find_java_home
-from singer_spark.spark.s3_connector import s3a_jars
+from singer_spark.spark.store_connectors import connector_jars
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--no-s3", action="store_true", help="leave the connector to S3 out")
     parser.add_argument(FOLLOW, action="store_true", help="end with standard input")
     arguments = parser.parse_args()
-    with running(arguments.zone, () if arguments.no_s3 else s3a_jars({})) as facts:
+    with running(arguments.zone, () if arguments.no_s3 else connector_jars("s3", {})) as facts:
         serve(facts, follow_stdin=arguments.follow_stdin)
 
 

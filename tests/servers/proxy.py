@@ -17,8 +17,15 @@ ANSWER_LOST, SLOW_DOWN, NOT_IMPLEMENTED, SILENT, GONE = (
     "the work is done and no answer comes",
     "the work is done, and from there on every connection is dropped",
 )
+CONFLICT, TOO_MANY, TOO_LARGE = "409 Conflict", "429 TooManyRequests", "400 EntityTooLarge"
 DROPPED = "what comes after all is gone"
-REFUSALS = {SLOW_DOWN: (503, "SlowDown"), NOT_IMPLEMENTED: (501, "NotImplemented")}
+REFUSALS = {
+    SLOW_DOWN: (503, "SlowDown"),
+    NOT_IMPLEMENTED: (501, "NotImplemented"),
+    CONFLICT: (409, "ConditionalRequestConflict"),
+    TOO_MANY: (429, "TooManyRequests"),
+    TOO_LARGE: (400, "EntityTooLarge"),
+}
 # What belongs to one connection, or is written anew for the other.
 OWN_HEADERS = frozenset({"connection", "expect", "keep-alive", "transfer-encoding"})
 
@@ -120,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on
 
     def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        left_out = OWN_HEADERS | self.proxy.stripped
+        left_out = OWN_HEADERS | {"content-length"} | self.proxy.stripped
         headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
         connection = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
         try:
@@ -139,7 +146,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             if name.lower() != "content-length":
                 self.send_header(name, value)
-        length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
+        lengths = (value for name, value in headers.items() if name.lower() == "content-length")
+        length = next(lengths, "0") if self.command == "HEAD" else str(len(body))
         self.send_header("Content-Length", length)
         self.end_headers()
         if self.command != "HEAD":

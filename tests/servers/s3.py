@@ -63,6 +63,16 @@ class S3:
         """As a user writes them in a config, in fsspec's words."""
         return {"endpoint_url": self.endpoint, "key": self.key, "secret": self.secret}
 
+    def options_at(self, endpoint: str) -> dict[str, Any]:
+        """The same at a proxy's endpoint."""
+        return {**self.storage_options, "endpoint_url": endpoint}
+
+    def keys(self, bucket: str) -> list[str]:
+        """All keys of a bucket, as the server itself lists them."""
+        name = bucket.removeprefix("s3://").partition("/")[0]
+        found = self.filesystem().call_s3("list_objects_v2", Bucket=name)
+        return [each["Key"] for each in found.get("Contents", ())]
+
     def filesystem(self) -> S3FileSystem:
         """An independent look at the server, without caches."""
         from s3fs import S3FileSystem

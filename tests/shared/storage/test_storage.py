@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from servers.azure import AzureStore
+from servers.google import GoogleStore
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError, redact
 from singer_spark.storage.storage import Storage, open_url
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", "s3", "google", "azure"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "disk":
         return Storage(f"{tmp_path}/lake")
-    server: S3 = request.getfixturevalue("s3")
+    server: S3 | GoogleStore | AzureStore = request.getfixturevalue(request.param)
     return Storage(f"{server.new_bucket()}/some/prefix", server.storage_options)
 
 
@@ -160,8 +162,9 @@ def test_an_unreachable_s3_is_one_clear_error() -> None:
 FAST = {"connect_timeout": 1, "retries": {"total_max_attempts": 1}}
 
 
-def test_a_bucket_that_does_not_exist_is_an_error_not_an_empty_one(s3: S3) -> None:
-    storage = Storage("s3://nobody-made-this", s3.storage_options)
+def test_a_bucket_that_does_not_exist_is_an_error_not_an_empty_one(store: S3 | GoogleStore | AzureStore) -> None:
+    protocol = store.new_bucket().partition("://")[0]
+    storage = Storage(f"{protocol}://nobody-made-this", store.storage_options)
     for look in (lambda: storage.read("a"), lambda: storage.size("a"), lambda: storage.create("a", b"1")):
         with pytest.raises(StorageError, match="make the bucket first"):
             look()

@@ -53,7 +53,7 @@ class JarCache:
         """Local paths of the packages' jars, fetched where the cache lacks them.
 
         Args:
-            packages: Maven coordinates, `group:artifact:version`.
+            packages: Maven coordinates, `group:artifact:version`, with `:classifier` behind them where there is one.
             ivy_settings: Path of an Ivy settings file that names the repositories; the public one else.
 
         Raises:
@@ -67,8 +67,8 @@ class JarCache:
         return tuple(str(self._jar(package)) for package in packages)
 
     def _jar(self, package: str) -> Path:
-        group, artifact, version = package.split(":")
-        return self.path / group / f"{artifact}-{version}.jar"
+        group, *names = package.split(":")
+        return self.path / group / f"{'-'.join(names)}.jar"
 
     def _has(self, package: str) -> bool:
         jar = self._jar(package)
@@ -115,7 +115,7 @@ class JarCache:
         command = [str(java.find_java_home() / "bin" / "java"), "-jar", str(self._ivy_jar(packages))]
         command += ["-settings", ivy_settings or str(settings), "-ivy", str(wanted), "-cache", str(folder / "ivy")]
         command += ["-types", "jar", "bundle"]
-        command += ["-retrieve", str(folder / "[organisation]" / "[artifact]-[revision].[ext]")]
+        command += ["-retrieve", str(folder / "[organisation]" / "[artifact]-[revision](-[classifier]).[ext]")]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=RESOLVE_SECONDS, check=False
@@ -150,10 +150,17 @@ def sha256(path: Path) -> str:
 
 def _wanted(packages: Sequence[str]) -> str:
     """What Ivy shall bring, as its module file; coordinates hold nothing that XML would take for markup."""
-    dependency = '<dependency org="{}" name="{}" rev="{}" conf="*->*" transitive="false"/>'
-    lines = (dependency.format(*package.split(":")) for package in packages)
+    lines = []
+    for package in packages:
+        group, artifact, version, *classifier = package.split(":")
+        jar = f'<artifact name="{artifact}" type="jar" m:classifier="{classifier[0]}"/>' if classifier else ""
+        lines.append(
+            f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="*->*" transitive="false">'
+            f"{jar}</dependency>"
+        )
     info = '<info organisation="singer-spark" module="jars"/>'
-    return f'<ivy-module version="2.0">{info}<dependencies>{"".join(lines)}</dependencies></ivy-module>'
+    maven = 'xmlns:m="http://ant.apache.org/ivy/maven"'
+    return f'<ivy-module version="2.0" {maven}>{info}<dependencies>{"".join(lines)}</dependencies></ivy-module>'
 
 
 def _reason(output: str) -> str:

@@ -1,18 +1,8 @@
-"""The jars of S3A, by which Spark itself reads and writes on S3: pinned one by one, fetched when first needed.
-
-`python -m singer_spark.spark.s3_connector` fills the cache of jars beforehand.
-"""
+"""The jars of S3A, by which Spark itself reads and writes on S3; `store_connectors` fetches them."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
-from singer_spark.errors import run_command_line
 from singer_spark.spark.packages import JarCache
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 AWS = "software.amazon.awssdk"
 AWS_VERSION = "2.29.52"
@@ -66,24 +56,4 @@ CACHE = JarCache(
     PINNED_SHA256,
 )
 # Where the user's own settings of Spark may bring a connector.
-_JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
-
-
-def s3a_jars(conf: Mapping[str, str]) -> tuple[str, ...]:
-    """Local paths of the connector's jars, fetched where the cache lacks them; none where the user brings another.
-
-    Raises:
-        ConfigurationError: a jar can't be had, or is not the pinned one.
-    """
-    if any("hadoop-aws" in conf.get(name, "") for name in _JAR_SETTINGS):
-        return ()
-    return CACHE.jars(list(PINNED_SHA256), ivy_settings=conf.get("spark.jars.ivySettings"))
-
-
-def _warm_cache() -> int:
-    sys.stderr.write(f"s3: {len(s3a_jars({}))} jars in {CACHE.path}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    run_command_line(_warm_cache, "singer-spark")
+JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")

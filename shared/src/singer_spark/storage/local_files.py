@@ -10,7 +10,7 @@ import time
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from singer_spark.process.identity import Process
 from singer_spark.storage.files import FileInfo
@@ -36,6 +36,15 @@ class LocalFiles:
     def read(self, path: str) -> bytes:
         """The content; FileNotFoundError where nothing is."""
         return (self.root / path).read_bytes()
+
+    def open(self, path: str) -> IO[bytes]:
+        """The file, opened for reading."""
+        return (self.root / path).open("rb")
+
+    def open_writer(self, path: str) -> IO[bytes]:
+        """A file at a path that nothing else writes to, opened for writing; it is there from the start."""
+        _make_folder((self.root / path).parent)
+        return (self.root / path).open("wb")
 
     def create(self, path: str, data: bytes) -> None:
         """Creates a file; FileExistsError where one stands."""

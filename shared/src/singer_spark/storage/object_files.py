@@ -1,199 +1,204 @@
-"""The storage operations on an object store, through fsspec."""
+"""The storage operations on an object store."""
 
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, suppress
-from datetime import datetime
-from math import ceil
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING
 
 from singer_spark.storage.files import FileInfo
-from singer_spark.storage.s3_copy import LEAST_PART_BYTES, copy_and_append
-from singer_spark.storage.storage_errors import UnconditionalStoreError, error_code, missing_is_fine
+from singer_spark.storage.object_file import ObjectFile
+from singer_spark.storage.storage_errors import UnconditionalStoreError
+from singer_spark.storage.stores.bucket import ABSENT, PIECE_BYTES, LostAnswerError, UndecidedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-# fsspec answers create-if-absent with a conditional put on these; elsewhere it checks, then writes.
-CONDITIONAL_PROTOCOLS = ("s3", "s3a", "gs", "gcs")
-MODIFIED_NAMES = ("LastModified", "last_modified", "updated", "modified")
-LOST_RACE_CODES = ("PreconditionFailed", "412")
-# Another write of that object is under way: nobody has won yet.
-CONFLICT_CODES = ("ConditionalRequestConflict", "409")
-CONFLICT_TRIES = 6
+    from singer_spark.storage.stores.bucket import Bucket, Entry
+
+# A condition that no object meets, in the spelling of any store.
+NO_OBJECT_HAS_THIS_VERSION = {"If-Match": '"00000000000000000000000000000000"', "ifGenerationMatch": "1"}
+TRIES = 6
 FIRST_PAUSE_SECONDS = 0.05
-NO_OBJECT_HAS_THIS_TAG = '"00000000000000000000000000000000"'
-# What an upload sends at once, and how much of it: together they bound its memory.
-PIECE_BYTES = 8 << 20
-PIECES_AT_ONCE = 4
-MOST_PIECES = 10_000
+MOST_SECONDS = 60
 
 
 class ObjectFiles:
     """Objects below a prefix of a bucket."""
 
-    def __init__(self, filesystem: Any, root: str, *, conditional: bool = True) -> None:
+    def __init__(self, bucket: Bucket, root: str, kind: str, *, conditional: bool = True) -> None:
         """Knows the place.
 
         Args:
-            filesystem: fsspec's.
-            root: The bucket, and the prefix in it.
+            bucket: Takes the requests.
+            root: The prefix in it; empty for all.
+            kind: The URL's scheme, for messages.
             conditional: Whether the store must decide who is first; else we look, then write.
         """
-        self.filesystem = filesystem
+        self.bucket = bucket
         self.root = root.rstrip("/")
+        self.kind = kind
         self.conditional = conditional
 
     def _key(self, path: str) -> str:
-        return f"{self.root}/{path}" if path else self.root
-
-    def _protocols(self) -> tuple[str, ...]:
-        protocols = self.filesystem.protocol
-        return (protocols,) if isinstance(protocols, str) else tuple(protocols)
+        return f"{self.root}/{path}" if self.root and path else path or self.root
 
     def read(self, path: str) -> bytes:
         """The content; FileNotFoundError where nothing is."""
-        return bytes(self.filesystem.cat_file(self._key(path)))
+        return self.bucket.read(self._key(path))[0]
+
+    def open(self, path: str) -> ObjectFile:
+        """The object as a file: what is read of it travels, and nothing else."""
+        return ObjectFile(self.bucket, self._key(path))
+
+    def open_writer(self, path: str) -> IO[bytes]:
+        """A stream whose bytes become an object when it is closed."""
+        return self.bucket.open_writer(self._key(path))
 
     def create(self, path: str, data: bytes) -> None:
         """Creates an object by a conditional put; FileExistsError where one stands."""
-        names = self._protocols()
         if not self.conditional:
-            if self.filesystem.exists(self._key(path)):
+            with suppress(FileNotFoundError):
+                self.bucket.size(self._key(path))
                 raise FileExistsError(path)
             self.replace(path, data)
             return
-        if not any(name in CONDITIONAL_PROTOCOLS for name in names):
-            raise UnconditionalStoreError(f"{names[0]}:// offers no conditional put, so two runs could both win")
-        self._put_if(path, data, mode="create")
+        if not self.bucket.conditions:
+            raise UnconditionalStoreError(f"{self.kind}:// offers no conditional put, so two runs could both win")
+        self._write_if(path, data, ABSENT)
 
     def replace(self, path: str, data: bytes) -> None:
         """Writes an object; a put is whole or not at all."""
-        self.filesystem.pipe_file(self._key(path), data)
+        self.bucket.write(self._key(path), data)
 
     def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
         """Writes over the very content `seen`; FileExistsError where something else stands."""
         if seen is None:
             self.create(path, data)
             return
-        key = self._key(path)
         try:
-            tag = self.filesystem.info(key).get("ETag")
-            present: bytes | None = self.read(path)
+            present, version = self.bucket.read(self._key(path))
         except FileNotFoundError:
-            present = None
+            raise FileExistsError(path) from None
         if present != seen:
             raise FileExistsError(path)
-        # Elsewhere than on S3 the run lock alone must do.
-        condition = {"IfMatch": tag} if self._takes_tags() and tag else {}
-        self._put_if(path, data, **condition)
+        if self.conditional and self.bucket.conditions:
+            self._write_if(path, data, version)
+        else:
+            self.replace(path, data)
 
-    def _put_if(self, path: str, data: bytes, **condition: str) -> None:
-        """Puts on a condition; asks again while another write of that object is under way.
+    def _write_if(self, path: str, data: bytes, version: str) -> None:
+        """Writes on a condition; asks again where nobody has won yet, and where the answer was lost.
+
+        In the latter case the condition may fail by our own first request: the caller compares the content.
 
         Raises:
             FileExistsError: the condition does not hold.
             OSError: the store failed, or still could not say: nobody has won.
         """
-        # In one request whatever its size: s3fs forgets IfMatch where it puts in pieces.
-        whole = {"chunksize": len(data) + 1} if "s3" in self._protocols() else {}
-        for attempt in range(CONFLICT_TRIES):
+        until = time.monotonic() + MOST_SECONDS
+        for attempt in range(TRIES):
             try:
-                with _lost_race_told(path):
-                    self.filesystem.pipe_file(self._key(path), data, **whole, **condition)
+                self.bucket.write(self._key(path), data, version)
                 return
-            except OSError as error:
-                if error_code(error) not in CONFLICT_CODES or attempt == CONFLICT_TRIES - 1:
+            except (UndecidedError, LostAnswerError):
+                if attempt == TRIES - 1 or time.monotonic() > until:
                     raise
             time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
 
-    def _takes_tags(self) -> bool:
-        return self.conditional and "s3" in self._protocols()
-
     def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
         """Asks for writes of `other` that must be refused; names the conditions that the store wrote in spite of."""
+        if not self.conditional or not self.bucket.conditions:
+            return ()
+        creation, exchange = self.bucket.conditions
         ignored = []
-        try:
-            self.create(path, other)
-            ignored.append("If-None-Match")
-        except FileExistsError:
-            pass
-        if self._takes_tags():
+        for name, version in ((creation, ABSENT), (exchange, NO_OBJECT_HAS_THIS_VERSION[exchange])):
             try:
-                self._put_if(path, other, IfMatch=NO_OBJECT_HAS_THIS_TAG)
-                ignored.append("If-Match")
+                self._write_if(path, other, version)
+                ignored.append(name)
             except FileExistsError:
                 pass
         return tuple(ignored)
 
     def upload(self, source: Path, path: str) -> None:
-        """Copies a file of this machine; on S3 in pieces, which are an object only once all are there."""
-        pieces: dict[str, int] = {}
-        if "s3" in self._protocols():
-            piece_bytes = max(PIECE_BYTES, ceil(source.stat().st_size / MOST_PIECES))
-            pieces = {"chunksize": piece_bytes, "max_concurrency": PIECES_AT_ONCE}
-        self.filesystem.put_file(str(source), self._key(path), **pieces)
+        """Copies a file of this machine, in pieces, which are an object only once all are there."""
+        self.bucket.upload(source, self._key(path))
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
-        """Copies an object with bytes behind it; a large one on S3 inside the store."""
-        size = self.size(source)
-        if "s3" in self._protocols() and size >= LEAST_PART_BYTES:
-            copy_and_append(self.filesystem, self._key(source), size, tail, self._key(target))
-        else:
-            self.replace(target, self.read(source) + tail)
+        """Copies an object with bytes behind it; a large one inside the store where that can."""
+        here, there = self._key(source), self._key(target)
+        size = self.bucket.size(here)
+        if self.bucket.extend(here, size, tail, there):
+            return
+        if size < 2 * PIECE_BYTES:
+            self.bucket.write(there, self.bucket.read(here)[0] + tail)
+            return
+        stream = self.bucket.open_writer(there)  # closed once it is whole: otherwise no object is made of it
+        for start in range(0, size, PIECE_BYTES):
+            stream.write(self.bucket.read_range(here, start, min(PIECE_BYTES, size - start)))
+        stream.write(tail)
+        stream.close()
 
     def move(self, source: str, target: str) -> None:
         """Copies inside the store and removes the source; FileNotFoundError where it is not."""
-        self.filesystem.cp_file(self._key(source), self._key(target))
-        self.filesystem.rm_file(self._key(source))
+        self.bucket.copy(self._key(source), self._key(target))
+        self.bucket.delete([self._key(source)])
 
     def delete(self, path: str) -> None:
         """Removes an object; a missing one is fine."""
-        with missing_is_fine():
-            self.filesystem.rm_file(self._key(path))
+        self.bucket.delete([self._key(path)])
 
     def delete_all(self, prefix: str) -> None:
         """Removes all objects below a prefix, the empty ones that Spark makes for folders too."""
-        keys = list(self._found(prefix))
-        markers = [key for key in keys if key.endswith("/")]
-        for marker in markers:
-            self.filesystem.rm_file(marker)
-        if len(keys) > len(markers):
-            self.filesystem.rm([key for key in keys if not key.endswith("/")])
+        keys = []
+        for entry in self._entries(prefix):
+            if not (entry.maybe_folder and entry.key == self._key(prefix)):
+                keys.append(entry.key)
+            if entry.maybe_folder:
+                keys.append(f"{entry.key}/")
+        if keys:
+            self.bucket.delete(keys)
 
     def remove_empty(self, folders: Iterable[str]) -> None:
         """Removes the empty objects that Spark makes for folders, where nothing else is below them."""
         wanted = sorted(set(folders))
         outer = [each for each in wanted if not any(each.startswith(f"{other}/") for other in wanted)]
         for top in outer:
-            standing = set(self._found(top))
+            found = list(self._entries(top))
+            standing = {f"{each.key}/" if each.maybe_folder else each.key for each in found}
             for marker in sorted((f"{self._key(each)}/" for each in wanted), reverse=True):
                 if marker in standing and not any(key != marker and key.startswith(marker) for key in standing):
-                    self.filesystem.rm_file(marker)
+                    self.bucket.delete([marker])
                     standing.discard(marker)
 
     def list(self, prefix: str) -> list[FileInfo]:
         """All objects below a prefix, folder markers left out."""
-        start = len(self.root) + 1
+        start = len(self.root) + 1 if self.root else 0
+        found = list(self._entries(prefix))
         return [
-            FileInfo(key[start:], int(info["size"] or 0), _modified(info))
-            for key, info in self._found(prefix).items()
-            if info["type"] == "file" and not key.endswith("/")
+            FileInfo(each.key[start:], each.size, each.modified)
+            for each in found
+            if not each.key.endswith("/") and not (each.maybe_folder and self._is_folder(each.key, found))
         ]
 
-    def _found(self, prefix: str) -> Mapping[str, Mapping[str, Any]]:
-        folder = self._key(prefix) + "/"
-        found: Mapping[str, Mapping[str, Any]] = {}
-        with missing_is_fine():
-            found = self.filesystem.find(folder, detail=True)
-        # Of an empty folder s3fs gives the object that has the folder's own name.
-        return {key: info for key, info in found.items() if key.startswith(folder)}
+    def _is_folder(self, key: str, found: Sequence[Entry]) -> bool:
+        """Whether an empty object stands for a folder: others lie in it, or there is none without the slash."""
+        if any(each.key.startswith(f"{key}/") for each in found):
+            return True
+        try:
+            self.bucket.size(key)
+        except FileNotFoundError:
+            return True
+        return False
+
+    def _entries(self, prefix: str) -> Iterator[Entry]:
+        folder = self._key(prefix)
+        return self.bucket.entries(f"{folder}/" if folder else "")
 
     def size(self, path: str) -> int:
         """Size in bytes; FileNotFoundError where nothing is."""
-        return int(self.filesystem.info(self._key(path))["size"])
+        return self.bucket.size(self._key(path))
 
     def flush(self, paths: Iterable[str]) -> None:
         """Nothing to do: an object store answers when the object is durable."""
@@ -203,23 +208,3 @@ class ObjectFiles:
 
     def sweep(self) -> None:
         """Nothing to do: a put leaves nothing half done."""
-
-
-def _modified(info: Mapping[str, Any]) -> float | None:
-    """When an object was written, as fsspec's packages say it: each by a name of its own."""
-    told = next((info[name] for name in MODIFIED_NAMES if info.get(name)), None)
-    if isinstance(told, str):
-        with suppress(ValueError):
-            told = datetime.fromisoformat(told)
-    return told.timestamp() if isinstance(told, datetime) else None
-
-
-@contextmanager
-def _lost_race_told(path: str) -> Iterator[None]:
-    """Turns the store's answer that its condition no longer holds into FileExistsError."""
-    try:
-        yield
-    except OSError as error:
-        if error_code(error) in LOST_RACE_CODES:
-            raise FileExistsError(path) from error
-        raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from singer_spark.errors import SingerSparkError, StorageError
@@ -13,6 +12,7 @@ from singer_spark.storage.thrift_compact import I64, read_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from singer_spark.storage.storage import Storage
 
@@ -32,16 +32,8 @@ def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
     Raises:
         StorageError: it can't be read.
     """
-    import fsspec
-
     try:
-        if storage.local:
-            # As it stands: to fsspec a path may look like a pattern.
-            with Path(storage.url, path).open("rb") as file:
-                yield file
-            return
-        files, place = fsspec.core.url_to_fs(f"{storage.url}/{path}", **storage.options)
-        with files.open(place, "rb") as file:
+        with storage.open(path) as file:
             yield file
     except SingerSparkError:
         raise

@@ -1,4 +1,4 @@
-"""Small objects and file moves on a local disk or any bucket that fsspec knows.
+"""Small objects and file moves on a local disk, in a bucket of S3, Google or Azure, or any other that fsspec knows.
 
 Paths are relative to the storage's root, in POSIX spelling, without a leading slash.
 """
@@ -6,19 +6,22 @@ Paths are relative to the storage's root, in POSIX spelling, without a leading s
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from singer_spark.config.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.storage.engines.delta_options import delta_options, delta_url
+from singer_spark.storage.engines.hadoop_conf import hadoop_conf, hadoop_url
 from singer_spark.storage.files import FileInfo
 from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.object_files import ObjectFiles
-from singer_spark.storage.s3a_conf import s3a_conf
 from singer_spark.storage.storage_errors import CONDITIONAL_WAY_OUT, error_code, missing_is_fine, told
+from singer_spark.storage.stores.opening import kind_of, open_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
 
@@ -27,7 +30,8 @@ __all__ = ["FileInfo", "Storage", "open_url"]
 logger = logging.getLogger(__name__)
 
 SCRATCH = ".dataspoc/staging/tmp"
-S3_PROTOCOLS = ("s3", "s3a")
+# The end of an upload in pieces, asked for again because its answer got lost, knows of none any more: the length tells.
+ENDED_CODES = ("NoSuchUpload", "InvalidBlockList")
 
 
 class Storage:
@@ -48,20 +52,20 @@ class Storage:
 
         Args:
             url: Directory or URL (`./lake`, `file:///lake`, `s3://bucket/prefix`).
-            options: fsspec's storage options; the same values configure Spark's S3A.
+            options: fsspec's storage options of that store; the same values configure Spark.
             accept_unconditional: Where the store has no conditional put, or none that is asked for, looks and then
                 writes: two runs at once may both win there.
             files: Other operations below the same URL (tests put faults there).
 
         Raises:
-            ConfigurationError: the URL's kind is unknown, or its fsspec package is missing.
+            ConfigurationError: the URL's kind or an option is unknown, or a package for it is missing.
         """
         self.options = dict(options or {})
         register_secrets(self.options)
         folder = _local_folder(url)
         self.url = folder.as_posix() if folder else url.rstrip("/")
         self.local = folder is not None
-        self.on_s3 = self.url.partition("://")[0] in S3_PROTOCOLS
+        self.kind = "" if self.local else kind_of(self.url)
         self._accept_unconditional = accept_unconditional
         if files is None:
             conditional = not accept_unconditional
@@ -130,14 +134,24 @@ class Storage:
                 f"{CONDITIONAL_WAY_OUT}"
             )
 
+    @contextmanager
+    def open(self, path: str) -> Iterator[BinaryIO]:
+        """A file, opened for reading; only what is read of it travels."""
+        with self._told("read", path), self.files.open(path) as file:
+            yield cast("BinaryIO", file)
+
+    def open_writer(self, path: str) -> IO[bytes]:
+        """A new file that nothing else writes to, opened for writing; in a bucket it is there once it is closed."""
+        with self._told("write", path):
+            return self.files.open_writer(path)
+
     def upload(self, source: Path, path: str) -> None:
         """Copies a file of this machine to a path that nothing else writes to: whole or not at all, in pieces."""
         with self._told("write", path):
             try:
                 self.files.upload(source, path)
-            except FileNotFoundError as error:
-                # The end of an upload in pieces, asked for again because its answer got lost, knows of none any more.
-                if error_code(error) != "NoSuchUpload" or self.size(path) != source.stat().st_size:
+            except OSError as error:
+                if error_code(error) not in ENDED_CODES or self.size(path) != source.stat().st_size:
                     raise
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
@@ -145,9 +159,10 @@ class Storage:
         with self._told("write", target):
             try:
                 self.files.extend(source, tail, target)
-            except FileNotFoundError as error:
-                # As with an upload in pieces; the length tells.
-                if error_code(error) != "NoSuchUpload" or self.size(target) != (self.size(source) or 0) + len(tail):
+            except OSError as error:
+                if error_code(error) not in ENDED_CODES:
+                    raise
+                if self.size(target) != (self.size(source) or 0) + len(tail):
                     raise
 
     def move(self, source: str, target: str) -> None:
@@ -207,14 +222,19 @@ class Storage:
     def url_for_spark(self, path: str) -> str:
         """The URL under which Spark's executors reach a path: `file:///…`, `s3a://…`."""
         place = f"{self.url}/{path}".rstrip("/")
-        if self.local:
-            return f"file://{place}"
-        protocol, _, rest = place.partition("://")
-        return f"{'s3a' if protocol == 's3' else protocol}://{rest}"
+        return f"file://{place}" if self.local else hadoop_url(place, self.options)
 
     def hadoop_conf(self) -> dict[str, str]:
-        """Hadoop's settings (`fs.s3a.…`) that say the same as the storage options; they hold secrets."""
-        return s3a_conf(self.options) if self.on_s3 else {}
+        """Hadoop's settings (`fs.s3a.…`, `fs.gs.…`, `fs.azure.…`) that say what the options say; they hold secrets."""
+        return {} if self.local else hadoop_conf(self.url, self.options)
+
+    def delta_options(self) -> dict[str, str]:
+        """delta-rs' options that say what the storage options say; they hold secrets."""
+        return {} if self.local else delta_options(self.url, self.options)
+
+    def delta_url(self, path: str) -> str:
+        """The URL under which delta-rs reaches a path."""
+        return f"{self.url}/{path}" if self.local else delta_url(f"{self.url}/{path}")
 
     def _told(self, verb: str, path: str) -> AbstractContextManager[None]:
         return told(verb, f"{self.url}/{path}".rstrip("/"))
@@ -248,17 +268,5 @@ def _local_folder(url: str) -> Path | None:
 
 
 def _objects(url: str, options: Mapping[str, Any], *, conditional: bool) -> ObjectFiles:
-    import fsspec
-
-    protocol = url.partition("://")[0]
-    # A cached listing or a cached instance could answer with what another process changed long ago.
-    fresh: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
-    if protocol in S3_PROTOCOLS:
-        fresh["max_concurrency"] = 1  # else each read of a small object looks for its size first
-    try:
-        filesystem, root = fsspec.core.url_to_fs(url, **{**fresh, **options})
-    except ImportError as error:
-        raise ConfigurationError(f"{protocol}:// needs a package that is not installed: {error}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{protocol}:// can't be used here: {error}") from error
-    return ObjectFiles(filesystem, root, conditional=conditional)
+    bucket, root = open_bucket(url, options)
+    return ObjectFiles(bucket, root, url.partition("://")[0], conditional=conditional)

@@ -20,6 +20,26 @@ class UnconditionalStoreError(OSError):
     """Nothing is known of this kind of store that would let one of two writers win."""
 
 
+class StoreFailure(OSError):
+    """A store's refusal or failure, in its own words.
+
+    Attributes:
+        code: The store's name for it, or its HTTP status, or empty.
+    """
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class MissingError(StoreFailure, FileNotFoundError):
+    """There is no such object, or no such bucket."""
+
+
+class RefusedError(StoreFailure, PermissionError):
+    """The store does not let this account do that."""
+
+
 @contextmanager
 def told(verb: str, place: str) -> Iterator[None]:
     """Turns any failure inside into one StorageError that names the place."""
@@ -44,6 +64,8 @@ def missing_is_fine() -> Iterator[None]:
 def error_code(error: BaseException | None) -> str:
     """The store's own code of a failure (`NoSuchBucket`), or empty."""
     while error is not None:
+        if isinstance(error, StoreFailure):
+            return error.code
         response = getattr(error, "response", None)
         if isinstance(response, dict):
             return str(response.get("Error", {}).get("Code", ""))

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singer_spark.storage.repeating_columns import repeating
+from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.columnar.columnar_query import EDGE, ColumnarQuery, CrowdedError, Outcome, read, writing
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 
@@ -129,7 +129,7 @@ class _File:
             return
         with writing():
             if self._writer is None:
-                self._stream = _opened(f"{self._task.folder}/{self._name}", self._task.options)
+                self._stream = Storage(self._task.folder, self._task.options).open_writer(self._name)
                 self._writer = pq.ParquetWriter(
                     self._stream,
                     self._schema,
@@ -139,12 +139,3 @@ class _File:
                     store_schema=False,
                 )
             self._writer.write_table(rows, row_group_size=rows.num_rows)
-
-
-def _opened(url: str, options: Mapping[str, Any]) -> Any:
-    import fsspec
-
-    if "://" not in url:
-        Path(url).parent.mkdir(parents=True, exist_ok=True)
-    filesystem, path = fsspec.core.url_to_fs(url, **options)
-    return filesystem.open(path, "wb")

@@ -13,8 +13,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from singer_spark.spark.cluster import is_local, tasks_at_once
-from singer_spark.spark.s3_connector import s3a_jars
 from singer_spark.spark.session import SparkOptions, begin_jvm, get_context, get_gateway, get_session, local_cores
+from singer_spark.spark.store_connectors import connector_jars
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
@@ -175,7 +175,7 @@ class Database:
     @cached_property
     def _options(self) -> SparkOptions:
         spark, batches = self.settings.spark, self.batch_storage
-        on_s3 = batches is not None and batches.on_s3
+        kind = "" if batches is None else batches.kind
         of_batches = {} if batches is None else {**BATCH_CONF, **batches.hadoop_conf()}
         of_spool = SPOOL_CONF if not spark.remote and (batches is None or batches.local) else {}
         return SparkOptions(
@@ -183,7 +183,7 @@ class Database:
             spark.master,
             spark.remote,
             dict(spark.conf),
-            (*self.source.jars, *(s3a_jars(spark.conf) if on_s3 else ())),
+            (*self.source.jars, *connector_jars(kind, spark.conf)),
             hadoop_conf={**of_spool, **of_batches},
             rows=not self.may_be_columnar,
         )

@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 
 LOG_FOLDER = "_delta_log"
 # What S3A is told, as delta-rs spells it.
-_OPTIONS = {
-    "access.key": "aws_access_key_id",
-    "secret.key": "aws_secret_access_key",
-    "session.token": "aws_session_token",
-    "endpoint": "aws_endpoint_url",
-    "endpoint.region": "aws_region",
-}
 _READER_FEATURES = frozenset({TIMESTAMP_NTZ})
 _WRITER_FEATURES = frozenset({TIMESTAMP_NTZ, "appendOnly", "invariants"})
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -211,7 +204,7 @@ def open_table(storage: Storage, table: str, version: int | None = None) -> Delt
 
     try:
         with reading(table):
-            return DeltaTable(_url(storage, table), version=version, storage_options=_options(storage))
+            return DeltaTable(_url(storage, table), version=version, storage_options=storage.delta_options())
     except StorageError as error:
         if isinstance(error.__cause__, TableNotFoundError) and not storage.list(f"{table}/{LOG_FOLDER}"):
             return None
@@ -244,34 +237,8 @@ def plain(error: BaseException) -> str:
 def _url(storage: Storage, table: str) -> str:
     if storage.local:
         return str(PurePosixPath(storage.url, table))
-    protocol, _, place = storage.url.partition("://")
-    return f"{protocol}://{quote(f'{place}/{table}')}"
-
-
-def _options(storage: Storage) -> dict[str, str]:
-    told = {name.removeprefix("fs.s3a."): value for name, value in storage.hadoop_conf().items()}
-    options = {name: told[own] for own, name in _OPTIONS.items() if own in told}
-    if told.get("path.style.access") == "true":
-        options["aws_virtual_hosted_style_request"] = "false"
-    if told.get("connection.ssl.enabled") == "false":
-        options["aws_allow_http"] = "true"
-    if "auth.profile.name" in told:
-        options |= _account_of(told["auth.profile.name"])
-    if "Anonymous" in told.get("aws.credentials.provider", ""):
-        options["aws_skip_signature"] = "true"
-    return options
-
-
-def _account_of(profile: str) -> dict[str, str]:
-    """The keys of a profile of Amazon's tools, which delta-rs takes from the environment alone."""
-    from botocore.session import Session
-
-    found = Session(profile=profile).get_credentials()
-    if found is None:
-        return {}
-    keys = found.get_frozen_credentials()
-    token = {"aws_session_token": keys.token} if keys.token else {}
-    return {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key, **token}
+    protocol, _, place = storage.delta_url(table).partition("://")
+    return f"{protocol}://{quote(place, safe='/@')}"
 
 
 def _check_known(snapshot: DeltaSnapshot, table: str) -> None:

@@ -26,8 +26,8 @@ def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequ
     """
     from singer_spark.spark.cluster import is_local
     from singer_spark.spark.connect_session import check_reach
-    from singer_spark.spark.s3_connector import s3a_jars
     from singer_spark.spark.session import SparkOptions, get_session
+    from singer_spark.spark.store_connectors import connector_jars
 
     spark = settings.spark
     if storage.local and (spark.remote or not is_local(spark.master)):
@@ -36,7 +36,7 @@ def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequ
             storage.url, spark.remote or spark.master,
         )  # fmt: skip
     # A server of Spark Connect can't take a file system from a session: it must have the connector.
-    jars = s3a_jars(spark.conf) if storage.on_s3 and not spark.remote else ()
+    jars = () if spark.remote else connector_jars(storage.kind, spark.conf)
     options = SparkOptions(
         PROGRAM, spark.master, spark.remote, spark.conf, (*further_jars, *jars), storage.hadoop_conf()
     )

@@ -1,6 +1,7 @@
 """Where a batch is written: the staging folder, or the local disk first where the writer can't reach the bucket.
 
-Spark reaches disks and S3 by itself (and a cluster's executors whatever it has connectors for); Arrow writes to disks.
+Spark reaches disks and the clouds' stores by itself (and a cluster's executors whatever it has connectors for); Arrow
+writes to disks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def reaches(session: SparkSession, storage: Storage) -> bool:
     """Whether Spark reads and writes the bucket by itself."""
-    return storage.local or storage.on_s3 or not shares_disk(session)
+    return storage.local or bool(storage.kind) or not shares_disk(session)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""The jars by which Spark itself reads and writes in a bucket: pinned one by one, fetched when first needed.
+
+`python -m singer_spark.spark.store_connectors [s3] [gs] [az]` fills the cache of jars beforehand.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import run_command_line
+from singer_spark.spark import s3_connector
+from singer_spark.spark.packages import JarCache
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_WAY_OUT = "on a machine without network name jars of your own in `spark.conf`: `spark.jars`, {} and what it needs"
+# Google's connector carries all that it needs in this one jar, under names of its own.
+GOOGLE_SHA256 = {
+    "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26:shaded": (
+        "cbaa2773283c2237f933f48deb77a6f912619e367b26efe186aee74f4b35d89c"
+    ),
+}
+# Of the Hadoop that PySpark carries; what it needs of others is Spark's own.
+AZURE_SHA256 = {
+    "org.apache.hadoop:hadoop-azure:3.4.2": "f02ab756037abaecc45ea1869144ad3a69e25ccd84062bc37805837ca254e21c",
+}
+CACHES = {
+    "s3": s3_connector.CACHE,
+    "gs": JarCache("gcs", "Spark's connector for Google", _WAY_OUT.format("gcs-connector"), GOOGLE_SHA256),
+    "az": JarCache("abfs", "Spark's connector for Azure", _WAY_OUT.format("hadoop-azure"), AZURE_SHA256),
+}
+_NAMES = {"s3": "hadoop-aws", "gs": "gcs-connector", "az": "hadoop-azure"}
+
+
+def connector_jars(kind: str, conf: Mapping[str, str]) -> tuple[str, ...]:
+    """Local paths of a connector's jars, fetched where the cache lacks them.
+
+    Args:
+        kind: Of the store, as `Storage.kind` has it; of another there are none.
+        conf: The user's settings of Spark, which may bring another connector.
+
+    Raises:
+        ConfigurationError: a jar can't be had, or is not the pinned one.
+    """
+    cache = CACHES.get(kind)
+    if cache is None or any(_NAMES[kind] in conf.get(name, "") for name in s3_connector.JAR_SETTINGS):
+        return ()
+    return cache.jars(list(cache.pinned), ivy_settings=conf.get("spark.jars.ivySettings"))
+
+
+def _warm_cache() -> int:
+    for kind in sys.argv[1:] or CACHES:
+        sys.stderr.write(f"{kind}: {len(connector_jars(kind, {}))} jars in {CACHES[kind].path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    run_command_line(_warm_cache, "singer-spark")

@@ -1,0 +1,52 @@
+"""Hadoop's settings of Google's connector that say what gcsfs's storage options say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.storage.stores.google_bucket import endpoint_of
+from singer_spark.storage.stores.google_login import GoogleLogin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CONNECTOR = "com.google.cloud.hadoop.fs.gcs"
+
+
+def gs_conf(options: Mapping[str, Any]) -> dict[str, str]:
+    """Hadoop's settings (`fs.gs.…`) for the options that gcsfs is given; they hold secrets."""
+    endpoint = endpoint_of(options)
+    conf = {
+        "fs.gs.impl": f"{_CONNECTOR}.GoogleHadoopFileSystem",
+        "fs.AbstractFileSystem.gs.impl": f"{_CONNECTOR}.GoogleHadoopFS",
+        **_login(GoogleLogin(options, emulated=bool(endpoint))),
+    }
+    if endpoint:
+        conf["fs.gs.storage.root.url"] = f"{endpoint}/"
+    if options.get("project"):
+        conf["fs.gs.project.id"] = str(options["project"])
+    if payer := options.get("requester_pays"):
+        conf["fs.gs.requester.pays.mode"] = "ENABLED"
+        conf["fs.gs.requester.pays.project.id"] = str(options.get("project") if payer is True else payer)
+    return conf
+
+
+def _login(login: GoogleLogin) -> dict[str, str]:
+    """Whom the connector asks as; by itself it looks for the machine's service account, or one that the environment names."""
+    if login.anonymous:
+        return {"fs.gs.auth.service.account.enable": "false", "fs.gs.auth.null.enable": "true"}
+    key = login.key_file() or login.own_file()
+    if key is not None and key.get("type") == "service_account":
+        return {
+            "fs.gs.auth.service.account.email": str(key["client_email"]),
+            "fs.gs.auth.service.account.private.key.id": str(key["private_key_id"]),
+            "fs.gs.auth.service.account.private.key": str(key["private_key"]),
+        }
+    if key is not None and key.get("type") == "authorized_user":
+        return {
+            "fs.gs.auth.service.account.enable": "false",
+            "fs.gs.auth.client.id": str(key["client_id"]),
+            "fs.gs.auth.client.secret": str(key["client_secret"]),
+            "fs.gs.auth.refresh.token": str(key["refresh_token"]),
+        }
+    return {}

@@ -1,0 +1,151 @@
+"""What adlfs's storage options say, in obstore's words: whose account, by which login, at which server."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from singer_spark.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_USUAL_SUFFIX = "core.windows.net"
+_KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
+_VARIABLES = {
+    "connection_string": ("AZURE_STORAGE_CONNECTION_STRING",),
+    "account_name": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"),
+    "account_key": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY"),
+    "sas_token": ("AZURE_STORAGE_SAS_TOKEN",),
+    "client_id": ("AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"),
+    "client_secret": ("AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET"),
+    "tenant_id": ("AZURE_STORAGE_TENANT_ID", "AZURE_TENANT_ID"),
+}
+
+
+@dataclass(frozen=True)
+class AzureAccount:
+    """One account and the login to it.
+
+    Attributes:
+        name: The account's.
+        endpoint: Of the blob service, where it is not `https://<account>.blob.core.windows.net`; else empty.
+        login: The options that say who asks, by adlfs's names; empty where the machine's own login counts.
+        anonymous: Nothing is signed.
+    """
+
+    name: str
+    endpoint: str
+    login: Mapping[str, str] = field(repr=False)
+    anonymous: bool
+    connect: float | None = None
+    read: float | None = None
+
+    @classmethod
+    def of(cls, url: str, options: Mapping[str, Any]) -> AzureAccount:
+        """Reads URL, options and environment.
+
+        Raises:
+            ConfigurationError: none of them names the account.
+        """
+        _, host = container_and_host(url)
+        given = {name: str(value) for name, value in options.items() if value and name in _VARIABLES}
+        if isinstance(options.get("credential"), str):
+            secret = options["credential"]
+            given.setdefault("sas_token" if "sig=" in secret else "account_key", secret)
+        if not set(given) & {*_KEYS, "connection_string"} and not options.get("anon"):
+            given = {**_of_environment(), **given}
+        said = _connection(given.get("connection_string", ""))
+        given = {**said, **given}
+        name = host.partition(".")[0] or given.get("account_name", "")
+        endpoint = str(options.get("endpoint_url") or "") or said.get("endpoint", "")
+        if not endpoint and options.get("account_host"):
+            endpoint = f"https://{options['account_host']}"
+        if not endpoint and host and not host.endswith(_USUAL_SUFFIX):
+            endpoint = f"https://{host.replace('.dfs.', '.blob.')}"
+        if not name:
+            raise ConfigurationError(
+                f"storage_options names no account for {url.partition('?')[0]}: give account_name, connection_string, "
+                "or a URL with it (abfss://container@account.dfs.core.windows.net/path)"
+            )
+        login = {key: given[key] for key in _KEYS if given.get(key)}
+        # A principal of which the environment has less than all is none.
+        if not login.keys() >= {"client_id", "client_secret", "tenant_id"}:
+            login = {key: value for key, value in login.items() if key in ("account_key", "sas_token")}
+        return cls(
+            name,
+            endpoint.rstrip("/"),
+            login,
+            bool(options.get("anon")),
+            options.get("connection_timeout") or options.get("socket_timeout"),
+            options.get("read_timeout"),
+        )
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the account is a part of the endpoint's path, as emulators have it."""
+        return bool(urlsplit(self.endpoint).path.strip("/"))
+
+    def config(self) -> Any:
+        """What obstore, and delta-rs, are told."""
+        config: dict[str, Any] = {"account_name": self.name}
+        if self.endpoint:
+            config["endpoint"] = self.endpoint
+        if self.anonymous:
+            config["skip_signature"] = True
+        elif "account_key" in self.login:
+            config |= {"account_key": self.login["account_key"]}
+        elif "sas_token" in self.login:
+            config |= {"sas_key": self.login["sas_token"].lstrip("?")}
+        elif self.login:
+            config |= dict(self.login)
+        return config
+
+    def token(self) -> str:
+        """A token of the machine's own login, for a library that takes no provider; empty where there is none."""
+        provider = self.provider()
+        return str(provider()["token"]) if provider is not None else ""
+
+    def provider(self) -> Any:
+        """What gives obstore the machine's own login; None where the options have one, or obstore finds it."""
+        if self.login or self.anonymous or os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
+            return None
+        try:
+            from azure.identity import DefaultAzureCredential
+            from obstore.auth.azure import AzureCredentialProvider
+        except ImportError:
+            return None  # obstore then asks the machine for its managed identity
+        return AzureCredentialProvider(credential=DefaultAzureCredential())
+
+
+def container_and_host(url: str) -> tuple[str, str]:
+    """The container, and the account's host where the URL has it."""
+    place = url.partition("://")[2].partition("/")[0]
+    container, _, host = place.partition("@")
+    return container, host
+
+
+def _of_environment() -> dict[str, str]:
+    found = {}
+    for name, variables in _VARIABLES.items():
+        value = next((os.environ[each] for each in variables if os.environ.get(each)), None)
+        if value:
+            found[name] = value
+    return found
+
+
+def _connection(text: str) -> dict[str, str]:
+    """What a connection string says."""
+    parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
+    if parts.get("UseDevelopmentStorage", "").lower() == "true":
+        raise ConfigurationError("storage_options: give Azurite's whole connection string, with its BlobEndpoint")
+    said = {"account_name": parts.get("AccountName", ""), "account_key": parts.get("AccountKey", "")}
+    said["sas_token"] = parts.get("SharedAccessSignature", "")
+    said["endpoint"] = parts.get("BlobEndpoint", "")
+    suffix = parts.get("EndpointSuffix", _USUAL_SUFFIX)
+    if not said["endpoint"] and suffix != _USUAL_SUFFIX:
+        protocol = parts.get("DefaultEndpointsProtocol", "https")
+        said["endpoint"] = f"{protocol}://{said['account_name']}.blob.{suffix}"
+    return {name: value for name, value in said.items() if value}

@@ -1,0 +1,66 @@
+"""A container of Azure's blob storage."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.storage.storage_errors import StoreFailure
+from singer_spark.storage.stores.azure_account import AzureAccount, container_and_host
+from singer_spark.storage.stores.http_options import client_options, retry_config
+from singer_spark.storage.stores.obstore_bucket import ObstoreBucket
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COPY_SECONDS = 600
+
+
+class AzureBucket(ObstoreBucket):
+    """Blobs of a container."""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        """Knows the container.
+
+        Args:
+            url: `az://container`, `abfss://container@account.dfs.core.windows.net`.
+            options: As adlfs has them.
+        """
+        self._account = AzureAccount.of(url, options)
+        self._container, _ = container_and_host(url)
+        if not self._container:
+            raise ConfigurationError(f"{url} names no container")
+
+    def _made(self, below: str = "", *, single: bool = False) -> Any:
+        from obstore.store import AzureStore
+
+        account = self._account
+        return AzureStore(
+            self._container,
+            config=account.config(),
+            client_options=client_options(account.endpoint, connect=account.connect, read=account.read),
+            retry_config=retry_config(),
+            credential_provider=account.provider(),
+        )
+
+    def _remove_folder(self, key: str) -> None:
+        """No key ends with a slash here: Hadoop's folders are empty blobs like any other."""
+
+    def read_end(self, key: str, length: int) -> tuple[bytes, int]:
+        # Azure knows no range that counts from the end.
+        size = self.size(key)
+        length = min(length, size)
+        return (self.read_range(key, size - length, length) if length else b""), size
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies inside the store, which may answer before it is done: a blob has no bytes until then."""
+        size = self.size(source)
+        super().copy(source, target)
+        deadline = time.monotonic() + COPY_SECONDS
+        pause = 0.05
+        while self.size(target) != size:
+            if time.monotonic() > deadline:
+                raise StoreFailure(f"the copy of {source} is not done after {COPY_SECONDS} s", "CopyPending")
+            time.sleep(pause)
+            pause = min(2 * pause, 5)

@@ -1,0 +1,97 @@
+"""A bucket of any other store that fsspec knows: no conditions, so it looks and then writes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.storage.stores.bucket import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+MODIFIED_NAMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "created")
+
+
+class FsspecBucket:
+    """Files of one of fsspec's file systems."""
+
+    conditions: tuple[str, ...] = ()
+
+    def __init__(self, filesystem: Any) -> None:
+        self._files = filesystem
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        return bytes(self._files.cat_file(key)), ""
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        return bytes(self._files.cat_file(key, start=start, end=start + length))
+
+    def read_end(self, key: str, length: int) -> tuple[bytes, int]:
+        size = self.size(key)
+        return self.read_range(key, max(size - length, 0), length), size
+
+    def size(self, key: str) -> int:
+        return int(self._files.info(key)["size"])
+
+    def write(self, key: str, data: bytes, version: str | None = None) -> None:
+        self._files.pipe_file(key, data)
+
+    def upload(self, source: Path, key: str) -> None:
+        self._files.put_file(str(source), key)
+
+    def open_writer(self, key: str) -> IO[bytes]:
+        return cast("IO[bytes]", self._files.open(key, "wb"))
+
+    def copy(self, source: str, target: str) -> None:
+        self._files.cp_file(source, target)
+
+    def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
+        return False
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            with suppress(FileNotFoundError):
+                self._files.rm_file(key)
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        found: Mapping[str, Mapping[str, Any]] = {}
+        with suppress(FileNotFoundError):
+            found = self._files.find(prefix, detail=True)
+        for key, info in found.items():
+            if info["type"] == "file" and key.startswith(prefix):
+                yield Entry(key, int(info["size"] or 0), _modified(info))
+
+
+def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[FsspecBucket, str]:
+    """The bucket, and the key of the URL's place in it.
+
+    Raises:
+        ConfigurationError: fsspec does not know the kind, or lacks a package for it.
+    """
+    import fsspec
+
+    protocol = url.partition("://")[0]
+    # A cached listing or a cached instance could answer with what another process changed long ago.
+    fresh: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url, **{**fresh, **options})
+    except ImportError as error:
+        raise ConfigurationError(f"{protocol}:// needs a package that is not installed: {error}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{protocol}:// can't be used here: {error}") from error
+    return FsspecBucket(filesystem), root
+
+
+def _modified(info: Mapping[str, Any]) -> float | None:
+    """When an object was written, as fsspec's packages say it: each by a name of its own."""
+    told = next((info[name] for name in MODIFIED_NAMES if info.get(name)), None)
+    if isinstance(told, int | float):
+        return float(told)
+    if isinstance(told, str):
+        with suppress(ValueError):
+            told = datetime.fromisoformat(told)
+    return told.timestamp() if isinstance(told, datetime) else None

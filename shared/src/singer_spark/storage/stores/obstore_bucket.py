@@ -1,0 +1,260 @@
+"""A bucket of S3 or Azure, through obstore."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import contextmanager
+from functools import cached_property
+from math import ceil
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+
+from singer_spark.storage.storage_errors import MissingError, RefusedError, StoreFailure
+from singer_spark.storage.stores.bucket import (
+    ABSENT,
+    MOST_PIECES,
+    PIECE_BYTES,
+    PIECES_AT_ONCE,
+    Entry,
+    LostAnswerError,
+    UndecidedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+Result = TypeVar("Result")
+
+_CODE = re.compile(r"<Code>([^<]+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_STATUS = re.compile(r"status code: (\d{3})")
+_UNDECIDED = ("ConditionalRequestConflict", "OperationAborted")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
+
+
+class ObstoreBucket:
+    """Objects of one bucket or container.
+
+    Keys are obstore's: none begins or ends with a slash, so of an object that stands for a folder (`a/b/`) only `a/b`
+    is seen, and such an object is removed as the root of a store of its own.
+    """
+
+    conditions: tuple[str, ...] = ("If-None-Match", "If-Match")
+
+    def _made(self, below: str = "", *, single: bool = False) -> Any:
+        """A store of obstore's.
+
+        Args:
+            below: What follows the bucket's name: with a slash before it, a key of which the empty path is the folder.
+            single: Objects are removed by one request each.
+        """
+        raise NotImplementedError
+
+    @cached_property
+    def _store(self) -> Any:
+        return self._made()
+
+    @cached_property
+    def _single(self) -> Any:
+        return self._made(single=True)
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        import obstore
+
+        def get() -> tuple[bytes, str]:
+            found = obstore.get(self._store, key)
+            return bytes(found.bytes()), found.meta["e_tag"] or ""
+
+        return _asked(get, key)
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        import obstore
+
+        return _asked(lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key)
+
+    def read_end(self, key: str, length: int) -> tuple[bytes, int]:
+        import obstore
+
+        def get() -> tuple[bytes, int]:
+            found = obstore.get(self._store, key, options={"range": {"suffix": length}})
+            return bytes(found.bytes()), int(found.meta["size"])
+
+        return _asked(get, key)
+
+    def size(self, key: str) -> int:
+        import obstore
+
+        try:
+            return _asked(lambda: int(obstore.head(self._store, key)["size"]), key)
+        except FileNotFoundError:
+            # The answer to a HEAD does not say whether it is the bucket that is missing.
+            self.read_range(key, 0, 1)
+            raise
+
+    def write(self, key: str, data: bytes, version: str | None = None) -> None:
+        import obstore
+
+        mode: Any = "overwrite" if version is None else "create" if version == ABSENT else {"e_tag": version}
+        _asked(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
+
+    def upload(self, source: Path, key: str) -> None:
+        import obstore
+
+        size = source.stat().st_size
+        piece = max(PIECE_BYTES, ceil(size / MOST_PIECES))
+        with source.open("rb") as file:
+            _asked(
+                lambda: obstore.put(
+                    self._store,
+                    key,
+                    file,
+                    use_multipart=size >= 2 * PIECE_BYTES,
+                    chunk_size=piece,
+                    max_concurrency=PIECES_AT_ONCE,
+                ),
+                key,
+            )
+
+    def open_writer(self, key: str) -> IO[bytes]:
+        import obstore
+
+        stream = obstore.open_writer(self._store, key, buffer_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE)
+        return cast("IO[bytes]", _Writer(stream, key))
+
+    def copy(self, source: str, target: str) -> None:
+        import obstore
+
+        _asked(lambda: obstore.copy(self._store, source, target), source)
+
+    def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
+        return False
+
+    def delete(self, keys: Sequence[str]) -> None:
+        import obstore
+
+        plain = [key for key in keys if not key.endswith("/")]
+        if len(plain) == 1:
+            self._remove(self._single, plain[0])
+        elif plain:
+            _asked(lambda: obstore.delete(self._store, plain), plain[0])
+        for key in keys:
+            if key.endswith("/"):
+                self._remove_folder(key.rstrip("/"))
+
+    def _remove_folder(self, key: str) -> None:
+        """Removes the empty object that stands for a folder."""
+        self._remove(self._made(f"/{key}", single=True), "")
+
+    def _remove(self, store: Any, path: str) -> None:
+        import obstore
+
+        try:
+            _asked(lambda: obstore.delete(store, path), path)
+        except FileNotFoundError as error:
+            if getattr(error, "code", "") == "NoSuchBucket":
+                raise
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        import obstore
+
+        pages = obstore.list(self._store, prefix.rstrip("/") or None)
+        for page in iter(lambda: _asked(lambda: next(pages, None), prefix), None):
+            for each in page:
+                size, modified = int(each["size"]), each["last_modified"].timestamp()
+                yield Entry(each["path"], size, modified, maybe_folder=size == 0)
+
+
+class _Writer:
+    """obstore's stream, whose failures are ours."""
+
+    def __init__(self, stream: Any, key: str) -> None:
+        self._stream = stream
+        self._key = key
+        self._place = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        _asked(lambda: self._stream.write(data), self._key)
+        self._place += size
+        return size
+
+    def tell(self) -> int:
+        return self._place
+
+    def flush(self) -> None:
+        """Pieces go when they are full."""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            _asked(self._stream.close, self._key)
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _asked(request: Callable[[], Result], key: str) -> Result:
+    """Makes a request; a signal that comes meanwhile is handled at once, though obstore would wait for the answer."""
+    with _failures(key):
+        if threading.current_thread() is not threading.main_thread():
+            return request()
+        answers: list[Result] = []
+        failures: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                answers.append(request())
+            except BaseException as error:
+                failures.append(error)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join()
+        if failures:
+            raise failures[0]
+        return answers[0]
+
+
+@contextmanager
+def _failures(key: str) -> Iterator[None]:
+    """Turns what obstore raises into OSErrors with one line, the store's own words."""
+    from obstore import exceptions
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingError(*_told(error, key)) from error
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+        text, code = _told(error, key)
+        if code in _UNDECIDED:
+            raise UndecidedError(text) from error
+        raise FileExistsError(text) from error
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise RefusedError(*_told(error, key)) from error
+    except exceptions.BaseError as error:
+        text, code = _told(error, key)
+        if code in _NO_BUCKET:
+            raise MissingError(text, "NoSuchBucket") from error
+        if not _STATUS.search(str(error)) and "HTTP error" in str(error):
+            raise LostAnswerError(text) from error
+        raise StoreFailure(text, code) from error
+
+
+def _told(error: BaseException, key: str) -> tuple[str, str]:
+    """What happened in one line, and the store's code of it."""
+    whole = str(error).partition("\n\nDebug source")[0]
+    code, message, status = _CODE.search(whole), _MESSAGE.search(whole), _STATUS.search(whole)
+    name = code[1] if code else status[1] if status else ""
+    if name in _NO_BUCKET:
+        name = "NoSuchBucket"
+    if message:
+        return f"{name}: {message[1].strip().splitlines()[0]}", name
+    return " ".join(whole.partition("<?xml")[0].split()), name

@@ -1,0 +1,99 @@
+"""Faults of a store as a client meets them: answers that get lost, a busy store, silence, a store that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from faults.small_lake import SmallLake, dead_process
+from servers.azure import AzureStore
+from servers.google import GoogleStore
+from servers.proxy import ANSWER_LOST, GONE, SILENT, SLOW_DOWN, TOO_MANY, Proxy, running
+from servers.s3 import S3
+from shared.storage.patience import never_again, short_of_patience
+from singer_spark.errors import SingerSparkError
+from singer_spark.process.identity import Process
+
+Store = S3 | GoogleStore | AzureStore
+CHANGES, LOOKS = frozenset({"PUT", "POST", "DELETE"}), frozenset({"GET", "HEAD"})
+ROUNDS_A_LAKE = 8  # what the checks read grows with each
+
+
+@pytest.fixture
+def proxy(store: Store) -> Iterator[Proxy]:
+    with running(store.endpoint) as proxy:
+        yield proxy
+
+
+def through(proxy: Proxy, store: Store, url: str) -> SmallLake:
+    """The lake as it is seen through the proxy."""
+    return SmallLake(url, store.options_at(proxy.endpoint))
+
+
+def requests_of_a_sync(proxy: Proxy, store: Store, methods: frozenset[str]) -> int:
+    lake = through(proxy, store, store.new_bucket())
+    lake.sync()
+    proxy.passed.clear()
+    lake.sync()
+    return sum(request.method in methods for request in proxy.passed)
+
+
+# What is overcome by asking again is the same everywhere; lost answers and lost stores are not.
+@pytest.mark.parametrize(("fault", "each"), [(ANSWER_LOST, 2), (GONE, 2), (SLOW_DOWN, 6), (TOO_MANY, 9), (SILENT, 6)])
+def test_a_fault_of_http_at_any_change_loses_and_repeats_nothing(
+    proxy: Proxy, store: Store, fault: str, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = requests_of_a_sync(proxy, store, CHANGES)
+    assert changes > 15
+    # Of S3 every second, of the others every fourth or so: they share all of the code but the requests themselves.
+    step = each if isinstance(store, S3) else 2 * each
+    go_through(proxy, store, fault, CHANGES, range(1, changes + 1, step), monkeypatch)
+
+
+@pytest.mark.parametrize(("fault", "each"), [(GONE, 5), (SLOW_DOWN, 9), (SILENT, 9)])
+def test_a_fault_of_http_at_any_look_loses_and_repeats_nothing(
+    proxy: Proxy, store: Store, fault: str, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = requests_of_a_sync(proxy, store, LOOKS)
+    assert looks > 15
+    go_through(proxy, store, fault, LOOKS, range(1, looks + 1, each), monkeypatch)
+
+
+def go_through(
+    proxy: Proxy,
+    store: Store,
+    fault: str,
+    methods: frozenset[str],
+    at: range,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run with the fault at each of these requests, and a good one after it."""
+    dead = dead_process()
+    if fault == GONE:
+        never_again(monkeypatch)
+    if fault == SILENT:
+        short_of_patience(monkeypatch)
+    for turn, nth in enumerate(at):
+        if turn % ROUNDS_A_LAKE == 0:
+            lake = SmallLake(store.new_bucket(), store.storage_options)
+            faulty = through(proxy, store, lake.url)
+            lake.sync()
+        committed = lake.committed_bound()
+        proxy.fail(fault, nth, methods)
+        bound = one_try(faulty, dead)
+        proxy.fail(None)
+        if fault in (ANSWER_LOST, SLOW_DOWN, TOO_MANY) and methods == CHANGES:
+            assert bound, "what happens once to a change is overcome by asking again"
+        lake.check_readers_see_committed_rows()
+        assert lake.committed_bound() >= max(committed, bound)
+        # Where the store was gone, what was left undone at the end is the next run's to do.
+        lake.check_exact(bound if bound and fault != GONE else lake.sync())
+
+
+def one_try(lake: SmallLake, process: Process) -> int:
+    """What a run saved, 0 where it failed."""
+    try:
+        return lake.sync(process=process)
+    except SingerSparkError:
+        return 0

@@ -1,0 +1,21 @@
+"""How long a client waits, for tests that can't: set before a storage is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.storage import object_files
+from singer_spark.storage.stores import google_bucket, http_options
+
+
+def never_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked for twice."""
+    monkeypatch.setattr(http_options, "RETRIES", 0)
+    monkeypatch.setattr(google_bucket, "TRIES", 1)
+    monkeypatch.setattr(object_files, "TRIES", 1)
+
+
+def short_of_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer must come within half a second."""
+    monkeypatch.setattr(http_options, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(google_bucket, "READ_SECONDS", 0.5)

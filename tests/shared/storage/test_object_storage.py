@@ -1,0 +1,324 @@
+"""Storage in the clouds, looked at from the wire: what is read, in which pieces, and which stores can't be trusted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faults.faulty import Proxy as Wrapped
+from servers.azure import AzureStore
+from servers.google import GoogleStore
+from servers.proxy import (
+    ANSWER_LOST,
+    CONFLICT,
+    GONE,
+    NOT_IMPLEMENTED,
+    SILENT,
+    SLOW_DOWN,
+    TOO_LARGE,
+    TOO_MANY,
+    Passed,
+    Proxy,
+    running,
+)
+from servers.s3 import S3
+from shared.storage.patience import never_again, short_of_patience
+from singer_spark.errors import StorageError
+from singer_spark.storage.parquet_footer import rows_of
+from singer_spark.storage.storage import Storage
+from singer_spark.storage.stores.bucket import PIECE_BYTES
+
+Store = S3 | GoogleStore | AzureStore
+WRITES = frozenset({"PUT", "POST"})
+
+
+@pytest.fixture
+def proxy(store: Store) -> Iterator[Proxy]:
+    with running(store.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def bucket(store: Store) -> str:
+    return store.new_bucket()
+
+
+@pytest.fixture
+def opened(store: Store, proxy: Proxy, bucket: str) -> Callable[[], Storage]:
+    """Opens the bucket through the proxy."""
+    return lambda: Storage(bucket, store.options_at(proxy.endpoint))
+
+
+@pytest.fixture
+def storage(opened: Callable[[], Storage]) -> Storage:
+    return opened()
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(3 * PIECE_BYTES + 1234))
+    return path
+
+
+def bytes_on_the_wire(passed: list[Passed]) -> int:
+    return sum(request.sent + request.received for request in passed)
+
+
+def test_a_large_file_is_uploaded_in_pieces_and_never_held_whole(storage: Storage, proxy: Proxy, large: Path) -> None:
+    storage.upload(large, "staging/part")
+    assert storage.size("staging/part") == large.stat().st_size
+    assert storage.read("staging/part") == large.read_bytes()
+    assert max(request.sent for request in proxy.passed) == PIECE_BYTES
+
+
+def test_what_is_written_as_a_stream_is_there_once_it_is_closed(storage: Storage, proxy: Proxy, large: Path) -> None:
+    content = large.read_bytes()
+    for path, size in (("small", 1234), ("large", len(content))):
+        stream = storage.open_writer(path)
+        for start in range(0, size, 3 << 20):
+            stream.write(content[start : min(start + (3 << 20), size)])
+        assert stream.tell() == size
+        assert storage.read(path) is None
+        stream.close()
+        assert storage.read(path) == content[:size]
+    assert max(request.sent for request in proxy.passed) == PIECE_BYTES
+
+
+def test_a_large_object_is_extended_inside_the_store_where_that_can(
+    storage: Storage, proxy: Proxy, large: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("singer_spark.storage.stores.s3_copy.COPY_BYTES", 12 << 20)
+    storage.upload(large, "raw/a%20b/part")
+    proxy.passed.clear()
+    storage.extend("raw/a%20b/part", b"tail", "staging/a%20b/part")
+    if isinstance(store, AzureStore):
+        assert max(max(request.sent, request.received) for request in proxy.passed) <= PIECE_BYTES
+    else:
+        assert bytes_on_the_wire(proxy.passed) < 20_000
+    assert storage.read("staging/a%20b/part") == large.read_bytes() + b"tail"
+    assert [file.path for file in storage.list("staging")] == ["staging/a%20b/part"]
+
+
+def test_an_upload_or_an_extension_that_is_cut_off_leaves_nothing(
+    opened: Callable[[], Storage], proxy: Proxy, large: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened().upload(large, "raw/part")
+    # There the second request is the last one: its work is done.
+    first = 1 if isinstance(store, GoogleStore) else 2
+    never_again(monkeypatch)
+    storage = opened()
+    for change in (
+        lambda: storage.upload(large, "staging/part"),
+        lambda: storage.extend("raw/part", b"x", "staging/x"),
+    ):
+        proxy.fail(GONE, first, WRITES)
+        with pytest.raises(StorageError, match=r"can't write .*staging/"):
+            change()
+        proxy.fail(None)
+    assert [file.path for file in storage.list("") if "tail" not in file.path] == ["raw/part"]
+
+
+def test_an_upload_whose_answers_get_lost_has_arrived(storage: Storage, proxy: Proxy, large: Path) -> None:
+    proxy.passed.clear()
+    storage.upload(large, "staging/probe")
+    requests = sum(request.method in WRITES for request in proxy.passed)
+    for nth in (1, 2, requests):
+        proxy.fail(ANSWER_LOST, nth, WRITES)
+        storage.upload(large, f"staging/{nth}")
+        proxy.fail(None)
+        assert storage.size(f"staging/{nth}") == large.stat().st_size
+
+
+@pytest.mark.parametrize("fault", [ANSWER_LOST, SLOW_DOWN, TOO_MANY, CONFLICT])
+def test_a_change_that_is_not_answered_well_once_is_asked_for_again(
+    storage: Storage, proxy: Proxy, store: Store, fault: str
+) -> None:
+    def faulty(change: Callable[[], Any]) -> Any:
+        proxy.fail(fault, 1)
+        result = change()
+        proxy.fail(None)
+        return result
+
+    assert faulty(lambda: storage.create("lock", b"mine"))
+    assert storage.read("lock") == b"mine"
+    if fault == CONFLICT:
+        return
+    storage.replace("state", b"1")
+    assert faulty(lambda: storage.exchange("state", b"1", b"2"))
+    assert storage.read("state") == b"2"
+    faulty(lambda: storage.replace("state", b"3"))
+    faulty(lambda: storage.move("state", "moved"))
+    assert [file.path for file in storage.list("")] == ["lock", "moved"]
+    assert storage.read("moved") == b"3"
+    faulty(lambda: storage.delete("moved"))
+    assert [file.path for file in faulty(lambda: storage.list(""))] == ["lock"]
+
+
+def test_a_silent_store_is_given_up_and_asked_again(
+    opened: Callable[[], Storage], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short_of_patience(monkeypatch)
+    storage = opened()
+    proxy.fail(SILENT, 1)
+    assert storage.create("lock", b"mine")
+    proxy.fail(SILENT, 1)
+    assert storage.read("lock") == b"mine"
+
+
+def test_the_rows_of_a_parquet_file_cost_the_end_of_it(storage: Storage, proxy: Proxy, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": range(100_000)}), tmp_path / "file")
+    storage.upload(tmp_path / "file", "raw/file")
+    proxy.passed.clear()
+    assert rows_of(storage, "raw/file") == 100_000
+    # Azure knows no range that is counted from the end.
+    assert [request.method for request in proxy.passed] in (["GET"], ["HEAD", "GET"])
+    assert bytes_on_the_wire(proxy.passed) < 80_000
+
+
+def test_a_file_is_read_as_it_stands_wherever_one_seeks(storage: Storage, large: Path) -> None:
+    storage.upload(large, "raw/part")
+    content = large.read_bytes()
+    with storage.open("raw/part") as file:
+        for place, size in ((0, 10), (10, 5 << 20), (3, 7), (len(content) - 9, 100), (9 << 20, 9 << 20), (1 << 20, 1)):
+            assert file.seek(place) == place
+            assert file.read(size) == content[place : place + size]
+        file.seek(0)
+        assert file.read() == content
+        assert file.read(1) == b""
+
+
+def test_a_move_does_not_read_the_object(storage: Storage, proxy: Proxy, large: Path) -> None:
+    storage.upload(large, "staging/part")
+    proxy.passed.clear()
+    storage.move("staging/part", "raw/part")
+    assert bytes_on_the_wire(proxy.passed) < 10_000
+    assert storage.size("staging/part") is None
+    assert storage.read("raw/part") == large.read_bytes()
+
+
+@pytest.mark.parametrize("store", ["s3", "google"], indirect=True)  # Azure's pages are of 5,000
+def test_listings_of_more_than_a_page_are_whole_and_so_is_their_removal(storage: Storage) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    paths = [f"t/{number:05d}" for number in range(1_103)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda path: storage.replace(path, b"1"), paths))
+    storage.replace("tt", b"1")
+    assert [file.path for file in storage.list("t")] == paths
+    storage.delete_all("t")
+    assert [file.path for file in storage.list("")] == ["tt"]
+
+
+def test_a_store_that_honours_conditions_passes_the_check(storage: Storage) -> None:
+    storage.create("lock", b"mine")
+    storage.check_conditions("lock", b"another's")
+    assert storage.read("lock") == b"mine"
+
+
+class Forgetful(Wrapped):
+    """A store that forgets the conditions of writes."""
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        return self.inner.write(*args[:2]) if name == "write" else call()
+
+
+def test_a_store_that_forgets_conditions_is_found_out(storage: Storage) -> None:
+    storage.create("lock", b"mine")
+    storage.files.bucket = Forgetful(storage.files.bucket)  # type: ignore[union-attr,assignment]
+    with pytest.raises(StorageError, match=r"in spite of .* and .*: two runs .* accept_unconditional_storage"):
+        storage.check_conditions("lock", b"another's")
+
+
+def test_a_store_that_refuses_for_good_is_one_clear_line(
+    opened: Callable[[], Storage], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_again(monkeypatch)
+    storage = opened()
+    proxy.fail(NOT_IMPLEMENTED, 1, WRITES)
+    with pytest.raises(StorageError, match="So says the proxy") as caught:
+        storage.create("lock", b"mine")
+    assert "accept_unconditional_storage" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_s3_object_that_one_request_can_not_copy_is_copied_in_parts(
+    s3: S3, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("singer_spark.storage.stores.s3_copy.COPY_BYTES", 12 << 20)
+    with running(s3.endpoint) as proxy:
+        storage = Storage(s3.new_bucket(), s3.options_at(proxy.endpoint))
+        storage.upload(large, "staging/part")
+        proxy.passed.clear()
+        proxy.fail(TOO_LARGE, 1, frozenset({"PUT"}))
+        storage.move("staging/part", "raw/part")
+        copies = [request for request in proxy.passed if "x-amz-copy-source-range" in request.headers]
+        assert len(copies) == 3
+        assert bytes_on_the_wire(proxy.passed) < 20_000
+        assert storage.read("raw/part") == large.read_bytes()
+        assert [file.path for file in storage.list("")] == ["raw/part"]
+
+
+def test_what_spark_puts_for_a_folder_is_removed_with_the_folder(s3: S3) -> None:
+    storage = Storage(s3.new_bucket(), s3.storage_options)
+    bucket = storage.url.removeprefix("s3://")
+    files = s3.filesystem()
+    for key in ("staging/run/", "staging/run/lines/_temporary/0/", "staging/run/lines/part", "staging/runner"):
+        files.call_s3("put_object", Bucket=bucket, Key=key, Body=b"")
+    assert [file.path for file in storage.list("staging/run")] == ["staging/run/lines/part"]
+    storage.delete_all("staging/run")
+    assert s3.keys(storage.url) == ["staging/runner"]
+
+
+@pytest.mark.parametrize(
+    ("stripped", "told"),
+    [
+        ({"if-none-match"}, "in spite of If-None-Match:"),
+        ({"if-match"}, "in spite of If-Match:"),
+        ({"if-none-match", "if-match"}, "in spite of If-None-Match and If-Match:"),
+    ],
+)
+def test_an_s3_that_ignores_a_condition_is_found_out(moto: S3, stripped: set[str], told: str) -> None:
+    with running(moto.endpoint, frozenset(stripped)) as proxy:
+        storage = Storage(moto.new_bucket(), moto.options_at(proxy.endpoint))
+        storage.create("lock", b"mine")
+        with pytest.raises(StorageError, match=f"{told}.* accept_unconditional_storage"):
+            storage.check_conditions("lock", b"another's")
+
+
+def test_a_kind_of_store_without_conditional_put_is_refused_by_a_clear_word() -> None:
+    with pytest.raises(StorageError, match=r"memory:// offers no conditional put.* accept_unconditional_storage"):
+        Storage("memory://refused").create("a", b"1")
+
+
+def unconditional(kind: str, moto: S3, stripped: Proxy) -> Storage:
+    if kind == "memory":
+        return Storage("memory://accepted", accept_unconditional=True)
+    return Storage(moto.new_bucket(), moto.options_at(stripped.endpoint), accept_unconditional=True)
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_who_takes_the_risk_gets_a_store_that_looks_and_then_writes(
+    moto: S3, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(moto.endpoint, frozenset({"if-none-match", "if-match"})) as proxy:
+        storage = unconditional(kind, moto, proxy)
+        assert storage.create("lock", b"mine")
+        assert not storage.create("lock", b"another's")
+        storage.check_conditions("lock", b"another's")
+        assert storage.read("lock") == b"mine"
+        assert "never start two runs at once" in caplog.text
+        assert storage.exchange("state", None, b"1")
+        assert not storage.exchange("state", None, b"2")
+        assert not storage.exchange("state", b"0", b"2")
+        assert storage.exchange("state", b"1", b"2")
+        assert storage.read("state") == b"2"
+        storage.replace("folder/a", b"1")
+        storage.move("folder/a", "folder/b")
+        assert [file.path for file in storage.list("folder")] == ["folder/b"]
