@@ -95,7 +95,7 @@ def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> It
     if way:
         command = [*way, "sh", "-c", " && ".join([*_hidden(folder), f"exec {shlex.join(command)}"])]
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))},
+        **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))},
         "SPARK_HOME": str(SPARK),
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": host,
