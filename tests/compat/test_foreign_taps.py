@@ -144,3 +144,36 @@ def test_our_tap_into_target_jsonl(database, tmp_path) -> None:
     rows = [json.loads(line, parse_float=Decimal) for line in lines]
     found = sorted((row["id"], row["customer"], row["amount"]) for row in rows)
     assert found == [(key, customer, amount) for key, customer, amount, *_ in EXPECTED]
+
+
+def test_our_changes_from_the_log_into_target_jsonl(postgresql, tmp_path) -> None:
+    target = str(program("target-jsonl", "0.1.4", "target-jsonl"))
+    (tmp_path / "out").mkdir()
+    config = write(tmp_path / "target.json", {"destination_path": str(tmp_path / "out"), "do_timestamp_file": False})
+    made = postgresql.new_database()
+    facts = {"jdbc_url": made.jdbc_url, "user": made.user, "password": made.password, "tables": ["public.orders"]}
+    facts |= {"spark": {"master": "local[2]"}, "stream_options": {"*": {"replication_method": "LOG_BASED"}}}
+    tap = [str(BIN / "tap-spark-jdbc"), "--config", write(tmp_path / "tap.json", facts)]
+    saved = tmp_path / "state.json"
+
+    def sync() -> None:
+        with subprocess.Popen(
+            [*tap, "--state", str(saved)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as sending:
+            done = subprocess.run(
+                [target, "--config", config], stdin=sending.stdout, capture_output=True, timeout=SECONDS, check=False
+            )
+        assert (sending.returncode, done.returncode) == (0, 0), done.stderr.decode()
+        saved.write_bytes(done.stdout.splitlines()[-1])
+
+    with psycopg.connect(made.dsn, autocommit=True) as connection:
+        connection.execute("create table orders (id int primary key, note text)")
+        connection.execute("insert into orders values (1, 'one'), (2, 'two')")
+        sync()
+        connection.execute("update orders set note = 'new' where id = 2")
+        connection.execute("delete from orders where id = 1")
+        sync()
+        connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+    rows = [json.loads(line) for line in (tmp_path / "out" / "public-orders.jsonl").read_text().splitlines()]
+    assert [(row["id"], row.get("note")) for row in rows] == [(1, "one"), (2, "two"), (2, "new"), (1, None)]
+    assert [bool(row.get("_sdc_deleted_at")) for row in rows] == [False, False, False, True]

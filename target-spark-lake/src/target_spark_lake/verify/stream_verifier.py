@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError
-from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.columns.lake_type import Struct, columns_of_spark
 from target_spark_lake.verify.compared_columns import compared_columns
 from target_spark_lake.verify.comparison import Comparison
@@ -117,7 +117,8 @@ def _tell(rows: SourceRows, table: LakeTable) -> None:
     """Says what is compared, and what is not."""
     ours, theirs = columns_of_spark(rows.columns).types, table.columns.types
     new = [name for name in ours if name not in theirs]
-    gone = [name for name in theirs if name not in ours and name not in METADATA_COLUMNS]
+    own = {*METADATA_COLUMNS, LOG_PLACE, UNCHANGED}
+    gone = [name for name in theirs if name not in ours and name not in own]
     if new:
         logger.warning("stream %s: columns that the lake does not have: %s", rows.stream, ", ".join(new))
     if gone:
