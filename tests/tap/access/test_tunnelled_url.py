@@ -46,5 +46,5 @@ def test_each_server_of_a_url_is_replaced(url: str, servers: list[tuple[str, int
      "jdbc:clickhouse://db/x", "jdbc:h2:mem:x"],
 )  # fmt: skip
 def test_a_url_that_names_no_server_plainly_is_an_error(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="ssh_tunnel: jdbc_url"):
+    with pytest.raises(ConfigurationError, match="jdbc_url"):
         through(url, dialect_of(url).name, lambda host, port: ("127.0.0.1", 1))

@@ -317,3 +317,38 @@ def test_a_wrong_password_and_a_missing_database_are_one_line_each(
             pass
         assert "wrong-secret" not in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_a_first_load_by_a_secondary_key_is_cut_along_the_primary_key_and_goes_on_where_it_died(
+    pipe: Any, database: MariaDatabase
+) -> None:
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("create table t (id int primary key, at int, note text, key (at))")
+        # Each third of the rows is at the upper bound.
+        cursor.execute("insert into t select seq, seq % 3, 'x' from seq_1_to_40")
+        connection.commit()
+        lake, stream = pipe(f"{database.name}.t:at:integer", slice_rows=10), f"{database.name}-t"
+        first = lake.run()
+        ids = [each["record"]["id"] for each in first.messages if each["type"] == "RECORD"]
+        assert ids == sorted(range(1, 41))
+        died = first.until(3)
+        cursor.execute("update t set note = 'changed', at = 3 where id in (5, 35)")
+        cursor.execute("insert into t values (41, 0, 'late')")
+        connection.commit()
+        rest = lake.resumed(died)
+    # What has a greater key now is for the next run, and the row that came behind is met.
+    sent = died.ids(stream) + rest.ids(stream)
+    assert sent == Counter([*range(1, 35), *range(36, 42)])
+    lake.save(rest.final)
+    assert lake.run().ids(stream) == Counter([5, 35])
+
+
+def test_a_first_load_that_may_end_early_is_cut_along_its_key(pipe: Any, database: MariaDatabase) -> None:
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("create table t (id int primary key, at int, key (at))")
+        cursor.execute("insert into t select seq, 100 - seq from seq_1_to_40")
+        connection.commit()
+    lake, stream = pipe(f"{database.name}.t:at:integer", slice_rows=10, max_run_rows=10), f"{database.name}-t"
+    first = lake.run()
+    assert first.ids(stream) == Counter(range(31, 41))
+    assert first.final["bookmarks"][stream]["replication_key_value"] == 70

@@ -28,7 +28,9 @@ def through(url: str, dialect: str, local: Callable[[str, int], tuple[str, int]]
         url = f"jdbc:postgresql://localhost/{short['database'] or ''}"
     found = _URL.fullmatch(url)
     if found is None:
-        raise ConfigurationError("ssh_tunnel: jdbc_url names no server as //host:port, which the tunnel could lead to")
+        raise ConfigurationError(
+            "jdbc_url names no server as //host:port, which ssh_tunnel and auth: aws-iam must know"
+        )
     servers = [_local(server, dialect, local) for server in found["servers"].split(",")]
     return f"{found['before']}{','.join(servers)}{found['after']}"
 
@@ -38,6 +40,20 @@ def _local(server: str, dialect: str, local: Callable[[str, int], tuple[str, int
     match = _SERVER.fullmatch(server)
     port = None if match is None else match["port"] or PORTS.get(dialect)
     if match is None or port is None or (not server and dialect != "postgresql"):
-        raise ConfigurationError(f"ssh_tunnel: jdbc_url must name each server as host:port, not as {server!r}")
+        raise ConfigurationError(
+            f"jdbc_url must name each server as host:port for ssh_tunnel and auth: aws-iam, not as {server!r}"
+        )
     host, bound = local(match["six"] or match["name"] or "localhost", int(port))
     return f"{f'[{host}]' if ':' in host else host}:{bound}{match['rest'] or ''}"
+
+
+def first_server(url: str, dialect: str) -> tuple[str, int]:
+    """Host and port of the first server; a ConfigurationError as `through` raises it."""
+    found: list[tuple[str, int]] = []
+
+    def local(host: str, port: int) -> tuple[str, int]:
+        found.append((host, port))
+        return host, port
+
+    through(url, dialect, local)
+    return found[0]

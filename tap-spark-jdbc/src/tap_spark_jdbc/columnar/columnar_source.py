@@ -56,7 +56,9 @@ class ColumnarSource:
         """Reads a slice, or so many of its rows."""
         first = "" if limit is None else f" LIMIT {limit}"
         columns = "*" if self._has_edges(each) else ", ".join(name for name, _ in self._columnar.aliased)
-        return replace(self._query, sql=f"SELECT {columns} FROM {self._columnar.relation(each)}{first}")
+        sql = f"SELECT {columns} FROM {self._columnar.relation(each)}{first}"
+        # A token of the last slice may have run out.
+        return replace(self._query, sql=sql, connection=conninfo(self._source))
 
     def has_read(self, outcome: Outcome, place: str) -> bool:
         """Whether it could; False: the slice is to be read over JDBC. What it failed by is raised."""
@@ -107,7 +109,7 @@ class ColumnarSource:
     def _query(self) -> ColumnarQuery:
         source = self._source
         begin = ("BEGIN", *source.transaction) if source.transaction else ()
-        statements = (*begin, *source.dialect.session_statements)
+        statements = (*begin, *source.session_statements)
         columns = [each.with_type(pa.string()) if self._is_base64(each) else each for each in self._schema]
         masks = tuple(each.made_mask for each in self.sql.plan.columns)
         return ColumnarQuery(conninfo(source), statements, "", pa.schema(columns), masks)

@@ -138,6 +138,11 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "user": _setting({"type": "string"}, "Database user"),
         "password": _setting({"type": "string"}, "Kept out of every log, error, plan and process list", secret=True),
+        "auth": _setting(
+            {"type": "string", "enum": ["password", "aws-iam"]},
+            "`aws-iam`: RDS and Aurora let in the machine's own login of AWS, by a token for each connection",
+            default="password",
+        ),
         "driver": _setting(TEXT, "Class of the JDBC driver; by the URL where not given"),
         "driver_package": _setting(
             TEXT, "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a local cache"
@@ -194,6 +199,16 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "n_jobs": _setting(
             COUNT, "Slices read side by side, of one stream or several; Spark's parallelism where not given"
+        ),
+        "max_connections": _setting(
+            {"type": "integer", "minimum": 2},
+            "Connections of a run to the database at a time, at most: it bounds `n_jobs`, and how many streams are "
+            "begun before their turn",
+        ),
+        "statement_timeout": _setting(
+            {"type": "number", "exclusiveMinimum": 0},
+            "Seconds after which the database ends a statement, a slice's too (PostgreSQL, MariaDB, MySQL); its own "
+            "limit where not given",
         ),
         "max_run_minutes": _setting(
             {"type": "number", "exclusiveMinimum": 0},

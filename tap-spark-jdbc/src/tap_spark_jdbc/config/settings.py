@@ -15,6 +15,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
+from tap_spark_jdbc.config.database_limits import database_problems
 from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 from tap_spark_jdbc.config.query_text import query_problems
 from tap_spark_jdbc.config.reach import reach_problems
@@ -62,6 +63,7 @@ class TapSettings:
     jdbc_url: str = field(repr=False)
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    auth: Literal["password", "aws-iam"] = "password"
     driver: str | None = None
     driver_package: str | None = None
     driver_jars: tuple[str, ...] = ()
@@ -78,6 +80,8 @@ class TapSettings:
     null_replication_key: Literal["include", "exclude", "error"] = "include"
     reader: Literal["auto", "jdbc", "arrow"] = "auto"
     n_jobs: int | None = None
+    max_connections: int | None = None
+    statement_timeout: float | None = None
     max_run_minutes: float | None = None
     max_run_rows: int | None = None
     slice_rows: int | None = None
@@ -130,6 +134,7 @@ class TapSettings:
             ]
         problems += batch_problems(given.get("batch_config"))
         problems += [*SparkSettings.problems(spark), *reach_problems(url, spark)]
+        problems += database_problems(given)
         ssh = _part(given, "ssh_tunnel", dict)
         problems += ssh_problems(url, ssh, spark)
         if problems:

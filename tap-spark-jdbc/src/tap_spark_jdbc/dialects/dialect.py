@@ -97,6 +97,8 @@ class Dialect:
         text_as_bytes: Whether the driver's `getBytes` hands out a text's own UTF-8: that spares a text two copies.
         fetch_size: Rows at a time where the driver hands them on as they come, and more of them only take memory.
         columnar_driver: Module of the ADBC driver that reads it as Arrow; None: there is none.
+        statement_timeout: Statement by which each later one of its session ends after `{seconds}` or `{milliseconds}`,
+            where only one can be given in the place of `{session}`, the last of them; None: none is known.
         base64: SQL template over `{c}` that gives bytes in base64, as Arrow can't; such a driver needs it.
     """
 
@@ -141,7 +143,13 @@ class Dialect:
     key_ranges: bool = True
     secondary_ranges: bool = True
     columnar_driver: str | None = None
+    statement_timeout: str | None = None
     base64: str = "{c}"
+
+    @property
+    def own_connections(self) -> int:
+        """Those of each stream that is begun, beside its readers': for questions, and for the snapshot."""
+        return 2 if self.shares_snapshots else 1
 
     def driver_url(self, jdbc_url: str) -> str:
         """The user's URL as Spark and the dialect's driver both take it."""

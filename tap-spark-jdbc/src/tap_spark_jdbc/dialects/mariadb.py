@@ -122,6 +122,9 @@ MARIADB = Dialect(
     fetch_size=1,
     # Rows lie in the order of the primary key: a large range of another one is a scan, each time.
     secondary_ranges=False,
+    # Each of the two reads one of these comments; Spark hands on one statement.
+    statement_timeout="{session} /*M!100101 , max_statement_time={seconds} */"
+    " /*!50708 , max_execution_time={milliseconds} */",
     quote_mark="`",
     # The driver reads a backslash in a string as an escape, whatever the session says.
     backslash_string="_utf8mb4 X'{hex}'",

@@ -220,6 +220,7 @@ POSTGRESQL = Dialect(
     fetch_bound="maxResultBuffer",
     text_as_bytes=True,
     columnar_driver="adbc_driver_postgresql",
+    statement_timeout="SET statement_timeout = {milliseconds}",
     # Its own has line breaks.
     base64="translate(encode({c}, 'base64'), chr(10), '')",
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),

@@ -16,25 +16,27 @@ class ColumnarDatabase:
     def __init__(self) -> None:
         """Opens nothing yet."""
         self._opening = Lock()
-        self._opened: Any = None
+        self._opened: dict[str, Any] = {}
 
     def opened(self, connection: str) -> Any:
         """ADBC's database of this libpq connection string; an ImportError or ADBC's Error where there is none."""
         from adbc_driver_postgresql import connect
 
         with self._opening:
-            if self._opened is None:
-                self._opened = connect(connection)
-            return self._opened
+            if connection not in self._opened:
+                # Another one only where a login has changed; the last may still be read by.
+                self._opened[connection] = connect(connection)
+            return self._opened[connection]
 
     def close(self) -> None:
         """Nobody asks any more; where a thread still reads, its connection ends with the process."""
         with self._opening:
-            opened, self._opened = self._opened, None
-        if opened is None:
+            opened, self._opened = [*self._opened.values()], {}
+        if not opened:
             return
         from adbc_driver_manager import Error
 
-        # A RuntimeError: it has open connections.
-        with suppress(Error, RuntimeError):
-            opened.close()
+        for each in opened:
+            # A RuntimeError: it has open connections.
+            with suppress(Error, RuntimeError):
+                each.close()

@@ -114,7 +114,14 @@ class Database:
     def n_jobs(self) -> int:
         """Slices that are rendered at the same time."""
         known = self.settings.n_jobs or local_cores(self._options)
-        return known or tasks_at_once(self.spark)
+        jobs, most = known or tasks_at_once(self.spark), self.settings.max_connections
+        return jobs if most is None else max(1, min(jobs, most - self.source.dialect.own_connections))
+
+    @property
+    def streams_at_once(self) -> int | None:
+        """Streams that are begun at the same time, at most, by the connections that the run may have."""
+        most = self.settings.max_connections
+        return None if most is None else max(1, (most - self.n_jobs) // self.source.dialect.own_connections)
 
     @property
     def shares_disk(self) -> bool:

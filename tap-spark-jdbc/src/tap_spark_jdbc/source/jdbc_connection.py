@@ -61,7 +61,7 @@ class JdbcConnection:
         if raw is None:
             raise ConfigurationError(f"driver {source.driver} does not take {source.place}; check jdbc_url")
         connection = cls(raw, gateway, partial(cls.open, gateway, source) if lasting else None)
-        for statement in source.dialect.session_statements:
+        for statement in source.session_statements:
             connection.execute(statement)
         return connection
 

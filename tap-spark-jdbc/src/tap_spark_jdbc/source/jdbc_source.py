@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from singer_spark.errors import ConfigurationError, redact
-from tap_spark_jdbc.access.tunnelled_url import through
+from tap_spark_jdbc.access.iam_login import IamLogin
+from tap_spark_jdbc.access.tunnelled_url import first_server, through
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import Dialect, dialect_of
 from tap_spark_jdbc.source.drivers import cached_jars, local_jars
@@ -17,6 +18,8 @@ _LOGIN = re.compile(
     r"|(?<=//)[^/?;@]*@"  # before the host
     r"|(?<=:thin:)[^@]*(?=@)"  # Oracle's
 )
+
+_TLS = {"postgresql": {"sslmode": "require"}, "mariadb": {"sslMode": "verify-full"}}
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class JdbcSource:
     transaction: tuple[str, ...] = ()
     snapshot: str | None = None
     tunnelled: str | None = field(default=None, repr=False)
+    iam: IamLogin | None = None
+    statement_timeout: float | None = None
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:
@@ -57,11 +62,26 @@ class JdbcSource:
         elif package:
             jars = cached_jars(package, ivy_settings=settings.spark.conf.get("spark.jars.ivySettings"))
         url = dialect.driver_url(settings.jdbc_url) if driver == dialect.driver else settings.jdbc_url
-        return cls(url, dialect, driver, jars, settings.user, settings.password)
+        iam = IamLogin(*first_server(url, dialect.name), settings.user or "") if settings.auth == "aws-iam" else None
+        limit = settings.statement_timeout
+        return cls(url, dialect, driver, jars, settings.user, settings.password, iam=iam, statement_timeout=limit)
 
     def through(self, local: Callable[[str, int], tuple[str, int]]) -> JdbcSource:
         """The same database, reached through what listens here for each of its servers."""
         return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
+
+    @property
+    def session_statements(self) -> tuple[str, ...]:
+        """What each session begins with."""
+        statements, template = self.dialect.session_statements, self.dialect.statement_timeout
+        if template is None or self.statement_timeout is None:
+            return statements
+        seconds = self.statement_timeout
+        limit = template.replace("{milliseconds}", str(max(1, round(seconds * 1000))))
+        limit = limit.replace("{seconds}", f"{seconds:f}")
+        if "{session}" in limit:
+            return (*statements[:-1], limit.replace("{session}", statements[-1]))
+        return (*statements, limit)
 
     @property
     def place(self) -> str:
@@ -76,13 +96,16 @@ class JdbcSource:
 
     def connection_properties(self) -> dict[str, str]:
         """The dialect's properties, user and password; what stands in the URL wins over them."""
-        login = {"user": self.user, "password": self.password}
-        return {**self.dialect.properties, **{name: value for name, value in login.items() if value is not None}}
+        login = {"user": self.user, "password": self.password if self.iam is None else self.iam.token()}
+        # A token is told to nobody in clear.
+        safety = {} if self.iam is None else _TLS.get(self.dialect.name, {})
+        given = {name: value for name, value in login.items() if value is not None}
+        return {**self.dialect.properties, **safety, **given}
 
     def reader_options(self) -> dict[str, str]:
         """Options for `spark.read.format("jdbc")`: url, driver, the properties and what each session begins with."""
         options = {"url": self.url, "driver": self.driver, **self.connection_properties()}
-        if statements := (*self.transaction, *self.dialect.session_statements):
+        if statements := (*self.transaction, *self.session_statements):
             options["sessionInitStatement"] = "; ".join(statements)
         return options
 

@@ -55,7 +55,8 @@ class ReadAhead:
         n_jobs = lane.database.n_jobs
         self._waiting = deque(plans)
         self._make = make
-        self._most = 1 + min(n_jobs, MOST_AHEAD) if n_jobs > 1 and not alone else 1
+        most = 1 + min(n_jobs, MOST_AHEAD) if n_jobs > 1 and not alone else 1
+        self._most = min(most, lane.database.streams_at_once or most)
         self._lanes = [replace(lane, on_cut=self._go_on, on_trouble=self._withdraw)]
         self._free = list(self._lanes)
         self._begun: deque[tuple[StreamReading[Any], Future[None]]] = deque()

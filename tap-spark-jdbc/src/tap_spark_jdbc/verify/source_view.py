@@ -94,7 +94,8 @@ class SourceView:
                 @cache
                 def rows_by(fetch_size: int) -> DataFrame:
                     rows = source_rows(extraction, reader, slices, fetch_size)
-                    return rows.coalesce(tap.settings.n_jobs) if tap.settings.n_jobs else rows
+                    bounded = tap.settings.n_jobs or tap.settings.max_connections
+                    return rows.coalesce(tap.database.n_jobs) if bounded else rows
 
                 @contextmanager
                 def told() -> Iterator[None]:

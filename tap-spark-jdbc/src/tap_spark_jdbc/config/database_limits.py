@@ -1,0 +1,36 @@
+"""What is wrong with settings whose meaning depends on the kind of database: its login, its connections, its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tap_spark_jdbc.dialects import dialect_of
+
+_IAM = ("postgresql", "mariadb")
+
+
+def database_problems(given: Mapping[str, Any]) -> list[str]:
+    """Of a config."""
+    url = given.get("jdbc_url")
+    if not isinstance(url, str) or not url.startswith("jdbc:"):
+        return []
+    dialect, problems = dialect_of(url), []
+    if given.get("auth") == "aws-iam":
+        if dialect.name not in _IAM:
+            problems.append(f"auth: aws-iam is a login of PostgreSQL, MariaDB and MySQL, not of {dialect.name}")
+        if not given.get("user"):
+            problems.append("auth: aws-iam needs user")
+        if given.get("password"):
+            problems.append("auth: aws-iam takes the place of password; leave one of them out")
+    connections, fewest = given.get("max_connections"), dialect.own_connections + 1
+    if isinstance(connections, int) and connections < fewest:
+        problems.append(
+            f"max_connections: must be at least {fewest} for {dialect.name}: {dialect.own_connections} for questions, "
+            f"and one that reads rows"
+        )
+    if given.get("statement_timeout") and dialect.statement_timeout is None:
+        problems.append(
+            f"statement_timeout: it is not known how {dialect.name} is told; set it for the database's user"
+        )
+    return problems

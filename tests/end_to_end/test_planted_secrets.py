@@ -1,0 +1,136 @@
+"""Secrets, planted by each path by which one can come in, are in nothing that a pipeline writes, says or starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import psycopg.sql
+import pytest
+
+from servers.processes import command_lines
+from servers.ssh import PASSPHRASE, Ssh
+
+PROGRAMS = Path(sys.executable).parent
+TIMEOUT_SECONDS = 200
+STORED, FILED, IN_URL = "planted-in-a-store-'%42", "planted-in-a-file", "planted-in-a-url"
+IN_SPARK, IN_NOTICE, WRONG = "planted-for-spark", "planted-in-a-notice", "planted-wrong-password"
+# What is masked is as secret; its last digits may be shown.
+MASKED = "planted-person", "411111111111"
+
+
+@contextmanager
+def temporary_files(folder: Path) -> Iterator[dict[str, bytes]]:
+    """What lies there meanwhile, however short."""
+    seen: dict[str, bytes] = {}
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            # A folder may be gone when its turn comes.
+            with suppress(OSError):
+                for path in folder.rglob("*"):
+                    if path.is_file() and path.stat().st_size < 1 << 20:
+                        seen[f"{path} {path.stat().st_size}"] = path.read_bytes()
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looker.join()
+
+
+@pytest.fixture
+def planted(moto: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ssh: Ssh) -> list[str]:
+    """All secrets; the stores, files and variables that hold them are there."""
+    import boto3
+
+    for name, value in {
+        "AWS_ENDPOINT_URL": moto.endpoint,
+        "AWS_ACCESS_KEY_ID": moto.key,
+        "AWS_SECRET_ACCESS_KEY": moto.secret,
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "SSH_KEY": Path(ssh.folder, "locked").read_text(),
+        "TMPDIR": str(tmp_path / "tmp"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "mask_key").write_text(FILED)
+    client = boto3.client("secretsmanager")
+    with suppress(client.exceptions.ResourceExistsException):
+        client.create_secret(Name="planted/db", SecretString=json.dumps({"password": STORED}))
+    body = Path(ssh.folder, "locked").read_text().splitlines()[4:-1]
+    return [STORED, FILED, IN_URL, IN_SPARK, IN_NOTICE, WRONG, PASSPHRASE, *body, *MASKED]
+
+
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
+    postgresql: Any, planted: list[str], ssh: Ssh, tmp_path: Path, reader: str
+) -> None:
+    database, lake = postgresql.new_database(), tmp_path / "lake"
+    role = f"planted_{reader}"
+    with psycopg.connect(database.dsn, autocommit=True) as source:
+        source.execute(psycopg.sql.SQL("create role {} login password {}").format(psycopg.sql.Identifier(role), STORED))
+        source.execute("create table people (id int primary key, name text, card text)")
+        source.execute(
+            "insert into people select n, 'planted-person' || n, '411111111111' || n from generate_series(1000, 1200) n"
+        )
+        source.execute(f"grant select on people to {role}")
+    of_url = "" if reader == "arrow" else f"?sslpassword={IN_URL}"
+    tap: dict[str, Any] = {
+        "jdbc_url": database.jdbc_url + of_url,
+        "user": role,
+        "password": "${aws-sm:planted/db#password}",
+        "reader": reader,
+        "mask_key": f"${{file:{tmp_path}/mask_key}}",
+        "stream_options": {"public-people": {"mask": {"name": "hash", "card": "last4"}}},
+        "ssh_tunnel": {**ssh.settings(), "private_key": "${SSH_KEY}", "private_key_password": PASSPHRASE},
+        "batch_config": {"encoding": {"format": "parquet"}, "storage": {"root": f"{lake}/.dataspoc/staging/batches"}},
+        "spark": {"master": "local[2]", "conf": {"spark.hadoop.fs.s3a.secret.key": IN_SPARK}},
+    }
+    del tap["ssh_tunnel"]["private_key_path"]
+    notify = [{"url": f"http://127.0.0.1:1/{IN_NOTICE}", "on": ["failed", "succeeded"]}]
+    target = {"bucket": str(lake), "pipeline": "p", "notify": notify}
+    with command_lines() as commands, temporary_files(tmp_path / "tmp") as temporary:
+        good, told = pipe(tmp_path, tap, target)
+        assert good == (0, 0), told
+        bad, refused = pipe(tmp_path, {**tap, "password": WRONG}, target)
+        assert bad != (0, 0)
+    assert "authentication failed" in refused
+    left = {str(path): path.read_bytes() for path in lake.rglob("*") if path.is_file()}
+    assert any(path.endswith("state.json") for path in left)
+    assert any("/runs/" in path for path in left)
+    places = {"log": (told + refused).encode(), "processes": "\n".join(commands).encode(), **temporary, **left}
+    found = {(place, secret) for place, content in places.items() for secret in planted if secret.encode() in content}
+    assert found == set()
+
+
+def pipe(folder: Path, tap: dict[str, Any], target: dict[str, Any]) -> tuple[tuple[int, int], str]:
+    """Both programs, with all that they can say: their exit codes, and what they said."""
+    (folder / "tap.json").write_text(json.dumps(tap))
+    (folder / "target.json").write_text(json.dumps(target))
+    log = folder / "log"
+    with log.open("wb") as errors:
+        flags = ["--config", "tap.json", "--state-from", "target.json", "--log-level", "debug"]
+        first = subprocess.Popen(
+            [PROGRAMS / "tap-spark-jdbc", *flags],
+            cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
+        second = subprocess.Popen(
+            [PROGRAMS / "target-spark-lake", "--config", "target.json"],
+            cwd=folder, stdin=first.stdout, stdout=errors, stderr=errors, env={**os.environ, "LOGLEVEL": "debug"},
+        )  # fmt: skip
+        assert first.stdout is not None
+        first.stdout.close()
+        codes = second.wait(TIMEOUT_SECONDS), first.wait(TIMEOUT_SECONDS)
+    return codes, log.read_text(errors="replace")

@@ -1,0 +1,106 @@
+"""What a run may ask of a database at a time: its connections, and how long a statement may take."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from tap.batch_output import batch_config
+from tap.in_process import run_tap
+from tap.opened import filled, login
+from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.source.jdbc_source import JdbcSource
+
+SCRIPT = "".join(
+    f"create table t{n} (id int primary key, note text);"
+    f"insert into t{n} select i, repeat('x', 100) from generate_series(1, 4000) i;"
+    for n in range(5)
+)
+
+
+def most_at_once(dsn: str, over: threading.Event, seen: list[int]) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        mine = connection.info.backend_pid
+        while not over.is_set():
+            query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> %s"
+            row = connection.execute(query, [mine]).fetchone()
+            assert row is not None
+            seen.append(row[0])
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(("reader", "most"), [("arrow", 3), ("arrow", 5), ("jdbc", 3)])
+def test_a_run_has_no_more_connections_than_it_may(postgresql: Any, tmp_path: Path, reader: str, most: int) -> None:
+    with filled(postgresql, SCRIPT) as (database, _):
+        over, seen = threading.Event(), list[int]()
+        watch = threading.Thread(target=most_at_once, args=(database.dsn, over, seen))
+        watch.start()
+        try:
+            settings: dict[str, Any] = {"reader": reader, "n_jobs": 6, "slice_rows": 500, "max_connections": most}
+            run_tap(login(database, **settings, batch_config=batch_config(tmp_path))).succeeded()
+        finally:
+            over.set()
+            watch.join()
+    # The one that filled the tables is there, too, and a server counts one that was just closed for a moment.
+    assert 2 < max(seen) - 1 <= most + 1
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_a_statement_that_takes_too_long_is_ended_by_postgresql(postgresql: Any, reader: str) -> None:
+    script = """
+        create table t as select 1 as id;
+        create function slow(int) returns int language sql volatile as 'select 1 from pg_sleep(60)';
+        create view v as select slow(id) as id from t;
+    """
+    with filled(postgresql, script) as (database, _):
+        failed = run_tap(login(database, reader=reader, tables=["v"], statement_timeout=0.5)).failed()
+    assert "canceling statement due to statement timeout" in failed
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_statement_that_takes_too_long_is_ended_by_mariadb(mariadb: Any) -> None:
+    database = mariadb.new_database()
+    with database.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("create view v as select seq + sleep(1) as id from seq_1_to_60")
+    failed = run_tap(login(database, schemas=[database.name], statement_timeout=0.5)).failed()
+    assert "max_statement_time exceeded" in failed
+
+
+def test_mysql_reads_its_own_limit() -> None:
+    config = {"jdbc_url": "jdbc:mysql://db/shop", "statement_timeout": 1.5}
+    limit = JdbcSource.of(TapSettings.from_config(config)).session_statements[-1]
+    assert limit.endswith("/*M!100101 , max_statement_time=1.500000 */ /*!50708 , max_execution_time=1500 */")
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_server_looks_after_who_reads_rows(postgresql: Any) -> None:
+    script = """
+        create function interval_of() returns text language sql volatile as
+            'select current_setting(''client_connection_check_interval'')';
+        create view v as select interval_of() as found;
+    """
+    with filled(postgresql, script) as (database, _):
+        for reader in ("arrow", "jdbc"):
+            assert run_tap(login(database, reader=reader, tables=["v"])).succeeded().values("public-v", "found") == {
+                "10s": 1
+            }
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "said"),
+    [
+        ("jdbc:postgresql://h/d", {"max_connections": 2}, "must be at least 3 for postgresql"),
+        ("jdbc:mariadb://h/d", {"max_connections": 1}, "must be at least 2"),
+        ("jdbc:sqlite:d", {"statement_timeout": 1}, "not known how sqlite is told"),
+    ],
+)
+def test_limits_that_can_not_be_kept_are_errors(url: str, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        TapSettings.from_config({"jdbc_url": url, **settings})
+    assert said in str(raised.value)
