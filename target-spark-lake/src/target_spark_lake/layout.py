@@ -116,6 +116,12 @@ def is_data_file(table: str, path: str) -> bool:
     return name.endswith(".parquet") and all("=" in folder for folder in folders)
 
 
+def table_folders(table: str, path: str) -> str:
+    """The hive folders between a table and a file of it; empty for one in other folders, which say nothing."""
+    folders = path[len(table) + 1 :].split("/")[:-1]
+    return "/".join(folders) if all("=" in each for each in folders) else ""
+
+
 def file_age(path: str) -> str:
     """What files of a table are sorted by, the oldest rows first: ids of runs sort as the runs did, then the number."""
     return path.rpartition("/")[2]

@@ -115,7 +115,8 @@ class TargetSettings:
     stream_options: Mapping[str, Mapping[str, Any]] = _setting(
         "object",
         "Per stream (glob): load_method, key_properties, cursor, partition_by (columns, or year(), month(), day(), "
-        "hour() of a time), hard_delete, path, columns (column to type, which also permits a widening that is not "
+        "hour() of a time; for iceberg bucket(column, n) and truncate(column, w) too), hard_delete, path, columns "
+        "(column to type, which also permits a widening that is not "
         "automatic).",
         additionalProperties=_schema(_declared(StreamOptions)),
     )
@@ -297,7 +298,8 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
         if not isinstance(each, Mapping):
             continue
         problems += [f"stream_options.{stream}.columns.{problem}" for problem in type_problems(each.get("columns"))]
-        problems += [f"stream_options.{stream}.{problem}" for problem in setting_problems(each)]
+        hidden = given.get("format") == ICEBERG
+        problems += [f"stream_options.{stream}.{problem}" for problem in setting_problems(each, hidden=hidden)]
     return problems
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from target_spark_lake.columns.bucket_hash import bucketed, truncated
 from target_spark_lake.columns.lake_parquet import parquet_writer
-from target_spark_lake.columns.partitioning import Part, Partitioning, moment_text
+from target_spark_lake.columns.partitioning import BUCKET, HIDDEN, Part, Partitioning, moment_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,10 @@ def _folders(rows: pa.Table, partitioning: Partitioning) -> tuple[pa.Array, list
 
 
 def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:
-    if part.unit is not None:
+    if part.unit in HIDDEN:
+        made = [(bucketed if part.unit == BUCKET else truncated)(each, part.argument) for each in values.chunks]
+        values = pa.chunked_array(made, made[0].type if made else pa.string())
+    elif part.unit is not None:
         values = pc.floor_temporal(values, unit=part.unit)
     whole = values.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
@@ -79,7 +83,7 @@ def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:
 
 
 def _texts(values: pa.Array, part: Part) -> list[str | None]:
-    if part.unit is None:
+    if part.unit is None or part.unit in HIDDEN:
         return list(pc.cast(values, pa.string()).to_pylist())
     # Those of a day are few: one value for each folder.
     return [None if each is None else moment_text(each.isoformat(), part.unit) for each in values.to_pylist()]

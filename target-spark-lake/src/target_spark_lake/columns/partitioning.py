@@ -32,6 +32,14 @@ UNIT_TYPES = {"year": "int", "month": "string", "day": "date", "hour": "string"}
 # Types whose texts say their values exactly.
 COLUMN_TYPES = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
+# What only a table with hidden partitions can have: the hash of a value, or its beginning.
+BUCKET, TRUNCATE = "bucket", "truncate"
+HIDDEN = (BUCKET, TRUNCATE)
+_HIDDEN_TYPES = {
+    BUCKET: ("string", "tinyint", "smallint", "int", "bigint", *_TIMES),
+    TRUNCATE: ("string", "tinyint", "smallint", "int", "bigint"),
+}
+_HIDDEN_OF = re.compile(rf"\s*({'|'.join(HIDDEN)})\s*\(\s*(.+?)\s*,\s*(\d+)\s*\)\s*", re.DOTALL)
 _UNIT_OF = re.compile(rf"\s*({'|'.join(UNITS)})\s*\(\s*(.+?)\s*\)\s*", re.DOTALL)
 
 
@@ -41,20 +49,25 @@ class Part:
 
     Attributes:
         column: The table's column whose values the folders say.
-        unit: One of `UNITS` where the folders say this of a time; None: they say the whole value.
+        unit: One of `UNITS` where the folders say this of a time, or one of `HIDDEN`; None: they say the whole value.
+        argument: Of one of `HIDDEN`: how many buckets, or how wide; else 0.
     """
 
     column: str
     unit: str | None = None
+    argument: int = 0
 
     @classmethod
     def of(cls, text: str) -> Part:
-        """Reads a column's name, or `day(created_at)`."""
+        """Reads a column's name, `day(created_at)`, or `bucket(id, 16)`."""
+        if hidden := _HIDDEN_OF.fullmatch(text):
+            return cls(hidden[2], hidden[1], int(hidden[3]))
         found = _UNIT_OF.fullmatch(text)
         return cls(found[2], found[1]) if found else cls(text)
 
     def __str__(self) -> str:
-        return f"{self.unit}({self.column})" if self.unit else self.column
+        argument = f", {self.argument}" if self.unit in HIDDEN else ""
+        return f"{self.unit}({self.column}{argument})" if self.unit else self.column
 
     @property
     def name(self) -> str:
@@ -64,7 +77,7 @@ class Part:
     @property
     def made(self) -> Field | None:
         """The column that the folders alone say; None where they say one of the table's."""
-        return Field(self.name, Scalar(UNIT_TYPES[self.unit])) if self.unit else None
+        return Field(self.name, Scalar(UNIT_TYPES.get(self.unit, "string"))) if self.unit else None
 
     def folder(self, value: str | None) -> str:
         """The name of a value's folder."""
@@ -132,7 +145,12 @@ class Partitioning:
             return f"there is no column {part.column}"
         if part.unit is None:
             return _column_problem(part.column, kind)
-        if str(kind) not in _TIMES or (part.unit == "hour" and str(kind) == "date"):
+        if part.unit in HIDDEN:
+            if str(kind) not in _HIDDEN_TYPES[part.unit]:
+                return f"{part.column} is a {kind}, of which {part.unit} is not supported"
+            if not 0 < part.argument < 1 << 31:
+                return f"{part.unit} of {part.column} needs a number from 1 on"
+        elif str(kind) not in _TIMES or (part.unit == "hour" and str(kind) == "date"):
             return f"{part.column} is a {kind}, which has no {part.unit}"
         if part.name.lower() in {each.name.lower() for each in columns}:
             return f"its folders would be named {part.name}, as a column of the table is"
@@ -203,6 +221,11 @@ def folders_of(path: str) -> str:
     return "/".join(folders[first:])
 
 
+def folder_names(partition_by: Iterable[str]) -> tuple[str, ...]:
+    """What stands before the `=` in the folders of a table's files, the outer one first."""
+    return tuple(part.name for part in map(Part.of, partition_by))
+
+
 def said_by(folders: str) -> dict[str, str | None]:
     """What hive folders say: name to text, None for NULL."""
     pairs = (each.partition("=")[::2] for each in folders.split("/") if each)
@@ -237,9 +260,11 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
         )
 
 
-def setting_problems(options: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the setting on its own."""
+def setting_problems(options: Mapping[str, Any], *, hidden: bool = False) -> list[str]:
+    """What is wrong with the setting on its own; `hidden`: whether the format has hidden partitions."""
     texts = options.get("partition_by")
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         return []
-    return ["partition_by: a column has no name"] if any(not each.strip() for each in texts) else []
+    problems = ["partition_by: a column has no name"] if any(not each.strip() for each in texts) else []
+    only = [each for each in texts if Part.of(each).unit in HIDDEN]
+    return problems if hidden or not only else [*problems, f"partition_by: {', '.join(only)} needs format iceberg"]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from target_spark_lake.columns.partitioning import (
+    BUCKET,
     ESCAPED,
+    HIDDEN,
     LONGEST_FOLDER,
     NULL_VALUE,
     UNHOLDABLE,
@@ -17,6 +19,7 @@ from target_spark_lake.columns.partitioning import (
     Partitioning,
     escaped,
 )
+from target_spark_lake.columns.spark_bucket import bucketed, truncated
 from target_spark_lake.columns.spark_columns import column
 
 if TYPE_CHECKING:
@@ -40,7 +43,8 @@ def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partition
         whole = rows.coalesce(files) if files else rows
         whole.write.option("compression", codec).parquet(url)
         return
-    told = rows.withColumns({part.name: _folder_text(part) for part in partitioning.parts})
+    types = dict(rows.dtypes)
+    told = rows.withColumns({part.name: _folder_text(part, types[part.column]) for part in partitioning.parts})
     names = [part.name for part in partitioning.parts]
     if files:
         # All rows of a folder in one task, which writes them into one file.
@@ -48,13 +52,15 @@ def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partition
     told.write.option("compression", codec).partitionBy(*names).parquet(url)
 
 
-def _folder_text(part: Part) -> Column:
-    text = _text(part)
+def _folder_text(part: Part, kind: str) -> Column:
+    text = _text(part, kind)
     return F.when(_is_unholdable(part, text), F.lit(UNHOLDABLE)).otherwise(text)
 
 
-def _text(part: Part) -> Column:
+def _text(part: Part, kind: str) -> Column:
     value = column(part.column)
+    if part.unit in HIDDEN:
+        return (bucketed if part.unit == BUCKET else truncated)(value, kind, part.argument).cast("string")
     # Instants are formatted in the session's zone, which is UTC whatever the machine's is.
     return value.cast("string") if part.unit is None else F.date_format(value, _PATTERNS[part.unit])
 

@@ -57,7 +57,7 @@ class _Merge:
         self._staged = {file.path: file for file in load.staged}
         self._brought = brought_files(load.staged, self._types)
         stored = columns_from_text(load.record.columns) if load.record is not None else self._columns
-        self._candidates = table_files(found.candidates, found.parts, found.table, stored)
+        self._candidates = table_files(load.table, found.candidates, found.parts, found.table, stored)
 
     @cached_property
     def _rows(self) -> PlacedRows:

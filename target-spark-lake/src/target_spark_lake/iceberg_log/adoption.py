@@ -9,9 +9,9 @@ from singer_spark.errors import ConfigurationError, SchemaError
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import columns_of_arrow
 from target_spark_lake.columns.lake_type import columns_from_text
-from target_spark_lake.iceberg_log.data_files import folders_in
-from target_spark_lake.iceberg_log.partitions import folder_names
+from target_spark_lake.columns.partitioning import folder_names
 from target_spark_lake.iceberg_log.promotion import becomes_by_itself
+from target_spark_lake.layout import table_folders
 from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
     wanted, names = columns_from_text(record.columns), folder_names(record.partition_by)
 
     def check(path: str) -> None:
-        folders = folders_in(table, path)
+        folders = table_folders(table, path)
         if tuple(each.partition("=")[0] for each in folders.split("/") if each) != names:
             raise ConfigurationError(
                 f"stream {record.stream}: {path} lies in other hive folders than partition_by says, which can't be "

@@ -13,7 +13,6 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DecimalType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.truncate import truncate_upper_bound_text_string
 
-from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.iceberg_log.partitions import partition_values
 from target_spark_lake.iceberg_log.schema import lake_columns
 from target_spark_lake.tables.table_index import file_statistics
@@ -74,12 +73,6 @@ def described(
         path: _described(each, fields, partition_values(folders[path], partition_by, columns) if columns else ())
         for path, each in known.items()
     }
-
-
-def folders_in(table: str, path: str) -> str:
-    """The hive folders between a table and a file of it; empty for a file in other folders."""
-    found, inside = folders_of(path), path[len(table) + 1 :]
-    return found if inside.rpartition("/")[0] == found else ""
 
 
 def _described(known: FileStatistics, fields: Sequence[NestedField], partition: Sequence[Any]) -> DescribedFile:

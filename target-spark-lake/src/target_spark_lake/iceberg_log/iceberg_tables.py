@@ -9,6 +9,7 @@ from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.promotion import becomes_by_itself
+from target_spark_lake.layout import table_folders
 from target_spark_lake.tables.changes import IcebergChange
 from target_spark_lake.tables.table_index import TableIndex
 
@@ -150,13 +151,13 @@ class IcebergTables:
     def _described(
         self, log: IcebergChange, change: TableChange, schema: Schema, files: Iterable[StagedFile]
     ) -> IcebergChange:
-        from target_spark_lake.iceberg_log.data_files import described, folders_in
+        from target_spark_lake.iceberg_log.data_files import described
 
         assert change.record is not None
         staged = tuple(files)
         sizes = {**{file.path: file.bytes for file in staged}, **log.adopted}
         folders = {file.path: file.partition for file in staged}
-        folders |= {path: folders_in(change.table, path) for path in log.adopted}
+        folders |= {path: table_folders(change.table, path) for path in log.adopted}
         found = described(self._storage, sizes, folders, schema, change.record.partition_by)
         told = {path: each.to_body() for path, each in found.items()}
         return replace(log, statistics={**log.statistics, **told})

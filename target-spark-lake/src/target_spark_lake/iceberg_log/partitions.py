@@ -6,9 +6,17 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
 
-from target_spark_lake.columns.partitioning import Part, said_by, value_of
+from target_spark_lake.columns.partitioning import BUCKET, TRUNCATE, Part, said_by, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,7 +54,14 @@ def spec_of(
 
 def transform_of(part: Part) -> Transform[Any, Any]:
     """What the folders say of the column."""
-    return IdentityTransform() if part.unit is None else _UNITS[part.unit]
+    match part.unit:
+        case None:
+            return IdentityTransform()
+        case "bucket":
+            return BucketTransform(part.argument)
+        case "truncate":
+            return TruncateTransform(part.argument)
+    return _UNITS[part.unit]
 
 
 def partition_values(folders: str, partition_by: Iterable[str], columns: Struct) -> list[Any]:
@@ -58,7 +73,9 @@ def partition_values(folders: str, partition_by: Iterable[str], columns: Struct)
 def _value(text: str | None, part: Part, columns: Struct) -> Any:
     if text is None:
         return None
-    if part.unit is None:
+    if part.unit == BUCKET:
+        return int(text)
+    if part.unit is None or part.unit == TRUNCATE:
         found = value_of(text, columns.types[part.column])
         return found.toordinal() - _EPOCH if isinstance(found, date) else found
     # The beginning of `2026-11-21-13`.
@@ -71,8 +88,3 @@ def _value(text: str | None, part: Part, columns: Struct) -> Any:
         "day": days,
         "hour": days * 24 + hour,
     }[part.unit]
-
-
-def folder_names(partition_by: Iterable[str]) -> tuple[str, ...]:
-    """What stands before the `=` in the folders of a table's files, the outer one first."""
-    return tuple(part.name for part in map(Part.of, partition_by))

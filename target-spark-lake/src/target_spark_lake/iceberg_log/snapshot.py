@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 
 from singer_spark.errors import SchemaError, StorageError
 from singer_spark.storage.files import FileInfo
-from target_spark_lake.iceberg_log.data_files import folders_in
 from target_spark_lake.iceberg_log.lake_catalog import spellings, told
-from target_spark_lake.iceberg_log.partitions import folder_names, spec_of
+from target_spark_lake.iceberg_log.partitions import spec_of
 from target_spark_lake.iceberg_log.schema import logged_texts, numbers_of
 from target_spark_lake.tables.table_record import with_logged_columns
 
@@ -135,11 +134,8 @@ class IcebergSnapshot:
 
     def reason_against_joining(self, record: TableRecord) -> str:
         """Why the table's files can't be joined here; empty where they can."""
-        wanted = folder_names(record.partition_by)
         if not self.spec_says(record):
             return "was partitioned by someone else in another way than its last run did"
-        if any(tuple(_names(folders_in(self.table, path))) != wanted for path in self.files):
-            return "has files in other folders than those of its partitions"
         try:
             self.standing_record(record)
         except SchemaError:
@@ -186,8 +182,3 @@ class IcebergSnapshot:
                 f"Iceberg table {self.table} was given what this program can't keep: {', '.join(unknown)}; take it "
                 "back (ALTER TABLE … RENAME COLUMN), or load the stream into another table (stream_options, path)"
             )
-
-
-def _names(folders: str) -> Iterator[str]:
-    for each in filter(None, folders.split("/")):
-        yield each.partition("=")[0]

@@ -17,6 +17,7 @@ from target_spark_lake.columns.lake_type import Struct, columns_from_text, colum
 from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.commit.format_check import check_format
+from target_spark_lake.config_schema import ICEBERG
 from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.validation.bulk_check import record_check
@@ -50,7 +51,8 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     # What merges decide by is the table's only where it has it already, or the user wants it.
     hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
     columns = _evolved(sink, columns, rows.found.without(hidden))
-    if record is not None and not record.is_claim() and not schema.method.replaces:
+    evolves = settings.format == ICEBERG  # which files keep the partitions that they were written for
+    if record is not None and not record.is_claim() and not schema.method.replaces and not evolves:
         check_unchanged(schema.stream, sink.table, record.partition_by, schema.partition_by)
     if schema.partitioning is not None:
         schema.partitioning.check(columns)

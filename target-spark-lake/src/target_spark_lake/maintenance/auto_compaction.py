@@ -75,7 +75,7 @@ class AutoCompaction:
         small = self._small(file.size for file in files)
         if not has_many(small):
             return _counted(change, small, 0)
-        joins = joins_of(run, self.settings, table, files, SMALL)
+        joins = joins_of(run, self.settings, table, record, files, SMALL)
         chosen = oldest(joins, MOST_BYTES)
         if not chosen:
             return _counted(change, small, small)

@@ -95,7 +95,7 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
             _leave_to_others(f"{told}, so compact does not touch it; use {_OTHERS[record.format]}", stream)
             continue
         files = run.data_files(table)
-        joins = joins_of(run, settings, table, files, COMPACTED)
+        joins = joins_of(run, settings, table, record, files, COMPACTED)
         if joins:
             standing = run.standing_record(record.stream, table) or record
             yield _Plan(table, standing, tuple(joins), tuple(files))

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
 from target_spark_lake.columns.lake_type import columns_from_text
-from target_spark_lake.columns.partitioning import folders_of
 from target_spark_lake.formats.merging.placed_files import PlacedFile, PlacedRows
-from target_spark_lake.layout import file_age, is_data_file
+from target_spark_lake.layout import file_age, is_data_file, table_folders
 from target_spark_lake.table_logs import TableLogs
 from target_spark_lake.tables.row_order import numbered, read_parts
 from target_spark_lake.tables.table_record import check_owner, read_record
@@ -54,7 +53,7 @@ class LakeTable:
         own = self.columns
         numbers = numbered([each.path for each in self.files], self.parts, 0)
         placed = [
-            PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=folders_of(each.path))
+            PlacedFile(numbers[each.path], each.path, 0, each.size, own, folders=table_folders(self.folder, each.path))
             for each in self.files
         ]
         return PlacedRows(session, storage, copies).read(placed, columns)

@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.columns.arrow_columns import arrow_type
 from target_spark_lake.columns.lake_type import Field, Struct
-from target_spark_lake.columns.partitioning import folders_of, said_by, value_of
+from target_spark_lake.columns.partitioning import said_by, value_of
 from target_spark_lake.columns.spark_columns import column, fitted_columns, spark_columns
 from target_spark_lake.formats.merging.contest import PLACE, ROW_BITS
 from target_spark_lake.formats.merging.spark_merge import read_rows
+from target_spark_lake.layout import table_folders
 from target_spark_lake.staging.spark_files import SparkFiles
 from target_spark_lake.tables.row_order import Parts, numbered, own_parts
 
@@ -78,13 +79,13 @@ def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedF
 
 
 def table_files(
-    paths: Sequence[str], parts: Mapping[str, Parts], index: TableIndex, columns: Struct
+    table: str, paths: Sequence[str], parts: Mapping[str, Parts], index: TableIndex, columns: Struct
 ) -> list[PlacedFile]:
     """Files of the table, which has these columns: all places lie below 0, those of older rows lower."""
     first = -sum(len(parts.get(path) or own_parts(path)) for path in paths)
     known = index.files
     return [
-        PlacedFile(numbers, path, known[path].rows, known[path].bytes, columns, folders=folders_of(path))
+        PlacedFile(numbers, path, known[path].rows, known[path].bytes, columns, folders=table_folders(table, path))
         for path, numbers in numbered(paths, parts, first).items()
     ]
 

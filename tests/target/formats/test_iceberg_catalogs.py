@@ -1,0 +1,137 @@
+"""Iceberg tables in catalogs of others: SQL on PostgreSQL, REST, Glue; and in a bucket on S3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from servers.iceberg_rest import rest_catalog
+from servers.postgresql import PostgreSQL
+from servers.s3 import S3
+from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.storage.storage import Storage
+from target.iceberg_lake import IcebergLake
+from target.loading import record, schema
+from target_spark_lake.iceberg_log.file_io import io_properties
+from target_spark_lake.settings import TargetSettings
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+PROPERTIES = {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}
+ITEMS = schema("s", PROPERTIES, ("id",))
+
+
+class CataloguedLake(IcebergLake):
+    """With the catalog of the settings."""
+
+    def __init__(self, folder: Path, catalog: dict[str, Any], **settings: Any) -> None:
+        super().__init__(folder)
+        self.settings = {"catalog": catalog, **settings}
+
+    def listen(self, source: Any, **settings: Any) -> None:
+        super().listen(source, **{**self.settings, **settings})
+
+    def table(self, stream: str) -> Table:
+        given = dict(self.settings["catalog"])
+        space = self.settings.get("namespace", "raw")
+        options = io_properties(Storage(self.settings.get("bucket", "."), self.settings.get("storage_options")))
+        catalog = load_catalog(given.pop("name", "lake"), **options, **given)
+        try:
+            return catalog.load_table((space, stream))
+        finally:
+            catalog.close()
+
+    def check_two_runs(self) -> None:
+        self.load(ITEMS, record("s", id=1, name="a"))
+        self.load(schema("s", {**PROPERTIES, "new": {"type": "integer"}}, ("id",)), record("s", id=2, new=5))
+        assert self.rows("s", "id, name, new") == [(1, "a", None), (2, None, 5)]
+        assert len(self.runs("s")) == 2
+
+
+def test_a_catalog_on_postgresql_under_a_name_and_a_namespace(
+    tmp_path: Path, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = postgresql.new_database()
+    uri = database.dsn.replace("postgresql://", "postgresql+psycopg://")
+    monkeypatch.setenv("CATALOG_URI", uri)
+    lake = CataloguedLake(tmp_path / "lake", {"name": "shop", "type": "sql", "uri": uri}, namespace="sales")
+    lake.load(ITEMS, record("s", id=0), catalog={"name": "shop", "type": "sql", "uri": "${CATALOG_URI}"})
+    lake.load(ITEMS, record("s", id=1))
+    assert lake.rows("s", "id") == [(0,), (1,)]
+    assert lake.table("s").location() == f"file://{lake.folder}/raw/s"
+
+
+def test_a_rest_catalog_takes_each_run_once_also_where_its_answer_gets_lost(tmp_path: Path) -> None:
+    with rest_catalog(tmp_path) as server:
+        lake = CataloguedLake(tmp_path / "lake", {"type": "rest", "uri": server.uri, "token": server.token})
+        lake.check_two_runs()
+        server.lose_answers = 1
+        lake.load(ITEMS, record("s", id=3))
+        assert lake.rows("s", "id") == [(1,), (2,), (3,)]
+        assert len(lake.runs("s")) == 3
+        server.lose_answers = 1
+        lake.load(schema("t", PROPERTIES, ("id",)), record("t", id=4))
+        assert lake.rows("t", "id") == [(4,)]
+        assert len(lake.runs("t")) == 1
+
+
+def test_what_a_catalog_refuses_is_one_line_without_secrets(tmp_path: Path) -> None:
+    with rest_catalog(tmp_path) as server:
+        lake = CataloguedLake(tmp_path / "lake", {"type": "rest", "uri": server.uri, "token": "a-wrong-secret"})
+        with pytest.raises(StorageError, match="Iceberg table raw/s could not be read or written") as refused:
+            lake.load(ITEMS, record("s", id=1))
+        assert "a-wrong-secret" not in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+def test_glue_and_a_bucket_on_s3(tmp_path: Path, moto: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = moto.storage_options
+    endpoint = options.get("endpoint_url") or options["client_kwargs"]["endpoint_url"]
+    glue = {
+        "type": "glue",
+        "glue.endpoint": endpoint,
+        "glue.region": "us-east-1",
+        "glue.access-key-id": options["key"],
+        "glue.secret-access-key": options["secret"],
+    }
+    place = {"bucket": moto.new_bucket(), "storage_options": options}
+    CataloguedLake(tmp_path / "lake", glue, namespace="sales", **place).check_two_runs()
+
+
+def test_what_the_settings_lack_is_said_before_anything_else() -> None:
+    said = [
+        ({"bucket": "s3://b"}, "catalog: is required for format iceberg where the bucket is no directory"),
+        ({"bucket": "./b", "catalog": {"type": "sql"}}, r"catalog\.uri: is required for a catalog of type sql"),
+        ({"bucket": "./b", "catalog": {"type": "nessie"}}, r"catalog\.type: is 'nessie', use sql, rest, glue, hive"),
+        ({"bucket": "./b", "namespace": "a..b"}, r"namespace: 'a\.\.b' has a level without a name"),
+    ]
+    for given, problem in said:
+        with pytest.raises(ConfigurationError, match=problem):
+            TargetSettings.from_config({"pipeline": "p", "format": "iceberg", **given})
+    settings = TargetSettings.from_config(
+        {"bucket": "./b", "pipeline": "p", "format": "iceberg", "catalog": {"type": "hive", "uri": "thrift://h:9083"}}
+    )
+    assert settings.iceberg_catalog.identifier("raw/eu/s") == ("raw", "eu", "s")
+    assert "thrift" not in repr(settings)
+
+
+def test_the_options_of_each_store_become_pyiceberg_s_properties() -> None:
+    def told(url: str, **options: Any) -> dict[str, str]:
+        storage = Storage(".")
+        storage.url, storage.local, storage.options = url, False, options
+        return {name: text for name, text in io_properties(storage).items() if name != "py-io-impl"}
+
+    s3 = told("s3://b", key="k", secret="s", endpoint_url="http://h:1", client_kwargs={"region_name": "eu-west-1"})
+    assert s3 == {
+        **{"s3.access-key-id": "k", "s3.secret-access-key": "s", "s3.endpoint": "http://h:1"},
+        "s3.region": "eu-west-1",
+    }
+    assert told("gs://b", token="t", project="p") == {"gcs.oauth2.token": "t", "gcs.project-id": "p"}
+    connection = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=k==;BlobEndpoint=http://h:1/a"
+    azure = told("az://c/p", connection_string=connection)
+    assert (azure["adls.account-name"], azure["adls.account-key"]) == ("a", "k==")
+    assert (azure["adls.blob-storage-authority"], azure["adls.blob-storage-scheme"]) == ("h:1", "http")
