@@ -34,6 +34,10 @@ CLUSTER_CONF = {
     "spark.driver.maxResultSize": "192m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
+# What `spark-submit` finds out for a Python program, and a context that is made without its answer does not know: that
+# executors need PySpark.
+YARN_CONF = {"spark.yarn.isPython": "true"}
+KUBERNETES, YARN = "k8s://", "yarn"
 REMOTE_TASKS = 4
 LOOK_SECONDS = 20.0
 
@@ -41,6 +45,14 @@ LOOK_SECONDS = 20.0
 def is_local(master: str | None) -> bool:
     """Whether executors are threads, or processes, of this machine."""
     return (master or LOCAL).startswith("local")
+
+
+def master_url(master: str | None) -> str:
+    """The master as a context takes it: Kubernetes' by its protocol, which `spark-submit` would add."""
+    if master is None or not master.startswith(KUBERNETES):
+        return master or LOCAL
+    place = master.removeprefix(KUBERNETES)
+    return master if "://" in place else f"{KUBERNETES}https://{place}"
 
 
 def shares_disk(session: SparkSession) -> bool:
@@ -53,10 +65,11 @@ def is_remote(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def cluster_conf(given: Mapping[str, str]) -> dict[str, str]:
+def cluster_conf(given: Mapping[str, str], master: str | None = None) -> dict[str, str]:
     """The settings of a session on a cluster that the user has not made."""
     shared = {} if any(name in given for name in SIZED_BY) else SHARED_CONF
-    return {name: value for name, value in {**CLUSTER_CONF, **shared}.items() if name not in given}
+    managed = YARN_CONF if master == YARN else {}
+    return {name: value for name, value in {**CLUSTER_CONF, **shared, **managed}.items() if name not in given}
 
 
 def tasks_at_once(session: SparkSession) -> int:

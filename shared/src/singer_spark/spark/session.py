@@ -16,7 +16,7 @@ from singer_spark.jvm import gateway
 from singer_spark.jvm.command import with_jars
 from singer_spark.jvm.spark_jvm import start_jvm
 from singer_spark.process.shortage import shortage
-from singer_spark.spark.cluster import LOCAL, is_local, tell_of_waiting
+from singer_spark.spark.cluster import is_local, master_url, tell_of_waiting
 from singer_spark.spark.connect_session import connect
 from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, local_cores, remote_conf, session_conf
 from singer_spark.spark.session_jvm import command_for, grace_seconds
@@ -129,7 +129,7 @@ def get_context(options: SparkOptions) -> SparkContext:
 
 
 def _conf(options: SparkOptions) -> dict[str, str]:
-    named = {"spark.app.name": options.app_name, "spark.master": options.master or LOCAL}
+    named = {"spark.app.name": options.app_name, "spark.master": master_url(options.master)}
     return named | with_jars(session_conf(options), gateway.lacking(options.jars))
 
 

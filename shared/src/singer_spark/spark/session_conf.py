@@ -76,7 +76,7 @@ def session_conf(options: SparkOptions) -> dict[str, str]:
     if is_local(options.master):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     else:
-        conf |= cluster_conf(options.conf)
+        conf |= cluster_conf(options.conf, options.master)
     conf |= {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
     own = {"spark.driver.extraJavaOptions": JVM_OPTIONS, "spark.executor.extraJavaOptions": EXECUTOR_OPTIONS}
     for name, ours in own.items():

@@ -12,7 +12,7 @@ from singer_spark.jvm.command import JAVA_OPTIONS, JvmCommand, jvm_command, spar
 from singer_spark.jvm.java import cache_folder, find_java_home
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.whole_file import write_whole
-from singer_spark.spark.cluster import LOCAL, is_local
+from singer_spark.spark.cluster import is_local, master_url
 from singer_spark.spark.session_conf import SparkOptions, session_conf
 
 SECONDS_TO_CLEAN_UP = 5
@@ -53,7 +53,7 @@ def command_for(options: SparkOptions) -> JvmCommand:
     os.environ["SPARK_HOME"] = str(spark_home())
     os.environ.pop("_JAVA_OPTIONS", None)
     level = options.log_level or ("WARN" if wants_traceback(options.app_name) else "OFF")
-    conf = {"spark.master": options.master or LOCAL, "spark.app.name": options.app_name, **session_conf(options)}
+    conf = {"spark.master": master_url(options.master), "spark.app.name": options.app_name, **session_conf(options)}
     java_options = [
         # A JVM without memory may hang as well as fail; in front, so that the user's own options win.
         "-XX:+ExitOnOutOfMemoryError",

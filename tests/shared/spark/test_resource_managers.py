@@ -1,0 +1,96 @@
+"""What Kubernetes and YARN are given, as far as can be told without one: settings, the JVM's command, a pod."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from singer_spark.jvm.command import KNOWN_VARIABLES
+from singer_spark.spark.cluster import master_url, shares_disk
+from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, session_conf
+from singer_spark.spark.session_jvm import command_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECRET = "planted-secret"
+IMAGE = {"spark.kubernetes.container.image": "registry.example/spark:4.1", "spark.kubernetes.namespace": "etl"}
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        ("k8s://api.example:6443", "k8s://https://api.example:6443"),
+        ("k8s://https://api.example", "k8s://https://api.example"),
+        ("k8s://http://127.0.0.1:8001", "k8s://http://127.0.0.1:8001"),
+        ("yarn", "yarn"),
+        ("spark://head:7077", "spark://head:7077"),
+        (None, "local[*]"),
+    ],
+)
+def test_a_master_is_given_as_a_context_takes_it(said: str | None, taken: str) -> None:
+    assert master_url(said) == taken
+
+
+def test_yarn_learns_that_executors_need_pyspark() -> None:
+    assert session_conf(SparkOptions("test", master="yarn"))["spark.yarn.isPython"] == "true"
+    assert "spark.yarn.isPython" not in session_conf(SparkOptions("test", master="spark://head:7077"))
+    said = {"spark.yarn.isPython": "false"}
+    assert session_conf(SparkOptions("test", master="yarn", conf=said))["spark.yarn.isPython"] == "false"
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://api.example:6443"])
+def test_spark_submit_itself_starts_the_jvm_for_a_resource_manager(master: str) -> None:
+    """It alone knows the manager's folders of settings, and what its JVM needs on its class path."""
+    assert "HADOOP_CONF_DIR" not in KNOWN_VARIABLES
+    options = SparkOptions("test", master=master, hadoop_conf={"fs.s3a.secret.key": SECRET}, jars=("/jars/driver.jar",))
+    words = command_for(options).words
+    assert words[0].endswith("bin/spark-submit")
+    assert f"spark.master={master_url(master)}" in " ".join(words)
+    assert "/jars/driver.jar" in " ".join(words)
+    assert SECRET not in " ".join(words)
+
+
+def pod_of(session: SparkSession, options: SparkOptions) -> dict[str, Any]:
+    """The pod of an executor, as Spark makes it of our settings: the same code that would send it to Kubernetes."""
+    jvm: Any = session.sparkContext._jvm
+    conf = jvm.org.apache.spark.SparkConf(False)
+    said = {**session_conf(options), "spark.app.name": options.app_name, "spark.master": master_url(options.master)}
+    for name, value in {**said, "spark.driver.host": "driver", "spark.driver.port": "7078"}.items():
+        conf.set(name, value)
+    nothing = getattr(getattr(jvm.scala, "None$"), "MODULE$")
+    profiles = getattr(getattr(jvm.org.apache.spark.resource, "ResourceProfile$"), "MODULE$")
+    executor = jvm.org.apache.spark.deploy.k8s.KubernetesConf.createExecutorConf(conf, "1", "app", nothing, 0)
+    builder = jvm.org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBuilder()
+    security = jvm.org.apache.spark.SparkEnv.get().securityManager()
+    profiles.clearDefaultProfile()  # the session's own, which it makes again when it needs it
+    try:
+        made = builder.buildFromFeatures(executor, security, None, profiles.getOrCreateDefaultProfile(conf)).pod()
+    finally:
+        profiles.clearDefaultProfile()
+    text = jvm.io.fabric8.kubernetes.client.utils.Serialization
+    container = yaml.safe_load(text.asYaml(made.container()))
+    return {**yaml.safe_load(text.asYaml(made.pod())), "container": container}
+
+
+def test_an_executors_pod_is_what_the_settings_say_and_holds_no_secret(spark: SparkSession) -> None:
+    conf = {**IMAGE, "spark.executor.memory": "2g", "spark.hadoop.fs.s3a.session.token": SECRET}
+    keys = {"fs.s3a.secret.key": SECRET}
+    options = SparkOptions("tap-spark-jdbc", master="k8s://api.example:6443", conf=conf, hadoop_conf=keys)
+    pod = pod_of(spark, options)
+    container = pod["container"]
+    assert container["image"] == "registry.example/spark:4.1"
+    assert container["args"] == ["executor"]
+    assert container["resources"]["requests"] == {"cpu": "1", "memory": "2432Mi"}
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert "-Duser.timezone=UTC" in [value for name, value in environment.items() if name.startswith("SPARK_JAVA_OPT")]
+    assert environment["SPARK_DRIVER_URL"] == "spark://CoarseGrainedScheduler@driver:7078"
+    assert pod["metadata"]["labels"]["spark-app-name"] == "tap-spark-jdbc"
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert SECRET not in str(pod)
+    # They travel in Spark's own messages, and reach the context beside its settings.
+    assert SECRET in hadoop_conf(options).values()
+    assert SECRET not in session_conf(options).values()
+    assert shares_disk(spark)
