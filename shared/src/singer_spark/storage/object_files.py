@@ -158,7 +158,9 @@ class ObjectFiles:
             if entry.maybe_folder:
                 keys.append(f"{entry.key}/")
         if keys:
-            self.bucket.delete(keys)
+            # On Azure the folder's own object is not among those below it; elsewhere it was found if it is there.
+            own = [] if self.bucket.folders_are_listed else [f"{self._key(prefix)}/"]
+            self.bucket.delete([*keys, *own])
 
     def remove_empty(self, folders: Iterable[str]) -> None:
         """Removes the empty objects that Spark makes for folders, where nothing else is below them."""
@@ -183,14 +185,10 @@ class ObjectFiles:
         ]
 
     def _is_folder(self, key: str, found: Sequence[Entry]) -> bool:
-        """Whether an empty object stands for a folder: others lie in it, or there is none without the slash."""
+        """Whether an empty object stands for a folder: others lie in it, or the store says so."""
         if any(each.key.startswith(f"{key}/") for each in found):
             return True
-        try:
-            self.bucket.size(key)
-        except FileNotFoundError:
-            return True
-        return False
+        return self.bucket.is_folder(key)
 
     def _entries(self, prefix: str) -> Iterator[Entry]:
         folder = self._key(prefix)

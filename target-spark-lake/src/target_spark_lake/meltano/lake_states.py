@@ -38,7 +38,7 @@ from target_spark_lake.state.saving import cleared, merged_state
 
 JSON = dict[str, Any]
 PREFIX, NAMESPACE = "lake+", "lake"
-SCHEMES = ("file", "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
+SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss", "hdfs")
 NOTHING: tuple[JSON, ...] = ({}, {"bookmarks": {}})
 RUN_COMMANDS = ("run", "el", "elt")
 RUNS_LOOKED_AT = 50

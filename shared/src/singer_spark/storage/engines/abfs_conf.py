@@ -29,17 +29,21 @@ def abfs_conf(url: str, options: Mapping[str, Any]) -> dict[str, str]:
     account = AzureAccount.of(url, options)
     host = _host(account)
     conf = _login(account)
-    if ".blob." in host:
+    if account.emulated:
+        # As `http://host:port/account`; and emulators know blobs alone, which have no real folders.
+        conf["fs.azure.abfs.endpoint"] = urlsplit(account.endpoint).netloc
         conf["fs.azure.fns.account.service.type"] = "BLOB"
+        conf["fs.azure.account.hns.enabled"] = "false"
+    conf = {f"{name}.{host}": value for name, value in conf.items()}
     if account.endpoint.startswith("http://"):
         conf["fs.azure.always.use.https"] = "false"
-    return {f"{name}.{host}": value for name, value in conf.items()}
+    return conf
 
 
 def _host(account: AzureAccount) -> str:
     """The connector knows accounts by their hosts; it asks the one of Data Lake, which every account has."""
     endpoint = urlsplit(account.endpoint)
-    if not endpoint.netloc:
+    if not endpoint.netloc or account.emulated:
         return f"{account.name}.dfs.core.windows.net"
     return endpoint.netloc.replace(".blob.", ".dfs.")
 

@@ -32,7 +32,7 @@ def gs_conf(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _login(login: GoogleLogin) -> dict[str, str]:
-    """Whom the connector asks as; by itself it looks for the machine's service account, or one that the environment names."""
+    """Whom the connector asks as; told nothing it looks for the machine's service account."""
     if login.anonymous:
         return {"fs.gs.auth.service.account.enable": "false", "fs.gs.auth.null.enable": "true"}
     key = login.key_file() or login.own_file()

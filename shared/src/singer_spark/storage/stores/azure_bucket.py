@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.storage_errors import StoreFailure
 from singer_spark.storage.stores.azure_account import AzureAccount, container_and_host
+from singer_spark.storage.stores.bucket import UndecidedError
 from singer_spark.storage.stores.http_options import client_options, retry_config
-from singer_spark.storage.stores.obstore_bucket import ObstoreBucket
+from singer_spark.storage.stores.obstore_bucket import ObstoreBucket, asked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +21,8 @@ COPY_SECONDS = 600
 
 class AzureBucket(ObstoreBucket):
     """Blobs of a container."""
+
+    folders_are_listed = False
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         """Knows the container.
@@ -45,7 +49,15 @@ class AzureBucket(ObstoreBucket):
         )
 
     def _remove_folder(self, key: str) -> None:
-        """No key ends with a slash here: Hadoop's folders are empty blobs like any other."""
+        """Hadoop's folders are empty blobs with the folder's own name, or real ones, which stay while they hold any."""
+        with suppress(FileExistsError, UndecidedError, StoreFailure):
+            self._remove(self._single, key)
+
+    def is_folder(self, key: str) -> bool:
+        import obstore
+
+        found = asked(lambda: obstore.get(self._store, key, options={"head": True}).attributes, key)
+        return str(found.get("hdi_isfolder", "")).lower() == "true"
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
         # Azure knows no range that counts from the end.

@@ -49,6 +49,10 @@ class Bucket(Protocol):
     def conditions(self) -> tuple[str, ...]:
         """What the store calls the conditions of a creation and of an exchange; empty where it has none."""
 
+    @property
+    def folders_are_listed(self) -> bool:
+        """Whether the object that stands for a folder is among those below it."""
+
     def read(self, key: str) -> tuple[bytes, str]:
         """The content, and which version of the object that is."""
 
@@ -78,6 +82,9 @@ class Bucket(Protocol):
 
     def copy(self, source: str, target: str) -> None:
         """Copies inside the store; the copy is whole when this returns."""
+
+    def is_folder(self, key: str) -> bool:
+        """Whether an empty object of a listing, which left that open, stands for a folder."""
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
         """Copies with bytes behind it inside the store; False where it can't."""

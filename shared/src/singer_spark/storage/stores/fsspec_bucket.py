@@ -20,6 +20,7 @@ class FsspecBucket:
     """Files of one of fsspec's file systems."""
 
     conditions: tuple[str, ...] = ()
+    folders_are_listed = True
 
     def __init__(self, filesystem: Any) -> None:
         self._files = filesystem
@@ -48,6 +49,9 @@ class FsspecBucket:
 
     def copy(self, source: str, target: str) -> None:
         self._files.cp_file(source, target)
+
+    def is_folder(self, key: str) -> bool:
+        return key.endswith("/")
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
         return False

@@ -46,6 +46,7 @@ class GoogleBucket:
     """Objects of a bucket on Google's store; the version of an object is its generation."""
 
     conditions: tuple[str, ...] = (f"{CONDITION}=0", CONDITION)
+    folders_are_listed = True
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         """Knows the bucket.
@@ -119,6 +120,9 @@ class GoogleBucket:
             if done.get("done", True):
                 return
             token = {"rewriteToken": done["rewriteToken"]}
+
+    def is_folder(self, key: str) -> bool:
+        return key.endswith("/")
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
         if size < PIECE_BYTES:

@@ -41,6 +41,7 @@ class ObstoreBucket:
     """
 
     conditions: tuple[str, ...] = ("If-None-Match", "If-Match")
+    folders_are_listed = True
 
     def _made(self, below: str = "", *, single: bool = False) -> Any:
         """A store of obstore's.
@@ -66,12 +67,12 @@ class ObstoreBucket:
             found = obstore.get(self._store, key)
             return bytes(found.bytes()), found.meta["e_tag"] or ""
 
-        return _asked(get, key)
+        return asked(get, key)
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         import obstore
 
-        return _asked(lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key)
+        return asked(lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key)
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
         import obstore
@@ -80,13 +81,13 @@ class ObstoreBucket:
             found = obstore.get(self._store, key, options={"range": {"suffix": length}})
             return bytes(found.bytes()), int(found.meta["size"])
 
-        return _asked(get, key)
+        return asked(get, key)
 
     def size(self, key: str) -> int:
         import obstore
 
         try:
-            return _asked(lambda: int(obstore.head(self._store, key)["size"]), key)
+            return asked(lambda: int(obstore.head(self._store, key)["size"]), key)
         except FileNotFoundError:
             # The answer to a HEAD does not say whether it is the bucket that is missing.
             self.read_range(key, 0, 1)
@@ -96,7 +97,7 @@ class ObstoreBucket:
         import obstore
 
         mode: Any = "overwrite" if version is None else "create" if version == ABSENT else {"e_tag": version}
-        _asked(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
+        asked(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
 
     def upload(self, source: Path, key: str) -> None:
         import obstore
@@ -104,7 +105,7 @@ class ObstoreBucket:
         size = source.stat().st_size
         piece = max(PIECE_BYTES, ceil(size / MOST_PIECES))
         with source.open("rb") as file:
-            _asked(
+            asked(
                 lambda: obstore.put(
                     self._store,
                     key,
@@ -125,7 +126,14 @@ class ObstoreBucket:
     def copy(self, source: str, target: str) -> None:
         import obstore
 
-        _asked(lambda: obstore.copy(self._store, source, target), source)
+        asked(lambda: obstore.copy(self._store, source, target), source)
+
+    def is_folder(self, key: str) -> bool:
+        try:
+            self.size(key)
+        except FileNotFoundError:
+            return True
+        return False
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
         return False
@@ -137,7 +145,7 @@ class ObstoreBucket:
         if len(plain) == 1:
             self._remove(self._single, plain[0])
         elif plain:
-            _asked(lambda: obstore.delete(self._store, plain), plain[0])
+            asked(lambda: obstore.delete(self._store, plain), plain[0])
         for key in keys:
             if key.endswith("/"):
                 self._remove_folder(key.rstrip("/"))
@@ -150,7 +158,7 @@ class ObstoreBucket:
         import obstore
 
         try:
-            _asked(lambda: obstore.delete(store, path), path)
+            asked(lambda: obstore.delete(store, path), path)
         except FileNotFoundError as error:
             if getattr(error, "code", "") == "NoSuchBucket":
                 raise
@@ -159,7 +167,7 @@ class ObstoreBucket:
         import obstore
 
         pages = obstore.list(self._store, prefix.rstrip("/") or None)
-        for page in iter(lambda: _asked(lambda: next(pages, None), prefix), None):
+        for page in iter(lambda: asked(lambda: next(pages, None), prefix), None):
             for each in page:
                 size, modified = int(each["size"]), each["last_modified"].timestamp()
                 yield Entry(each["path"], size, modified, maybe_folder=size == 0)
@@ -176,7 +184,7 @@ class _Writer:
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
-        _asked(lambda: self._stream.write(data), self._key)
+        asked(lambda: self._stream.write(data), self._key)
         self._place += size
         return size
 
@@ -189,7 +197,7 @@ class _Writer:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            _asked(self._stream.close, self._key)
+            asked(self._stream.close, self._key)
 
     def readable(self) -> bool:
         return False
@@ -201,7 +209,7 @@ class _Writer:
         return False
 
 
-def _asked(request: Callable[[], Result], key: str) -> Result:
+def asked(request: Callable[[], Result], key: str) -> Result:
     """Makes a request; a signal that comes meanwhile is handled at once, though obstore would wait for the answer."""
     with _failures(key):
         if threading.current_thread() is not threading.main_thread():

@@ -1,0 +1,124 @@
+"""A pipeline's life on each store: first sync, increment, upsert, a kill in the commit, recovery; the fast way."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from end_to_end.pipe import BIN, TIMEOUT_SECONDS, Pipe
+from servers.azure import AzureStore
+from servers.google import GoogleStore
+from servers.postgresql import PostgreSQL
+from servers.proxy import SILENT, Proxy, running
+from servers.s3 import S3
+from singer_spark.storage.storage import Storage
+from target_spark_lake.layout import Layout
+
+Store = S3 | GoogleStore | AzureStore
+LAYOUT = Layout("test")
+STATE = ".dataspoc/state/test/state.json"
+
+
+@pytest.fixture
+def proxy(store: Store) -> Iterator[Proxy]:
+    with running(store.endpoint) as proxy:
+        yield proxy
+
+
+def run(pipe: Pipe, bucket: str) -> tuple[int, int, str]:
+    read = tap_output(pipe, bucket)
+    written = subprocess.run(
+        pipe.target_command(), input=read.stdout, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    return read.returncode, written.returncode, (read.stderr + written.stderr).decode()
+
+
+def tap_output(pipe: Pipe, bucket: str) -> subprocess.CompletedProcess[bytes]:
+    command = pipe.tap_command("--state", f"{bucket}/{STATE}")
+    return subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
+
+
+def rows(lake: Storage) -> list[tuple[int, str]]:
+    tables = [pq.read_table(io.BytesIO(lake.read(file.path) or b"")) for file in lake.list("raw/public-orders")]
+    return sorted((row["id"], row["note"]) for table in tables for row in table.to_pylist())
+
+
+def test_a_pipeline_lives_on_each_store(store: Store, proxy: Proxy, postgresql: PostgreSQL, tmp_path: Path) -> None:
+    database, bucket = postgresql.new_database(), f"{store.new_bucket()}/some lake"
+    options = {"storage_options": store.storage_options}
+    batches = {"encoding": {"format": "parquet"}, "storage": {"root": f"{bucket}/.dataspoc/staging/batches"}}
+    tap: dict[str, Any] = {
+        "jdbc_url": database.jdbc_url,
+        "user": database.user,
+        "password": database.password,
+        "incremental_tables": ["public.orders:changed:integer"],
+        "batch_config": batches,
+        **options,
+    }
+    pipe = Pipe(tmp_path / "run", tap, {"bucket": bucket, "load_method": "upsert", **options})
+    lake = Storage(bucket, store.storage_options)
+    seen = ""
+    with psycopg.connect(database.dsn, autocommit=True) as source:
+        source.execute("create table orders (id integer primary key, note text, changed integer)")
+        source.execute("insert into orders select n, 'note ' || n, n from generate_series(1, 50) n")
+
+        def expected() -> list[tuple[int, str]]:
+            return [(row[0], row[1]) for row in source.execute("select id, note from orders order by id")]
+
+        def good_run() -> None:
+            nonlocal seen
+            tap_code, target_code, errors = run(pipe, bucket)
+            assert (tap_code, target_code) == (0, 0), errors
+            assert rows(lake) == expected()
+            seen += errors
+
+        good_run()
+        source.execute("insert into orders values (51, 'new', 51)")
+        source.execute("update orders set note = 'changed', changed = 52 where id = 7")
+        good_run()
+        # The target is killed while its commit is published: the answer to the first copy of a file never comes.
+        source.execute("update orders set note = 'again', changed = 53 where id = 7")
+        killed_in_its_commit(pipe, store, proxy, bucket, lake)
+        recovered = subprocess.run(
+            [str(BIN / "spark-lake"), "recover", "--config", str(pipe.folder / "target.json")],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        assert recovered.returncode == 0, recovered.stderr
+        assert rows(lake) == expected()
+        good_run()
+    assert json.loads(lake.read(STATE) or b"")["bookmarks"]["public-orders"]["replication_key_value"] == 53
+    assert lake.list(".dataspoc/staging") == []
+    for secret in filter(None, (store.storage_options.get("secret"), getattr(store, "key", None))):
+        assert secret == "tester" or secret not in seen
+
+
+def killed_in_its_commit(pipe: Pipe, store: Store, proxy: Proxy, bucket: str, lake: Storage) -> None:
+    """A run of the target that sees the store through the proxy, and dies once its journal is there."""
+    straight = pipe.target["storage_options"]
+    read = tap_output(pipe, bucket)
+    pipe.target["storage_options"] = store.options_at(proxy.endpoint)
+    journals = len(lake.list(LAYOUT.runs))
+    with subprocess.Popen(pipe.target_command(), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as target:
+        assert target.stdin is not None
+        target.stdin.write(read.stdout)
+        target.stdin.close()
+        while len(lake.list(LAYOUT.runs)) == journals:
+            assert target.poll() is None
+        proxy.fail(SILENT, 1, frozenset({"PUT", "POST", "DELETE"}))
+        os.kill(target.pid, signal.SIGKILL)
+    proxy.fail(None)
+    pipe.target["storage_options"] = straight
+    pipe.target_command()

@@ -1,0 +1,89 @@
+"""One set of options for each store: what fsspec calls them, and what each engine is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from singer_spark.errors import ConfigurationError, redact
+from singer_spark.storage.storage import Storage
+
+KEY = {"type": "service_account", "client_email": "me@x", "private_key_id": "1", "private_key": "very-private-key"}
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("CONNECTION_STRING", "ACCOUNT_NAME", "ACCOUNT_KEY", "SAS_TOKEN"):
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
+    monkeypatch.setenv("HOME", "/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "near"),
+    [("s3://b", "secret_key", "secret"), ("gs://b", "tokn", "token"), ("az://b", "acount_name", "account_name")],
+)
+def test_an_unknown_option_is_an_error_that_names_the_nearest(url: str, name: str, near: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}.*did you mean {near}"):
+        Storage(url, {name: "x", "account_name": "a"} if url.startswith("az") else {name: "x"})
+
+
+def test_what_only_fsspec_s_caches_read_is_taken() -> None:
+    assert Storage("s3://b", {"default_block_size": 1, "use_listings_cache": True}).kind == "s3"
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("abfss://lake@acc.dfs.core.windows.net/p", {"account_key": "c2VjcmV0LWtleS0x"}),
+        ("az://lake/p", {"account_name": "acc", "account_key": "c2VjcmV0LWtleS0x"}),
+        (
+            "az://lake/p",
+            {"connection_string": "AccountName=acc;AccountKey=c2VjcmV0LWtleS0x;EndpointSuffix=core.windows.net"},
+        ),
+    ],
+)
+def test_spellings_of_one_azure_account_are_told_alike(url: str, options: dict[str, Any]) -> None:
+    storage = Storage(url, options)
+    assert storage.url_for_spark("raw") == "abfss://lake@acc.dfs.core.windows.net/p/raw"
+    assert storage.hadoop_conf() == {
+        "fs.azure.account.auth.type.acc.dfs.core.windows.net": "SharedKey",
+        "fs.azure.account.key.acc.dfs.core.windows.net": "c2VjcmV0LWtleS0x",
+    }
+    assert storage.delta_options() == {
+        "azure_storage_account_name": "acc",
+        "azure_storage_account_key": "c2VjcmV0LWtleS0x",
+    }
+    assert "c2VjcmV0LWtleS0x" not in redact(str(options))
+
+
+def test_azure_logins_reach_hadoop() -> None:
+    def told(**options: Any) -> dict[str, str]:
+        conf = Storage("az://lake", {"account_name": "acc", **options}).hadoop_conf()
+        return {name.removesuffix(".acc.dfs.core.windows.net"): value for name, value in conf.items()}
+
+    assert told(sas_token="?sv=1&sig=hush-hush")["fs.azure.sas.fixed.token"] == "sv=1&sig=hush-hush"
+    principal = told(tenant_id="t", client_id="c", client_secret="s-e-c")
+    assert principal["fs.azure.account.oauth2.client.endpoint"] == "https://login.microsoftonline.com/t/oauth2/token"
+    assert principal["fs.azure.account.oauth.provider.type"].endswith("ClientCredsTokenProvider")
+    assert told()["fs.azure.account.oauth.provider.type"].endswith("MsiTokenProvider")
+
+
+def test_an_azure_url_without_an_account_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigurationError, match="give account_name, connection_string"):
+        Storage("az://lake", {"account_key": "x"})
+
+
+def test_google_s_logins_reach_hadoop_and_delta() -> None:
+    storage = Storage("gs://lake/p", {"token": KEY, "project": "p"})
+    conf = storage.hadoop_conf()
+    assert conf["fs.gs.auth.service.account.private.key"] == "very-private-key"
+    assert conf["fs.gs.project.id"] == "p"
+    assert "very-private-key" in storage.delta_options()["google_service_account_key"]
+    anonymous = Storage("gcs://lake", {"token": "anon", "endpoint_url": "http://localhost:1"})
+    assert anonymous.url_for_spark("x") == "gs://lake/x"
+    assert anonymous.hadoop_conf()["fs.gs.auth.null.enable"] == "true"
+    assert anonymous.hadoop_conf()["fs.gs.storage.root.url"] == "http://localhost:1/"
+    assert "very-private-key" not in redact(str(KEY))
