@@ -63,6 +63,11 @@ def test_every_program_answers_with_no_variable_set(program: str, tmp_path: Path
     assert program in done.stdout
 
 
+def unconditional(block: str) -> str:
+    """A pin with its hashes; tools of the tests may need on every machine what users need on some."""
+    return re.sub(r" ;[^\\]*", " ", block, count=1)
+
+
 def test_the_lock_pins_every_requirement_within_its_range_and_with_hashes() -> None:
     pins = locked()
     wanted: list[str] = []
@@ -84,7 +89,8 @@ def test_the_lock_pins_every_requirement_within_its_range_and_with_hashes() -> N
     assert outside == []
     blocks = re.split(r"\n(?=\S)", (ROOT / "requirements-dev.lock").read_text().strip())
     assert [block for block in blocks if "--hash=sha256:" not in block] == []
-    assert set(re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text().strip())) < set(blocks)
+    users = re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text().strip())
+    assert set(map(unconditional, users)) < set(map(unconditional, blocks))
 
 
 def test_users_get_no_tools_of_the_tests() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -15,6 +18,7 @@ from servers.postgresql import PostgreSQL
 from singer_spark.errors import SingerSparkError
 from tap.dying import Pipe, Sent
 from tap.opened import filled, login
+from tap_spark_jdbc.log import slot
 
 TABLE = """
 create table orders (id int primary key, note text, body text);
@@ -190,6 +194,30 @@ def test_what_a_transaction_had_open_at_the_first_run_comes_once(
         connection.execute("insert into items values (2)")
         after = committed(pipe)
         assert (after.ids("public-items"), after.ids("public-orders")) == ({2: 1}, {8: 1})
+
+
+def test_a_slot_that_is_still_being_made_is_waited_for(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tap that was killed leaves a session that goes on with what it was asked."""
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        dsn = connection.info.dsn + f" password={connection.info.password}"
+        with psycopg.connect(dsn) as slow, psycopg.connect(dsn, autocommit=True) as dead, ThreadPoolExecutor(1) as pool:
+            slow.execute("insert into orders values (8, 'slow')")
+            made = "select pg_create_logical_replication_slot(current_database(), 'pgoutput')"
+            making = pool.submit(dead.execute, made)
+            waits = "select count(*) from pg_replication_slots where slot_name = current_database()"
+            while connection.execute(waits).fetchall() != [(1,)]:
+                assert not making.done()
+            waited = []
+
+            def wait(seconds: float) -> None:
+                waited.append(seconds)
+                slow.commit()
+
+            monkeypatch.setattr(slot, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
+            assert committed(pipe).ids("public-orders") == {1: 1, 2: 1, 3: 1, 8: 1}
+            assert waited
 
 
 def test_columns_and_rows_that_are_not_published_stay_out(

@@ -105,10 +105,10 @@ class LogSlot:
 
     def look(self) -> bool:
         """Whether the slot is there; SourceError: it is of no use any more, or not ours."""
-        found = self._rows(_SLOT.replace("{slot}", self._dialect.string(self.slot)))
-        if not found:
+        found = self._made()
+        if found is None:
             return False
-        plugin, database, _, confirmed, status, reason = found[0]
+        plugin, database, _, confirmed, status, reason = found
         ((name,),) = self._rows("SELECT CAST(current_database() AS text)")
         if plugin != "pgoutput" or database != name:
             raise ConfigurationError(
@@ -121,6 +121,21 @@ class LogSlot:
             )
         self.confirmed = lsn_of(confirmed)
         return True
+
+    def _made(self) -> tuple[str | None, ...] | None:
+        """The slot, once it is whole: a tap that was killed may have left a server that still makes it."""
+        end = time.monotonic() + _WRITERS_SECONDS
+        while True:
+            found = self._rows(_SLOT.replace("{slot}", self._dialect.string(self.slot)))
+            _, _, active, confirmed, status, _ = found[0] if found else (None,) * 6
+            if not found or confirmed is not None or active is None or status == "lost":
+                return found[0] if found else None
+            if time.monotonic() > end:
+                raise SourceError(
+                    f"slot {self.slot} is still being made by process {active}, which waits for transactions that are "
+                    "open; end these, or run again later"
+                )
+            time.sleep(0.1)
 
     def make(self) -> None:
         """Makes the slot; it waits for the transactions that are open on the server."""
