@@ -200,6 +200,7 @@ class Lanes:
     """Stands for the connections, and keeps how many there were."""
 
     n_jobs: int
+    streams_at_once: int | None = None
     made: int = 1
 
     def beside(self, _: object = None) -> Lanes:
