@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import atexit, sys
 from target_spark_lake.__main__ import main
-slow = {"pyarrow", "numpy", "pandas", "pyspark", "grpc"}
+slow = {"pyarrow", "numpy", "pandas", "pyspark", "grpc", "pyiceberg", "sqlalchemy", "sqlite3", "deltalake"}
 atexit.register(lambda: print(*sorted(slow & set(sys.modules)), file=sys.stderr))
 main()
 """
@@ -22,9 +24,10 @@ MESSAGES = [
 ]
 
 
-def test_a_run_without_records_saves_its_state_without_arrow_and_spark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chosen", ["parquet", "delta", "iceberg"])
+def test_a_run_without_records_saves_its_state_without_arrow_and_spark(tmp_path: Path, chosen: str) -> None:
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({"bucket": str(tmp_path / "lake"), "pipeline": "test"}))
+    config.write_text(json.dumps({"bucket": str(tmp_path / "lake"), "pipeline": "test", "format": chosen}))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "--config", str(config)],
         input="".join(json.dumps(each) + "\n" for each in MESSAGES),

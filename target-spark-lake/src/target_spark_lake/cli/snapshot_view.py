@@ -14,7 +14,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.storage.storage import Storage
 from target_spark_lake.columns.partitioning import NULL_VALUE, Partitioning, escaped
-from target_spark_lake.config_schema import DELTA, PARQUET
+from target_spark_lake.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.layout import LAKE_FOLDER, Layout
 from target_spark_lake.settings import TargetSettings
 from target_spark_lake.tables.table_record import check_owner, read_record
@@ -25,6 +25,9 @@ ENGINES = (DUCKDB, SPARK)
 # The file that a row was in first, and its number there.
 _FIRST_FILE, _FIRST_ROW = "_spark_lake_first_file", "_spark_lake_first_row"
 _RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
+_KINDS = {DELTA: "a Delta", ICEBERG: "an Iceberg"}
+# What Spark says of a row's file and its number there, where it is not what Spark's own reader of Parquet says.
+_SPARK_PLACES = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
 # Where DuckDB has another name for a type that folders say.
 _DUCKDB_TYPES = {"string": "VARCHAR"}
 
@@ -52,10 +55,10 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
     if unknown:
         raise ConfigurationError(f"stream {stream}: table {table} has no column {', '.join(unknown)}")
     hides = settings.hard_delete if options.hard_delete is None else options.hard_delete
-    if record.format == DELTA and engine != SPARK:
+    if record.format != PARQUET and engine != SPARK:
         raise ConfigurationError(
-            f"stream {stream}: {table} is a Delta table, and only Spark's SQL shows the order of its files; use "
-            "--engine spark, or load_method upsert"
+            f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL shows the order of its "
+            "files; use --engine spark, or load_method upsert"
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)
@@ -70,6 +73,8 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
         found = [layout.table_record(table), layout.row_order(table, "*")]
         inner = ",".join(path.removeprefix(f"{LAKE_FOLDER}/") for path in found)
         orders = f"{storage.url_for_spark(LAKE_FOLDER)}/{{{inner}}}"
+    if record.format == ICEBERG:
+        url = ".".join(map(_quoter("`"), (layout.catalog.name, *layout.catalog.identifier(table))))
     return SnapshotView(url, orders, record.columns, keys, cursor, hides, record.format, folders).sql(engine)
 
 
@@ -107,7 +112,7 @@ _SPARK_ORDER = f"""
     FROM (
       SELECT told.*, element_at(filter({_PARTS}, each -> each.first_row <= _spark_lake_row), -1) AS {_PART}
       FROM (
-        SELECT {{columns}}, _metadata.file_name AS _spark_lake_file, _metadata.row_index AS _spark_lake_row
+        SELECT {{columns}}, {{file}} AS _spark_lake_file, {{row}} AS _spark_lake_row
         FROM {{source}}
       ) AS told
       LEFT JOIN (
@@ -150,18 +155,21 @@ class SnapshotView:
     def _spark(self) -> str:
         quoted = _quoter("`")
         plain = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true')"
-        source = f"delta.{quoted(self.url)}" if self.format == DELTA else plain
+        source = {DELTA: f"delta.{quoted(self.url)}", ICEBERG: self.url}.get(self.format, plain)
+        file, row = _SPARK_PLACES.get(self.format, ("_metadata.file_name", "_metadata.row_index"))
         if not self.folders:
-            return self._select(quoted, source, ["_metadata.file_name DESC", "_metadata.row_index DESC"])
+            return self._select(quoted, source, [f"{file} DESC", f"{row} DESC"])
         columns = ["*"]
-        if self.format != DELTA:
+        if self.format == PARQUET:
             # Spark would guess what folders say, and read 007 as 7.
             source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"
             path = _decoded("_metadata.file_path")
             for name, kind in self._said().items():
                 text = _decoded(f"substring_index(substring_index({path}, '/{escaped(name)}=', -1), '/', 1)")
                 columns.append(f"CAST(nullif({text}, '{NULL_VALUE}') AS {kind}) AS {quoted(name)}")
-        told = _SPARK_ORDER.format(columns=", ".join(columns), source=source, orders=quoted(self.orders))
+        told = _SPARK_ORDER.format(
+            columns=", ".join(columns), source=source, orders=quoted(self.orders), file=file, row=row
+        )
         return self._select(quoted, f"({told})", _RECEIVED)
 
     def _said(self) -> Mapping[str, str]:

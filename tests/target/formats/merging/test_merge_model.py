@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from target.delta_lake import DeltaLake
+from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
 
 INT = {"type": ["integer", "null"]}
@@ -18,7 +19,7 @@ MOMENT = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "
 PROPERTIES = {"tenant": TEXT, "id": INT, "clock": MOMENT, "note": TEXT}
 KEYS = 120
 RUNS = 4
-DELTA_SEEDS = (5, 6)
+DELTA_SEEDS, ICEBERG_SEEDS = (5, 6), (2, 4)
 DELETED_AT = "2026-01-02T03:04:05Z"
 Key = tuple[str, int]
 Age = tuple[int, str]
@@ -132,7 +133,7 @@ def test_a_merged_table_holds_what_a_dict_holds_after_every_run(
     spark: object, tmp_path: Path, seed: int, method: str, rules: Rules, versions: bool
 ) -> None:
     rng = random.Random(seed)
-    kind = DeltaLake if seed in DELTA_SEEDS else Lake
+    kind = DeltaLake if seed in DELTA_SEEDS else IcebergLake if seed in ICEBERG_SEEDS else Lake
     lake, table, came = kind(tmp_path / "lake"), {}, 0
     annotations = {"x-load-method": method, "x-extent": "full" if rules.stale else "delta"}
     message = schema("s", PROPERTIES, ("tenant", "id"), **annotations)

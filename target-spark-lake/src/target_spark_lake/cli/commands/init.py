@@ -17,7 +17,7 @@ from target_spark_lake.cli.meltano_yml import TAP
 from target_spark_lake.cli.new_pipeline import REFERENCE, NewPipeline
 from target_spark_lake.cli.questions import SEVERAL, ask
 from target_spark_lake.cli.source_tables import source_tables
-from target_spark_lake.config_schema import CODECS, DELTA, LOAD_METHODS, PARQUET
+from target_spark_lake.config_schema import CODECS, FORMATS, LOAD_METHODS
 
 JSON = dict[str, Any]
 NEEDED = ("jdbc_url", "bucket", "pipeline")
@@ -42,7 +42,7 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", help="data root in the bucket; raw if not given")
     parser.add_argument("--compression", choices=CODECS, help="of Parquet; zstd if not given")
     parser.add_argument("--pipeline", metavar="NAME", help="name of the pipeline")
-    parser.add_argument("--format", choices=[PARQUET, DELTA], help="of the tables; parquet if not given")
+    parser.add_argument("--format", choices=FORMATS, help="of the tables; parquet if not given")
     parser.add_argument("--load-method", choices=LOAD_METHODS, help="by the stream if not given")
     parser.add_argument("--endpoint-url", metavar="URL", help="of an S3-compatible store")
     parser.add_argument(
