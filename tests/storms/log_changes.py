@@ -244,7 +244,7 @@ def main() -> None:
                 source.write(chance.randrange(40))
                 began = time.monotonic()
                 flags = ["--full"] if number and chance.random() < 0.1 else []
-                if flags:
+                if flags or not number:  # a slot is made, which waits for them
                     for connection in source.open:
                         connection.commit()
                     source.open.clear()
