@@ -268,7 +268,8 @@ def main() -> None:
 
 
 def _is_at_end(pipe: Pipe) -> bool:
-    return "the next run goes on there" not in (pipe.folder / "log.txt").read_text().rsplit("---", 1)[-1]
+    told = (pipe.folder / "log.txt").read_text().rsplit("---", 1)[-1]
+    return "the next run goes on there" not in told and "not begun in this run" not in told
 
 
 def shown(rows: Counter[Row]) -> list[str]:
