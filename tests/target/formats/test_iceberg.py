@@ -251,7 +251,8 @@ def test_a_table_that_no_pipeline_made_or_that_is_gone_is_a_clear_error(lake: Ic
     lake.catalog().drop_table(("raw", "s"))
     with pytest.raises(StorageError, match=r"the catalog has no table raw\.s any more: register it again"):
         lake.load(items(), item(2, "b"))
-    newest = max((lake.folder / "raw/s/metadata").glob("*.metadata.json"))
+    written = (lake.folder / "raw/s/metadata").glob("*.metadata.json")
+    newest = max(written, key=lambda path: path.stat().st_mtime_ns)
     lake.catalog().register_table(("raw", "s"), f"file://{newest}")
     lake.load(items(), item(2, "b"))
     assert lake.rows("s", "id") == [(1,), (2,)]
