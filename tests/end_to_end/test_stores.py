@@ -1,4 +1,4 @@
-"""A pipeline's life on each store: first sync, increment, upsert, a kill in the commit, recovery; the fast way."""
+"""A pipeline's life on S3 and Azure: first sync, increment, upsert, a kill in the commit, recovery; the fast way."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def rows(lake: Storage) -> list[tuple[int, str]]:
     return sorted((row["id"], row["note"]) for table in tables for row in table.to_pylist())
 
 
+@pytest.mark.parametrize("store", ["s3", "azure"], indirect=True)
 def test_a_pipeline_lives_on_each_store(store: Store, proxy: Proxy, postgresql: PostgreSQL, tmp_path: Path) -> None:
     database, bucket = postgresql.new_database(), f"{store.new_bucket()}/some lake"
     options = {"storage_options": store.storage_options}
