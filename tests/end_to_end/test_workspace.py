@@ -97,7 +97,7 @@ def test_users_get_no_tools_of_the_tests() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     tools = {canonicalize_name(Requirement(line).name) for line in groups["dev"]}
     # Two are extras of the programs as well.
-    assert tools & locked("requirements.lock").keys() == {"pandas", "psycopg", "s3fs", "singer-sdk"}
+    assert tools & locked("requirements.lock").keys() == {"pandas", "psycopg", "singer-sdk"}
 
 
 def test_this_environment_is_the_locked_one() -> None:
