@@ -1,4 +1,4 @@
-"""A pipeline's life on S3 and Azure: first sync, increment, upsert, a kill in the commit, recovery; the fast way."""
+"""A pipeline's life on S3, Google and Azure: first sync, increment, upsert, a kill in the commit, recovery; the fast way."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def rows(lake: Storage) -> list[tuple[int, str]]:
     return sorted((row["id"], row["note"]) for table in tables for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("store", ["s3", "azure"], indirect=True)
 def test_a_pipeline_lives_on_each_store(store: Store, proxy: Proxy, postgresql: PostgreSQL, tmp_path: Path) -> None:
     database, bucket = postgresql.new_database(), f"{store.new_bucket()}/some lake"
     options = {"storage_options": store.storage_options}
@@ -88,7 +87,7 @@ def test_a_pipeline_lives_on_each_store(store: Store, proxy: Proxy, postgresql: 
         source.execute("update orders set note = 'changed', changed = 52 where id = 7")
         good_run()
         # The target is killed while its commit is published: the answer to the first copy of a file never comes.
-        source.execute("update orders set note = 'again', changed = 53 where id = 7")
+        source.execute("insert into orders values (52, 'newer', 53)")
         killed_in_its_commit(pipe, store, proxy, bucket, lake)
         recovered = subprocess.run(
             [str(BIN / "spark-lake"), "recover", "--config", str(pipe.folder / "target.json")],
@@ -121,5 +120,7 @@ def killed_in_its_commit(pipe: Pipe, store: Store, proxy: Proxy, bucket: str, la
         proxy.fail(SILENT, 1, frozenset({"PUT", "POST", "DELETE"}))
         os.kill(target.pid, signal.SIGKILL)
     proxy.fail(None)
+    killed = lake.list(LAYOUT.runs)[-1]
+    assert json.loads(lake.read(killed.path) or b"")["phase"] == "committed"
     pipe.target["storage_options"] = straight
     pipe.target_command()
