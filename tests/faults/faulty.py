@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from io import IOBase
 from typing import Any
 
 FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER = (
@@ -86,11 +87,13 @@ class Faulty(Proxy):
         if (here and self.fault == FAIL_BEFORE) or (not self.count < self.nth and self.fault == FAIL_FROM_HERE):
             raise OSError(errno.EIO, "injected before the call")
         result = call()
-        if here and self.fault == DIE_AFTER:
+        if not here or self.fault not in (DIE_AFTER, FAIL_AFTER):
+            return result
+        if isinstance(result, IOBase):
+            result.close()  # else nobody does: the caller never sees the file
+        if self.fault == DIE_AFTER:
             raise Died
-        if here and self.fault == FAIL_AFTER:
-            raise OSError(errno.EIO, "injected after the call")
-        return result
+        raise OSError(errno.EIO, "injected after the call")
 
 
 class Interrupted(Proxy):

@@ -16,7 +16,7 @@ LEAST = {"bucket": "lake", "pipeline": "p"}
 CONTRACT = {
     *("bucket", "path", "pipeline", "format", "load_method", "hard_delete", "max_deletes_percent", "stream_options"),
     *("compression", "target_file_mb", "auto_compact", "add_record_metadata", "validate_records", "on_invalid_record"),
-    "staging",
+    *("catalog", "namespace", "staging"),
     *("max_invalid_records", "schema_evolution", "resume", "lock_ttl_seconds", "accept_any_start", "state_backend"),
     *("accept_unconditional_storage", "batch_roots", "metrics_file", "notify", "storage_options", "spark"),
 }
@@ -58,7 +58,7 @@ def test_an_unknown_setting_is_an_error_with_the_nearest_name_beside_all_other_p
     with pytest.raises(ConfigurationError) as raised:
         TargetSettings.from_config({"bucket": "lake", "loadmethod": "upsert", "quarantine": 1, "format": "csv"})
     assert str(raised.value).split("; ") == [
-        "config: format: must be one of parquet, delta, not 'csv'",
+        "config: format: must be one of parquet, delta, iceberg, not 'csv'",
         "loadmethod: no such setting (did you mean 'load_method'?)",
         "quarantine: no such setting",
         "pipeline: is required outside of `meltano run`, the name of the isolated state",
