@@ -162,6 +162,7 @@ class Pipe:
         target_config = self.folder / "target.json"
         with (self.folder / "log.txt").open("ab") as log:
             log.write(f"--- {flags} {kill_after} {victim}\n".encode())
+            log.flush()  # before the programs write theirs
             tap = subprocess.Popen(
                 [BIN / "tap-spark-jdbc", "--config", self.folder / "tap.json", "--state-from", target_config, *flags],
                 stdout=subprocess.PIPE, stderr=log, start_new_session=True,
