@@ -23,7 +23,11 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from servers.postgresql import PostgreSQL, running
@@ -162,6 +166,7 @@ class Pipe:
         target_config = self.folder / "target.json"
         with (self.folder / "log.txt").open("ab") as log:
             log.write(f"--- {flags} {kill_after} {victim}\n".encode())
+            log.flush()  # before the programs write theirs
             tap = subprocess.Popen(
                 [BIN / "tap-spark-jdbc", "--config", self.folder / "tap.json", "--state-from", target_config, *flags],
                 stdout=subprocess.PIPE, stderr=log, start_new_session=True,
@@ -183,18 +188,27 @@ class Pipe:
         return codes == (0, 0)
 
     def table(self, name: str, suffix: str = "") -> pa.Table:
+        """By their names files lie in the order in which they came."""
         path = self.folder / f"lake/raw/public-{name}{suffix}"
         if self.options.format == "delta":
-            from deltalake import DeltaTable
-
-            # By their names files lie in the order in which they came.
-            return ds.dataset(sorted(DeltaTable(path).file_uris()), format="parquet").to_table()
-        return ds.dataset(sorted(map(str, path.rglob("*.parquet"))), format="parquet").to_table()
+            files = DeltaTable(path).file_uris()
+        elif self.options.format == "iceberg":
+            catalog = SqlCatalog("lake", uri=f"sqlite:///{self.folder}/lake/.dataspoc/catalog.db")
+            scan = catalog.load_table(("raw", path.name)).scan()
+            if not suffix:
+                return scan.to_arrow()
+            files = [each.file.file_path.removeprefix("file://") for each in scan.plan_files()]
+        else:
+            files = list(map(str, path.rglob("*.parquet")))
+        if not files:  # the table was emptied
+            return pa.table({"_sdc_lsn": pa.array([], pa.int64())} | {each: pa.array([]) for each in COLUMNS[name]})
+        schema = pa.unify_schemas(map(pq.read_schema, files), promote_options="permissive")
+        return ds.dataset(sorted(files), schema=schema, format="parquet").to_table()
 
     def rows(self, name: str) -> Counter[Row]:
         table = self.table(name)
         if "_sdc_deleted_at" in table.column_names:
-            table = table.filter(pa.compute.is_null(table.column("_sdc_deleted_at")))
+            table = table.filter(pc.is_null(table.column("_sdc_deleted_at")))
         found = {each: table.column(each).to_pylist() for each in COLUMNS[name] if each in table.column_names}
         lacking = [each for each in COLUMNS[name] if each not in found]
         found |= dict.fromkeys(lacking, [None] * table.num_rows)
@@ -211,8 +225,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--format", default="parquet")
-    parser.add_argument("--method", default="")
+    parser.add_argument("--format", default="parquet", choices=["parquet", "delta", "iceberg"])
+    parser.add_argument("--method", default="", choices=["", "upsert", "append-dedup"])
     parser.add_argument("--rows", type=int)
     parser.add_argument("--hard", action="store_true")
     parser.add_argument("--batches", action="store_true")

@@ -289,15 +289,16 @@ def test_values_from_the_log_are_those_that_the_readers_give(
 ) -> None:
     columns = ", ".join(f"c{place} {kind}" for place, kind in enumerate(VALUES))
     mood = "create type mood as enum ('fine', 'so so'); create domain small as int check (value < 10);"
-    script = f"{mood} create table orders (id int primary key, m mood, s small, {columns})"
+    script = f"{mood} create table orders (id int primary key, m mood, s small, {columns}, "
+    script += "twice int generated always as (id * 2) stored)"
     row = f"'so so', 5, {', '.join(VALUES.values())}"
     with piped(postgresql, tmp_path, f"{script}; insert into orders values (0, {row})") as (pipe, connection):
         (read,) = records(committed(pipe))
         connection.execute(f"insert into orders values (1, {row})")  # type: ignore[call-overload]
         connection.execute("insert into orders (id) values (2)")
         logged, empty = records(committed(pipe))
-        assert logged == {**read, "id": 1}
-        assert empty == {**dict.fromkeys(read), "id": 2}
+        assert logged == {**read, "id": 1, "twice": 2}
+        assert empty == {**dict.fromkeys(read), "id": 2, "twice": 4}
 
 
 @pytest.mark.parametrize(("kind", "value"), [("date", "'infinity'"), ("numeric(5,1)", "'NaN'"), ("int[]", "'{{1}}'")])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from target.delta_lake import DeltaLake
+from target.iceberg_lake import IcebergLake
 from target.loading import JSON, Lake, record, schema, state
 
 INT = {"type": ["integer", "null"], "x-sql-datatype": "BIGINT"}
@@ -20,8 +21,8 @@ OURS = {"id": INT, "note": TEXT, "body": TEXT, "_sdc_lsn": INT, "_sdc_deleted_at
 
 @pytest.fixture
 def lake(spark, tmp_path, request) -> Lake:
-    kind = DeltaLake if getattr(request, "param", "parquet") == "delta" else Lake
-    return kind(tmp_path / "lake")
+    kinds = {"parquet": Lake, "delta": DeltaLake, "iceberg": IcebergLake}
+    return kinds[getattr(request, "param", "parquet")](tmp_path / "lake")
 
 
 def changes(extent: str = "delta", *, unchanged: bool = False, **annotations: Any) -> JSON:
@@ -47,7 +48,7 @@ def kept(lake: Lake, columns: str, *, marked: bool = False) -> list[tuple[Any, .
     return [row[:-1] for row in rows if row[-1] is marked]
 
 
-@pytest.mark.parametrize(("lake", "hard"), [("parquet", True), ("delta", False)], indirect=["lake"])
+@pytest.mark.parametrize(("lake", "hard"), [("parquet", True), ("delta", False), ("iceberg", True)], indirect=["lake"])
 def test_a_value_that_the_log_leaves_out_is_that_of_the_row_before(lake: Lake, hard: bool) -> None:
     first = [row(None, id=key, note="first", body=f"body {key}") for key in range(1, 8)]
     lake.load(changes("full"), *first, hard_delete=hard)
@@ -93,7 +94,9 @@ def test_the_history_says_which_values_were_not_there(lake: Lake) -> None:
     assert sorted(history) == [("first", "big", None), ("second", None, '["body"]')]
 
 
-@pytest.mark.parametrize(("lake", "method"), [("parquet", None), ("delta", "append-dedup")], indirect=["lake"])
+@pytest.mark.parametrize(
+    ("lake", "method"), [("parquet", None), ("delta", "append-dedup"), ("iceberg", "append-dedup")], indirect=["lake"]
+)
 def test_a_table_that_is_read_anew_holds_what_the_source_holds(lake: Lake, method: str | None) -> None:
     said = {} if method is None else {"x-load-method": method}
     lake.load(changes("full", **said), *(row(None, id=key, note="old", body="b") for key in (1, 2, 3)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from singer_spark.errors import ConfigurationError, SourceError
+from singer_spark.errors import ConfigurationError
 from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
@@ -16,6 +16,7 @@ from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.log.change_lines import ChangeLines
 from tap_spark_jdbc.log.column_values import LogValues
+from tap_spark_jdbc.log.log_server import log_server
 from tap_spark_jdbc.log.log_sink import EnoughError, LogSink, LogStream
 from tap_spark_jdbc.log.position import LogBookmark, Moment, lsn_of, lsn_text
 from tap_spark_jdbc.log.position_check import check_bookmark, check_end, lost
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-# The SQLSTATE of a slot that somebody reads.
-_IN_USE = "55006"
 _MESSAGES = pa.schema([("data", pa.binary())])
 
 
@@ -159,7 +158,7 @@ class LogRun:
         behind = any(stream.lsn != slot.confirmed for stream in streams.values())
         most = None if behind else budget.rows_left()
         sink = LogSink(streams, budget, progress, lambda lsn: self._move(streams.values(), lsn))
-        self._read(slot.peeking(until, most), sink)
+        self._read(slot, until, most, sink)
         if sink.stopped or (most is not None and sink.count >= most):
             end = sink.committed or first
             logger.info("the log is read up to %s (%s); the next run goes on there", lsn_text(end), "the run's budget")
@@ -177,16 +176,16 @@ class LogRun:
             conninfo(database.source)
         except ValueError as error:
             raise ConfigurationError(f"LOG_BASED reads by the columnar driver, which can't connect: {error}") from error
-        name = LogSlot(database, "", "").check_server()
+        server = log_server(database)
         saved = {LogBookmark.from_json("", entry) for entry in self._state.entries().values()}
         slots = {bookmark.slot for bookmark in saved if bookmark is not None and bookmark.slot}
         known = next(iter(slots)) if len(slots) == 1 else None
-        slot, publication = (object_name(each, self._pipeline, name) for each in self._names)
+        slot, publication = (object_name(each, self._pipeline, server.database) for each in self._names)
         if self._names[0] is None and known is not None:
             # A bookmark is of one slot alone, however this run was started.
             slot = known
             publication = self._names[1] or known
-        return LogSlot(database, slot, publication)
+        return LogSlot(database, server, slot, publication)
 
     def _advance(self, slot: LogSlot) -> None:
         """What is committed in the lake need not be kept: as the saved state says, for all streams of the slot."""
@@ -246,17 +245,18 @@ class LogRun:
             self._state.note(stream.name, moved.to_json())
         self._state.write()
 
-    def _read(self, sql: str, sink: LogSink) -> None:
+    def _read(self, slot: LogSlot, until: int, most: int | None, sink: LogSink) -> None:
         source = self._database.source
         query = ColumnarQuery(
-            conninfo(source), source.dialect.session_statements, sql, _MESSAGES, (None,) * len(_MESSAGES)
+            conninfo(source),
+            source.dialect.session_statements,
+            slot.peeking(until, most),
+            _MESSAGES,
+            (None,) * len(_MESSAGES),
         )
         try:
             outcome = read(query, sink, self._database.columnar)
         except EnoughError:
             return
         if outcome.state is not None:
-            told = with_hint(outcome.refused, outcome.state)
-            if outcome.state == _IN_USE:
-                told += "; another run, or another program, reads the slot: wait for it, or set a log_slot of its own"
-            raise SourceError(f"the log could not be read: {told}")
+            raise slot.refused("read", with_hint(outcome.refused, outcome.state))

@@ -15,19 +15,15 @@ from tap_spark_jdbc.log.published_tables import Published
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tap_spark_jdbc.log.log_server import LogServer
     from tap_spark_jdbc.log.published_tables import LogTable
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
 # A name of the server has at most so many characters.
 _LONGEST = 63
-_OLDEST = 130_000
 # So long a table that joins a slot waits for those who have written to it.
 _WRITERS_SECONDS = 60
-_SERVER = """
-SELECT current_setting('server_version_num') AS version, current_setting('wal_level') AS wal_level,
-  CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers, CAST(current_database() AS text) AS name
-"""
 _SLOT = """
 SELECT plugin, CAST(database AS text) AS database, CAST(active_pid AS text) AS active,
   CAST(confirmed_flush_lsn AS text) AS confirmed, coalesce(wal_status, '') AS status,
@@ -75,33 +71,14 @@ def object_name(setting: str | None, pipeline: str, database: str) -> str:
 class LogSlot:
     """A slot and its publication."""
 
-    def __init__(self, database: Database, slot: str, publication: str) -> None:
+    def __init__(self, database: Database, server: LogServer, slot: str, publication: str) -> None:
         """Asks nothing yet."""
         self._database = database
+        self._server = server
         self._dialect = database.source.dialect
         self.slot = slot
         self.publication = publication
         self.confirmed = 0
-        self._version = 0
-
-    def check_server(self) -> str:
-        """Whether the server can be read by its log; the name of its database.
-
-        Raises:
-            ConfigurationError: it can't, and what to do.
-        """
-        ((version, level, recovers, name),) = self._rows(_SERVER)
-        self._version = int(version or 0)
-        if self._version < _OLDEST:
-            raise ConfigurationError("LOG_BASED needs PostgreSQL 13 or newer; set another replication_method")
-        if recovers == "1":
-            raise ConfigurationError("LOG_BASED reads the primary, and this is a standby: name the primary in jdbc_url")
-        if level != "logical":
-            raise ConfigurationError(
-                f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run ALTER SYSTEM SET "
-                "wal_level = 'logical', then restart the server (on a managed one set its parameter for it)"
-            )
-        return str(name)
 
     def look(self) -> bool:
         """Whether the slot is there; SourceError: it is of no use any more, or not ours."""
@@ -109,8 +86,7 @@ class LogSlot:
         if found is None:
             return False
         plugin, database, _, confirmed, status, reason = found
-        ((name,),) = self._rows("SELECT CAST(current_database() AS text)")
-        if plugin != "pgoutput" or database != name:
+        if plugin != "pgoutput" or database != self._server.database:
             raise ConfigurationError(
                 f"slot {self.slot} is another one's (plug-in {plugin}, database {database}): name another log_slot"
             )
@@ -123,32 +99,33 @@ class LogSlot:
         return True
 
     def _made(self) -> tuple[str | None, ...] | None:
-        """The slot, once it is whole: a tap that was killed may have left a server that still makes it."""
-        end = time.monotonic() + _WRITERS_SECONDS
+        """The slot, once nobody uses it: a tap that was killed may have left a server that still makes or reads it."""
+        end, told = time.monotonic() + _WRITERS_SECONDS, False
         while True:
             found = self._rows(_SLOT.replace("{slot}", self._dialect.string(self.slot)))
             _, _, active, confirmed, status, _ = found[0] if found else (None,) * 6
-            if not found or confirmed is not None or active is None or status == "lost":
+            if active is None or status == "lost":
                 return found[0] if found else None
             if time.monotonic() > end:
+                if confirmed is None:
+                    raise SourceError(
+                        f"slot {self.slot} is still being made by process {active}, which waits for transactions that "
+                        "are open; end these, or run again later"
+                    )
                 raise SourceError(
-                    f"slot {self.slot} is still being made by process {active}, which waits for transactions that are "
-                    "open; end these, or run again later"
+                    f"slot {self.slot} is in use by process {active}, of another run or another program: wait for it, "
+                    "or set a log_slot of its own"
                 )
+            if not told:
+                logger.info("slot %s is in use by process %s: waiting for it", self.slot, active)
+                told = True
             time.sleep(0.1)
 
     def make(self) -> None:
         """Makes the slot; it waits for the transactions that are open on the server."""
         logger.info("making slot %s, which waits for the transactions that are open", self.slot)
-        try:
-            slot = self._dialect.string(self.slot)
-            self._rows(f"SELECT slot_name FROM pg_create_logical_replication_slot({slot}, 'pgoutput')")
-        except SourceError as error:
-            raise SourceError(
-                f"slot {self.slot} could not be made ({error}): the user needs ALTER ROLE … REPLICATION (or your "
-                "provider's role for it), and max_replication_slots a free place; or let a superuser run SELECT "
-                f"pg_create_logical_replication_slot('{self.slot}', 'pgoutput')"
-            ) from error
+        slot = self._dialect.string(self.slot)
+        self._with_slot("made", f"SELECT slot_name FROM pg_create_logical_replication_slot({slot}, 'pgoutput')")
         self.look()
         self._see_committed()
 
@@ -159,7 +136,7 @@ class LogSlot:
         quoted = self._dialect.quote(self.publication)
         if not made:
             options = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
-            if self._version >= 180_000:
+            if self._server.version >= 180_000:
                 options += ", publish_generated_columns = stored"
             self._change(f"CREATE PUBLICATION {quoted} FOR TABLE {names} WITH ({options})")
             return self._published(tables)
@@ -182,7 +159,7 @@ class LogSlot:
         if lsn > self.confirmed:
             place = self._dialect.string(lsn_text(lsn))
             slot = self._dialect.string(self.slot)
-            self._rows(f"SELECT CAST(end_lsn AS text) FROM pg_replication_slot_advance({slot}, {place})")
+            self._with_slot("moved", f"SELECT CAST(end_lsn AS text) FROM pg_replication_slot_advance({slot}, {place})")
             self.confirmed = lsn
 
     def end_of_log(self) -> int:
@@ -205,7 +182,7 @@ class LogSlot:
         """Removes slot and publication, as far as they are there; gives what was removed."""
         slot, removed = self._dialect.string(self.slot), []
         if self.held_back() is not None:
-            self._rows(f"SELECT CAST(pg_drop_replication_slot({slot}) AS text)")
+            self._with_slot("removed", f"SELECT CAST(pg_drop_replication_slot({slot}) AS text)")
             removed.append(f"slot {self.slot}")
         if self._rows(_PUBLICATION.replace("{publication}", self._dialect.string(self.publication))):
             self._change(f"DROP PUBLICATION {self._dialect.quote(self.publication)}")
@@ -262,8 +239,19 @@ class LogSlot:
             self._database.connection.execute(statement)
         except SourceError as error:
             raise SourceError(
-                f"publication {self.publication}: {error}; let the owner of the tables run: {statement}"
+                f"publication {self.publication}: {error}; let a superuser, or the owner of the tables with CREATE on "
+                f"the database, run: {statement}"
             ) from error
+
+    def _with_slot(self, done: str, sql: str) -> None:
+        try:
+            self._rows(sql)
+        except SourceError as error:
+            raise self.refused(done, str(error)) from error
+
+    def refused(self, done: str, told: str) -> SourceError:
+        """The server refused to do something with the slot."""
+        return SourceError(f"slot {self.slot} could not be {done}: {told}{self._server.way_out}")
 
     def _rows(self, sql: str) -> list[tuple[str | None, ...]]:
         return self._database.connection.rows(sql)

@@ -17,6 +17,8 @@ _HINTS = {
     "28": "check user and password",
     "3D": "check the database's name in jdbc_url",
     "42": "check names, and what the user may read",
+    "55006": "another run, or another program, uses it: wait for it, or set a log_slot of its own",
+    "53400": "if it is the limit of replication slots, raise max_replication_slots, or drop a slot that nobody needs",
     "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, …); run again: that "
     "goes on where this run stopped",
     "57014": "give the statement more time, or make slices smaller by slice_rows",

@@ -1,0 +1,62 @@
+"""The server whose log is read: whether it can be, and what its user lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.source.database import Database
+
+_OLDEST = 130_000
+_SERVER = """
+SELECT current_setting('server_version_num') AS version, current_setting('wal_level') AS wal_level,
+  CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers, CAST(current_database() AS text) AS name,
+  CAST(quote_ident(current_user) AS text) AS role,
+  (SELECT CASE WHEN rolsuper OR rolreplication THEN '1' ELSE '0' END FROM pg_catalog.pg_roles
+    WHERE rolname = current_user) AS replicates
+"""
+
+
+@dataclass(frozen=True)
+class LogServer:
+    """A server that logs enough.
+
+    Attributes:
+        version: Its number, like 180001.
+        database: The name of the database.
+        role: The user, quoted.
+        replicates: The user has the attribute REPLICATION; by a role of a provider others may use slots, too.
+    """
+
+    version: int
+    database: str
+    role: str
+    replicates: bool
+
+    @property
+    def way_out(self) -> str:
+        """What to run if the server refuses something about a slot; empty: the user's rights are no reason."""
+        if self.replicates:
+            return ""
+        return (
+            f"; the user needs the right to use slots: as a superuser run ALTER ROLE {self.role} REPLICATION (on a "
+            "managed server, grant the provider's role for it)"
+        )
+
+
+def log_server(database: Database) -> LogServer:
+    """The server, which can be read by its log; ConfigurationError: it can't, and what to do."""
+    ((version, level, recovers, name, role, replicates),) = database.connection.rows(_SERVER)
+    if int(version or 0) < _OLDEST:
+        raise ConfigurationError("LOG_BASED needs PostgreSQL 13 or newer; set another replication_method")
+    if recovers == "1":
+        raise ConfigurationError("LOG_BASED reads the primary, and this is a standby: name the primary in jdbc_url")
+    if level != "logical":
+        raise ConfigurationError(
+            f"LOG_BASED needs wal_level logical, and the server has {level}: as a superuser run ALTER SYSTEM SET "
+            "wal_level = 'logical', then restart the server (on a managed one set its parameter for it)"
+        )
+    return LogServer(int(version or 0), str(name), str(role), replicates == "1")
