@@ -62,7 +62,7 @@ def sqlite_trip(folder: Path, *specs: str, **tap: Any) -> RoundTrip:
     return RoundTrip(folder / "lake", config)
 
 
-@pytest.mark.parametrize("layout", ["parquet", "delta"])
+@pytest.mark.parametrize("layout", ["parquet", "delta", "iceberg"])
 def test_every_kind_of_difference_is_named_by_its_key(
     spark: SparkSession, postgresql: Any, tmp_path: Path, layout: str
 ) -> None:

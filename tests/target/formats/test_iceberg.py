@@ -128,6 +128,8 @@ def test_files_hold_the_numbers_of_their_columns_at_any_depth_and_a_mapping_stan
     assert {each["names"][0]: each["field-id"] for each in mapping} == {
         name: each.field_id for name, each in columns.items()
     }
+    lake.load(schema("s", nested, ("id",)), record("s", **row))
+    assert len(lake.rows("s")) == 2
 
 
 def number_of(field: pa.Field) -> int:

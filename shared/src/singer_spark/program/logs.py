@@ -15,7 +15,7 @@ LOG_CONFIG = "SINGER_SDK_LOG_CONFIG"
 LEVELS = ("debug", "info", "warning", "error")
 # Meltano writes a logging config for each run, at its own level.
 MELTANO_RUNS = "/.meltano/run/"
-CHATTY = ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio")
+CHATTY = ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio", "pyiceberg")
 
 
 def set_up_logs(program: str, level: str | None) -> None:
@@ -34,11 +34,21 @@ def set_up_logs(program: str, level: str | None) -> None:
     if LOG_CONFIG in os.environ:
         # Meltano's config names the SDK's formatter.
         import_singer_sdk()
-    if not logs_as_configured() or MELTANO_RUNS in os.environ[LOG_CONFIG]:
-        _leave_out_the_sdk()
+    leave_out_libraries(sdk=not logs_as_configured() or MELTANO_RUNS in os.environ[LOG_CONFIG])
+    redact_logs()
+
+
+def leave_out_libraries(*, sdk: bool = True) -> None:
+    """Keeps what libraries say of their own work out of the log; their warnings stay.
+
+    Args:
+        sdk: Whether singer-sdk is one of them: on the handlers that are there, and not at `debug`.
+    """
     for chatty in CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    redact_logs()
+    root = logging.getLogger()
+    for handler in root.handlers if sdk and root.level > logging.DEBUG else ():
+        handler.addFilter(_is_ours_or_urgent)
 
 
 def logs_as_configured() -> bool:
@@ -61,12 +71,6 @@ def logs_as_configured() -> bool:
 def is_structured() -> bool:
     """Whether a program reads what is logged: then all that is said goes through the log."""
     return any(type(each.formatter).__name__ == "StructuredFormatter" for each in logging.getLogger().handlers)
-
-
-def _leave_out_the_sdk() -> None:
-    root = logging.getLogger()
-    for handler in root.handlers if root.level > logging.DEBUG else ():
-        handler.addFilter(_is_ours_or_urgent)
 
 
 def _is_ours_or_urgent(record: logging.LogRecord) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from pyiceberg.schema import Schema, assign_fresh_schema_ids, index_by_name
+from pyiceberg.schema import Schema, assign_fresh_schema_ids, index_name_by_id
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -140,7 +140,8 @@ def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
 
 def numbers_of(schema: Schema) -> dict[str, int]:
     """Full name (`address.zip`, `tags.element`) to number, at any depth."""
-    return dict(index_by_name(schema))
+    # Not `index_by_name`, which also has `tags.k` for `tags.element.k`.
+    return {name: number for number, name in index_name_by_id(schema).items()}
 
 
 def required_columns(schema: Schema) -> dict[str, bool]:

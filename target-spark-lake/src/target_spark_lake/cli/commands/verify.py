@@ -9,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from singer_spark.errors import redact_logs
+from singer_spark.program.logs import leave_out_libraries
 from target_spark_lake.cli.command import CONFIG, Command, Lake, read_config, show, table_of
 from target_spark_lake.verify.verify_report import KINDS, StreamReport, VerifyReport
 
@@ -33,6 +34,7 @@ def _run(chosen: Namespace) -> int:
 
     lake = Lake.of(chosen)
     logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
+    leave_out_libraries()
     redact_logs()
     catalog = read_config([chosen.tap_catalog]) if chosen.tap_catalog else None
     files = [file for file in chosen.tap_config if file != "ENV"]
