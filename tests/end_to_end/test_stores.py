@@ -1,4 +1,4 @@
-"""A pipeline's life on S3, Google and Azure: first sync, increment, upsert, a kill in the commit, recovery; the fast way."""
+"""A pipeline on S3, Google and Azure: first sync, increment, upsert, a kill in the commit, recovery; batches."""
 
 from __future__ import annotations
 

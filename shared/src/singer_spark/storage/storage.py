@@ -136,9 +136,15 @@ class Storage:
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
-        """A file, opened for reading; only what is read of it travels."""
-        with self._told("read", path), self.files.open(path) as file:
-            yield cast("BinaryIO", file)
+        """A file, opened for reading; only what is read of it travels. A bad content is no failure of the storage."""
+        with self._told("read", path):
+            file = self.files.open(path)
+        with file:
+            try:
+                yield cast("BinaryIO", file)
+            except OSError:
+                with self._told("read", path):
+                    raise
 
     def open_writer(self, path: str) -> IO[bytes]:
         """A new file that nothing else writes to, opened for writing; in a bucket it is there once it is closed."""

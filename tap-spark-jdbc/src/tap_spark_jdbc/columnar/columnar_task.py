@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -129,7 +129,7 @@ class _File:
             return
         with writing():
             if self._writer is None:
-                self._stream = Storage(self._task.folder, self._task.options).open_writer(self._name)
+                self._stream = _opened(f"{self._task.folder}/{self._name}", self._task.options)
                 self._writer = pq.ParquetWriter(
                     self._stream,
                     self._schema,
@@ -139,3 +139,8 @@ class _File:
                     store_schema=False,
                 )
             self._writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+def _opened(url: str, options: Mapping[str, Any]) -> IO[bytes]:
+    folder, _, name = url.rpartition("/")
+    return Storage(folder, options).open_writer(name)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from math import ceil
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote
 
 from singer_spark.storage.storage_errors import MissingError, RefusedError, StoreFailure
 from singer_spark.storage.stores.bucket import (
@@ -152,7 +153,7 @@ class ObstoreBucket:
 
     def _remove_folder(self, key: str) -> None:
         """Removes the empty object that stands for a folder."""
-        self._remove(self._made(f"/{key}", single=True), "")
+        self._remove(self._made(quote(f"/{key}", safe="/-_.~"), single=True), "")
 
     def _remove(self, store: Any, path: str) -> None:
         import obstore
