@@ -15,7 +15,7 @@ LOG_CONFIG = "SINGER_SDK_LOG_CONFIG"
 LEVELS = ("debug", "info", "warning", "error")
 # Meltano writes a logging config for each run, at its own level.
 MELTANO_RUNS = "/.meltano/run/"
-CHATTY = ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio")
+CHATTY = ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio", "pyiceberg")
 
 
 def set_up_logs(program: str, level: str | None) -> None:
