@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 from faults.faulty import DIE_BEFORE, FAIL_AFTER, Counting, Died, Faulty, Interrupted, Watched
 from faults.small_lake import NO_BEATS, dead_process
@@ -25,8 +26,7 @@ from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.config_schema import DELTA, PARQUET
-from target_spark_lake.delta_log.files import delta_change
+from target_spark_lake.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.layout import Layout, is_data_file, is_in_parts
 from target_spark_lake.maintenance import auto_compaction, compaction_plan
 from target_spark_lake.maintenance.auto_compaction import AutoCompaction
@@ -83,15 +83,18 @@ class Fed:
         by = ("part",) if folder else ()
         record = replace(known, columns=columns, load_method="append-only", format=self.format, partition_by=by)
         change = TableChange("s", TABLE, (StagedFile(path, 1, len(data.getvalue()), folder),), record=record)
-        if self.format == DELTA:
-            change = replace(change, log=delta_change(run.storage, run.logs.seen(run.logs.of(DELTA), TABLE), change))
-        return change
+        log = run.logs.of(self.format)
+        return change if log is None else log.change(run.logs.seen(log, TABLE), change)
 
     def paths(self) -> list[str]:
         if self.format == DELTA:
             return [
                 f"{TABLE}/{path}" for path in DeltaTable(f"{self.url}/{TABLE}").get_add_actions()["path"].to_pylist()
             ]
+        if self.format == ICEBERG:
+            catalog = SqlCatalog("lake", uri=f"sqlite:///{self.url}/.dataspoc/catalog.db")
+            names = catalog.load_table(("raw", "s")).inspect.files()["file_path"].to_pylist()
+            return [f"{TABLE}/{name.rpartition('/')[2]}" for name in names]
         return [file.path for file in self.storage().list(TABLE) if is_data_file(TABLE, file.path)]
 
     def ids(self) -> list[int]:
@@ -273,7 +276,7 @@ def test_at_most_so_many_bytes_are_joined_the_oldest_first() -> None:
     assert sum(len(join.files) for join in oldest(joins, 1000)) == 8
 
 
-@pytest.mark.parametrize("table_format", [PARQUET, DELTA])
+@pytest.mark.parametrize("table_format", [PARQUET, DELTA, ICEBERG])
 def test_a_run_that_may_not_join_all_small_files_joins_the_oldest_and_loses_none_of_the_others(
     tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch, table_format: str
 ) -> None:
