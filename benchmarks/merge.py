@@ -1,6 +1,6 @@
 """What a merge costs: changes to 1 % of a table, spread or clustered, against Delta's MERGE and a whole rewrite.
 
-usage: merge.py [--rows N] [--format parquet delta]
+usage: merge.py [--rows N] [--format parquet delta iceberg]
 
 Each program is measured whole, start included: ours from the Singer messages, the others from a Parquet file of the
 same changes. The first run of Delta's program fetches its jars.
@@ -21,6 +21,7 @@ from pathlib import Path
 import duckdb
 from deltalake import DeltaTable
 from environments import CACHE, HERE, java_home
+from pyiceberg.catalog.sql import SqlCatalog
 from report import machine, table
 
 FOLDER = CACHE / "work" / "merge"
@@ -57,7 +58,7 @@ class Cost:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Merges changes to 1 % of a table.")
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the table (10,000,000)")
-    parser.add_argument("--format", nargs="+", default=["parquet", "delta"], help="our table formats (both)")
+    parser.add_argument("--format", nargs="+", default=["parquet", "delta", "iceberg"], help="our table formats (all)")
     return parser.parse_args()
 
 
@@ -105,10 +106,19 @@ def data_files(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_size for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts}
 
 
+def current_files(folder: Path) -> list[str]:
+    """The files that a reader of the table meets."""
+    if (folder / "_delta_log").exists():
+        return DeltaTable(str(folder)).file_uris()
+    if (folder / "metadata").exists():
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{folder.parents[1]}/.dataspoc/catalog.db")
+        return [task.file.file_path for task in catalog.load_table(f"raw.{STREAM}").scan().plan_files()]
+    return [*map(str, data_files(folder))]
+
+
 def cost(seconds: float, before: dict[Path, int], folder: Path) -> Cost:
-    """What was written, and the rows of the table as delta-rs or the folder tells them."""
-    is_delta = (folder / "_delta_log").exists()
-    current = DeltaTable(str(folder)).file_uris() if is_delta else [*map(str, data_files(folder))]
+    """What was written, and the rows of the table as its log or its folder tells them."""
+    current = current_files(folder)
     new = {path: size for path, size in data_files(folder).items() if path not in before}
     (found,) = duckdb.read_parquet(current).aggregate("count(*), count(DISTINCT id), sum(clock)").fetchall()
     if found[0] != found[1]:
@@ -117,14 +127,16 @@ def cost(seconds: float, before: dict[Path, int], folder: Path) -> Cost:
 
 
 def ours(base: Path, changes: Path, table_format: str) -> Cost:
-    """On a copy of the loaded lake."""
-    folder = FOLDER / "ours"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(base, folder)
-    place = folder / "lake" / "raw" / STREAM
+    """On the loaded lake, which is put back afterwards: an Iceberg table knows where it lies."""
+    kept = FOLDER / "kept"
+    shutil.copytree(base, kept)
+    place = base / "lake" / "raw" / STREAM
     before = data_files(place)
-    seconds = load(folder, changes, table_format)
-    return cost(seconds, before, place)
+    seconds = load(base, changes, table_format)
+    found = cost(seconds, before, place)
+    shutil.rmtree(base)
+    kept.rename(base)
+    return found
 
 
 def peers(source: Path, changes: Path) -> Iterator[tuple[str, Cost]]:
