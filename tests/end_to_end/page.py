@@ -1,12 +1,14 @@
 """A page of the documentation, done as its reader would do it: its blocks run in order, in one folder.
 
 What a block is says its first line: `sh` is run by bash, and must succeed; `text` is what the one before it shows;
-`json tap.json` writes a file; `yaml meltano.yml` is what a file holds; `sql` is run in the shop; `crontab` is run as
-cron runs its lines; `yaml` without a file is another system's, and is not run.
+`json tap.json` writes a file, `json` alone is only shown (a role's policy); `yaml meltano.yml` is what a file holds;
+`sql` is run in the shop; `crontab` is run as cron runs its lines; `yaml` without a file is another system's, and is
+not run.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -87,8 +89,9 @@ class Reader:
             elif block.kind == "text":
                 assert_shows(shown, text, block.place)
             elif block.kind == "json":
-                assert block.file, f"{block.place}: which file is it?"
-                (self.folder / block.file).write_text(text)
+                json.loads(text)
+                if block.file:
+                    (self.folder / block.file).write_text(text)
             elif block.kind == "yaml":
                 if block.file:
                     assert_shows((self.folder / block.file).read_text(), text, block.place)
