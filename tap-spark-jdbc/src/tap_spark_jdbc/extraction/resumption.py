@@ -69,6 +69,15 @@ def continued(
     except (ValueError, StateError) as error:
         logger.warning("the checkpoint of run %s is damaged (%s): starting anew", checkpoint.run_id, error)
         return None
+    begun = [name for name in streams if (checkpoint.state["bookmarks"].get(name) or {}).get("reading")]
+    if begun:
+        # Rows of a second snapshot would come again from the log.
+        logger.info(
+            "run %s died while it first read the table of LOG_BASED %s: starting anew, as that takes one snapshot",
+            checkpoint.run_id,
+            ", ".join(begun),
+        )
+        return None
     logger.info("%s; --no-resume starts anew", account(checkpoint.run_id, streams))
     return streams
 

@@ -92,9 +92,7 @@ class LogRun:
         there = slot.look()
         for plan in plans:
             bookmark = LogBookmark.from_json(plan.stream, self._state.entry(plan.stream))
-            if bookmark is not None and bookmark.reading and self._state.progress(plan) is None:
-                bookmark = None
-            if bookmark is not None:
+            if bookmark is not None and not bookmark.reading:
                 check_bookmark(self._tables[plan.stream], bookmark, slot, self._system.system, there=there)
                 self._bookmarks[plan.stream] = bookmark
         published = slot.publish(list(self._tables.values()))
@@ -110,11 +108,10 @@ class LogRun:
             known = self._bookmarks.get(plan.stream)
             if known is not None and known.published != table.entry and known.published:
                 raise lost(plan.stream, "its table was taken out of the publication for a while")
-            if known is None or known.reading:
-                begun = known or LogBookmark(
-                    slot.confirmed, slot.slot, self._system.system, self._tables[plan.stream].oid, table.entry
-                )
-                self.starts[plan.stream] = LogStart(replace(begun, reading=True), self._database)
+            if known is None:
+                oid = self._tables[plan.stream].oid
+                begun = LogBookmark(slot.confirmed, slot.slot, self._system.system, oid, table.entry, reading=True)
+                self.starts[plan.stream] = LogStart(begun, self._database)
 
     def bookmark(self, plan: StreamPlan) -> str | None:
         """The place in the log where a stream goes on; None: its table is to be read."""
