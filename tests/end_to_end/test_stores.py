@@ -121,6 +121,7 @@ def killed_in_its_commit(pipe: Pipe, store: Store, proxy: Proxy, bucket: str, la
         os.kill(target.pid, signal.SIGKILL)
     proxy.fail(None)
     killed = lake.list(LAYOUT.runs)[-1]
-    assert json.loads(lake.read(killed.path) or b"")["phase"] == "committed"
+    journal = json.loads(lake.read(killed.path) or b"")
+    assert journal["phase"] == "committed", journal["error"]
     pipe.target["storage_options"] = straight
     pipe.target_command()
