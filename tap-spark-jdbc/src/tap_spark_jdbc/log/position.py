@@ -65,7 +65,7 @@ class LogBookmark:
         table: The table's number in the server, which another table of its name does not have.
         published: The same of its entry in the publication; empty where the publication has all tables.
         moment: By which the table was read; what it shows is not sent again. None once the log is beyond it.
-        reading: The table is being read: of no use to any run but one that goes on with it.
+        reading: The table is being read: of no use to any later run, which reads it anew.
         version: Of the rows behind a TRUNCATE in this run, for who goes on with it.
     """
 

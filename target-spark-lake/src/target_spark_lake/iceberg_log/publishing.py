@@ -30,8 +30,7 @@ from target_spark_lake.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import RunTransaction, stage_snapshot
 from target_spark_lake.iceberg_log.schema import is_same, numbers_of
-from target_spark_lake.iceberg_log.schema_conflicts import joined_schema
-from target_spark_lake.iceberg_log.snapshot import COLUMN_NUMBERS, LAST_RUN, RUN_ID, IcebergSnapshot
+from target_spark_lake.iceberg_log.snapshot import COLUMN_NUMBERS, LAST_RUN, RUN_ID, IcebergSnapshot, joined_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
