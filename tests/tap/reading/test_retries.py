@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,9 @@ def test_a_server_that_restarts_in_mid_stream_fails_that_stream_in_one_line_and_
     spark: SparkSession, reader: str
 ) -> None:
     # Not in a folder of pytest's: the server's account can't enter those.
-    with tempfile.TemporaryDirectory(prefix="postgresql-") as folder, server.running(Path(folder)) as facts:
+    with tempfile.TemporaryDirectory(prefix="postgresql-") as folder, ExitStack() as stack:
+        # Tables made right before the crash are there after it.
+        facts = stack.enter_context(server.running(Path(folder), synchronous_commit="on"))
         database = Database(name="postgres", **facts)
         connection = psycopg.connect(database.dsn, autocommit=True)
         connection.execute(SCRIPT)
