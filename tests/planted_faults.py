@@ -171,7 +171,7 @@ FAULTS = (
         CHECKPOINT,
         "        if not found.fits(saved, last):\n            return None\n",
         "",
-        ("tests/faults/test_resume_faults.py", "tests/faults/test_resume_rivals.py"),
+        ("tests/target/load/test_resume.py", "-k", "is_void"),
     ),
     Fault(
         "a checkpoint whose files are gone is taken",

@@ -84,6 +84,16 @@ def test_every_command_of_the_page_does_what_it_says(lake: Lake, capsys: Any) ->
     assert (lake.folder / "raw/public-orders/_delta_log").exists()
 
 
+@pytest.mark.parametrize("leading", [["--config", "target.json", "--json"], ["--json", "--config=target.json"]])
+def test_flags_before_the_command_are_as_good_as_behind_it(lake: Lake, leading: list[str], capsys: Any) -> None:
+    expected = runs(capsys)
+    assert spark_lake.command([*leading, "runs"]) == 0
+    assert json.loads(capsys.readouterr().out) == expected
+    with pytest.raises(SystemExit, match="2"):
+        spark_lake.command([*leading, "rns"])
+    assert "invalid choice: 'rns'" in capsys.readouterr().err
+
+
 def test_every_command_shows_an_example_that_its_flags_take_and_every_flag_is_explained(
     lake: Lake, capsys: Any
 ) -> None:

@@ -42,12 +42,14 @@ COMMANDS = (
     COMPLETION,
 )
 GROUPS = {"state": "the pipeline's saved state", "log": "what LOG_BASED streams keep in the database"}
+# Flags that may come before the command too, with the words that each takes up.
+LEADING = {"--config": 2, "--pipeline": 2, "--log-level": 2, "--json": 1}
 EXIT_CODES = "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the command line is wrong."
 
 
 def main() -> None:
     """Runs the command and leaves the process."""
-    words = sys.argv[1:]
+    words = _flags_last(sys.argv[1:])
     named = next((each for each in COMMANDS if each.name == " ".join(words[: len(each.name.split())])), STATUS)
     run_program(lambda: command(words), PROGRAM, if_stopped=named.if_stopped)
 
@@ -55,13 +57,21 @@ def main() -> None:
 def command(arguments: Sequence[str]) -> int:
     """Runs the command that the words after `spark-lake` name, and gives the exit code."""
     parser = command_parser()
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args(_flags_last(arguments))
     if chosen.run is None:
         parser.print_help()
         return 0
     if vars(chosen).get("config", True) is None:
         chosen.config = [DEFAULT_CONFIG]
     return int(chosen.run(chosen) or 0)
+
+
+def _flags_last(words: Sequence[str]) -> list[str]:
+    """The words with the command first: `--config target.json status` is `status --config target.json`."""
+    at = 0
+    while at < len(words) and (flag := words[at].partition("=")[0]) in LEADING:
+        at += 1 if "=" in words[at] else LEADING[flag]
+    return [*words[at:], *words[:at]]
 
 
 def command_parser() -> ArgumentParser:
