@@ -4,8 +4,9 @@ usage: soak.py [--runs N] [--window N] [--format F] [--merge-every N]
 
 Each run appends a few rows to one stream and brings another one whole, with rows changed and gone. Beside them there
 are runs that merge and delete (by Spark), runs that fail on an invalid record, programs that are killed in the middle,
-automatic compaction, and a vacuum. At the end both tables must be exact. What grows is seen in the table: seconds and
-CPU seconds a run, calls to the storage a run, objects, bytes and this process's memory. Not a part of `make bench`.
+automatic compaction, and a vacuum. A window of runs is a week: the vacuum of 7 days removes what is older than the last
+one, and Delta's own periods are as short. At the end all tables must be exact. What grows is seen in the table: seconds
+and CPU seconds a run, calls to the storage a run, objects, bytes and this process's memory. Not a part of `make bench`.
 """
 
 from __future__ import annotations
@@ -172,6 +173,13 @@ class Soak:
         self.outcomes["vacuum"] += 1
         return time.monotonic() - begun
 
+    def age_the_logs(self, week: timedelta) -> None:
+        """Delta's own periods, a week for replaced files and 30 days for the log, as short as those of the vacuum."""
+        kept = {"delta.deletedFileRetentionDuration": week, "delta.logRetentionDuration": week * 30 / 7}
+        texts = {name: f"interval {max(1, round(period.total_seconds()))} seconds" for name, period in kept.items()}
+        for stream in (APPENDED, WHOLE):
+            DeltaTable(str(self.folder / "raw" / stream)).alter.set_table_properties(texts)
+
     def check(self) -> None:
         """Both tables are exactly what came."""
         assert self.rows(APPENDED) == [(id,) for id in range(self.bound)], "rows were lost, or stand twice"
@@ -218,8 +226,9 @@ def soak(options: argparse.Namespace, folder: Path) -> None:
         lake.sync(run)
         if (run + 1) % options.window == 0:
             calls, seconds, used = sum(Counted.calls.values()), lake.seconds, cpu() - begun
-            # As a vacuum of 7 days is in a year, so is one of a fiftieth of the runs here.
-            vacuumed = lake.vacuum(timedelta(seconds=sum(seconds)))
+            vacuumed = lake.vacuum(week := timedelta(seconds=sum(seconds)))
+            if options.format == "delta":
+                lake.age_the_logs(week)
             count, size, journals, versions = lake.objects()
             cells = (
                 f"{run + 1:,}", f"{sum(seconds) / len(seconds):.3f}", f"{used / options.window:.3f}",
@@ -238,7 +247,9 @@ def soak(options: argparse.Namespace, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Thousands of small runs on one lake.")
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--window", type=int, default=100, help="runs a line of the table, with a vacuum behind them")
+    parser.add_argument(
+        "--window", type=int, default=200, help="runs a week: a line of the table, with a vacuum behind them"
+    )
     parser.add_argument("--format", default="delta")
     parser.add_argument("--merge-every", type=int, default=0, help="each so many runs one merges and deletes, by Spark")
     parser.add_argument("--seed", type=int, default=1)
