@@ -214,7 +214,7 @@ FAULTS = (
         "shared:state/store.py",
         "return self.storage.exchange(self.path, seen, state_text(value).encode())",
         "return self.storage.replace(self.path, state_text(value).encode()) or True",
-        ("tests/shared/state/test_store.py", *PIPELINE_RUN),
+        ("tests/faults/test_rivals.py",),
     ),
     Fault(
         "secrets stand in logs",
@@ -256,14 +256,14 @@ FAULTS = (
         STREAM_SQL,
         'return f"({inside} OR {name} IS NULL)" if each.nulls else inside',
         "return inside",
-        SLICES,
+        ("tests/tap/streams/test_slices_and_state.py", "-k", "without_key"),
     ),
     Fault(
         "a change in a large group at the bookmark is skipped",
         "tap:extraction/fingerprints.py",
         "saved[number] != present.get(number, (0, 0))[1] % 2**64",
         "False",
-        ("tests/tap/extraction/test_fingerprints.py",),
+        ("tests/tap/streams/test_slices_and_state.py", "-k", "tie_group"),
     ),
     Fault(
         "a row that commits late is skipped",
