@@ -17,10 +17,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 from xml.etree import ElementTree
 
 from servers.built import memory_disk, npm_install, served
@@ -84,6 +85,15 @@ class AzureStore:
         name = bucket.removeprefix("az://").partition("/")[0]
         found = ElementTree.fromstring(self.request("GET", name, "comp=list&restype=container"))
         return sorted(str(each.text) for each in found.iterfind("Blobs/Blob/Name"))
+
+    def shared_access(self, until: datetime) -> str:
+        """A signature of the account with which blobs may be read, written, listed and removed."""
+        end = until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        said = {"sp": "rwdlac", "ss": "b", "srt": "co", "st": "", "se": end, "sip": "", "spr": "https,http", "sv": API}
+        signed = [self.name, *said.values(), "", ""]
+        digest = hmac.new(base64.b64decode(self.key), "\n".join(signed).encode(), hashlib.sha256).digest()
+        given = {name: value for name, value in said.items() if value}
+        return urlencode({**given, "sig": base64.b64encode(digest).decode()})
 
     def request(self, method: str, path: str, query: str) -> bytes:
         """A signed request; the parameters of the query in the order of the alphabet."""

@@ -14,13 +14,16 @@ from singer_spark.imports.singer_sdk_import import import_singer_sdk
 import_jsonschema()
 import_singer_sdk()
 import tap_spark_jdbc.tap, target_spark_lake.target
-slow = {"requests", "urllib3", "jsonpath_ng", "joblib", "numpy", "pyarrow", "pyspark", "botocore"} & set(sys.modules)
+slow = {"requests", "urllib3", "jsonpath_ng", "joblib", "numpy", "pyarrow", "pyspark", "botocore", "upath", "fsspec"}
+slow &= set(sys.modules)
 assert not slow, f"loaded all the same: {slow}"
 from singer_sdk import Stream, target_base
 from singer_sdk.schema import source
 from singer_sdk.streams.rest import RESTStream
 import joblib, requests
 print(issubclass(RESTStream, Stream), source.requests.get is requests.get)
+from singer_sdk.helpers._batch import StorageTarget
+print(StorageTarget.split_url("file:///a/b"))
 print(target_base.Parallel(1)(target_base.delayed(abs)(number) for number in (-1, 2)))
 """
 
@@ -28,7 +31,7 @@ print(target_base.Parallel(1)(target_base.delayed(abs)(number) for number in (-1
 def test_web_clients_are_loaded_when_they_are_used_and_are_the_real_ones() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["True True", "[1, 2]"]
+    assert done.stdout.splitlines() == ["True True", "('file:///a', 'b')", "[1, 2]"]
 
 
 OTHER_SDK = {

@@ -16,7 +16,7 @@ from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.storage.storage import Storage
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
-from target_spark_lake.iceberg_log.file_io import io_properties
+from target_spark_lake.iceberg_log.lake_catalog import io_properties
 from target_spark_lake.settings import TargetSettings
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
@@ -117,21 +117,3 @@ def test_what_the_settings_lack_is_said_before_anything_else() -> None:
     )
     assert settings.iceberg_catalog.identifier("raw/eu/s") == ("raw", "eu", "s")
     assert "thrift" not in repr(settings)
-
-
-def test_the_options_of_each_store_become_pyiceberg_s_properties() -> None:
-    def told(url: str, **options: Any) -> dict[str, str]:
-        storage = Storage(".")
-        storage.url, storage.local, storage.options = url, False, options
-        return {name: text for name, text in io_properties(storage).items() if name != "py-io-impl"}
-
-    s3 = told("s3://b", key="k", secret="s", endpoint_url="http://h:1", client_kwargs={"region_name": "eu-west-1"})
-    assert s3 == {
-        **{"s3.access-key-id": "k", "s3.secret-access-key": "s", "s3.endpoint": "http://h:1"},
-        "s3.region": "eu-west-1",
-    }
-    assert told("gs://b", token="t", project="p") == {"gcs.oauth2.token": "t", "gcs.project-id": "p"}
-    connection = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=k==;BlobEndpoint=http://h:1/a"
-    azure = told("az://c/p", connection_string=connection)
-    assert (azure["adls.account-name"], azure["adls.account-key"]) == ("a", "k==")
-    assert (azure["adls.blob-storage-authority"], azure["adls.blob-storage-scheme"]) == ("h:1", "http")

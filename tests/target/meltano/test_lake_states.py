@@ -208,14 +208,27 @@ def test_where_the_state_lies_is_handed_to_who_meltano_starts_but_not_while_it_s
     assert "a$HOME b" not in states.label
 
 
-def test_a_bucket_keeps_meltanos_state_as_a_folder_does(s3: Any, lake: SmallLake) -> None:
-    url = s3.new_bucket()
-    bucket = SmallLake(url, s3.storage_options)
+@pytest.mark.parametrize(
+    ("store", "scheme"),
+    [("s3", "s3"), ("google", "gs"), ("azure", "az"), ("azure", "abfss")],
+    indirect=["store"],
+)
+@pytest.mark.usefixtures("lake")
+def test_a_bucket_keeps_meltanos_state_as_a_folder_does(store: Any, scheme: str) -> None:
+    url = store.new_bucket()
+    if scheme == "abfss":
+        url = f"{url.replace('az://', 'abfss://')}@{store.name}.dfs.core.windows.net"
+    bucket = SmallLake(url, store.storage_options)
     states = LakeStateStoreManager(
-        uri=f"lake+{url}", storage_options=s3.storage_options, pipelines={STATE_ID: PIPELINE}
+        uri=f"lake+{url}", storage_options=store.storage_options, pipelines={STATE_ID: PIPELINE}
     )
+    assert url.startswith(f"{scheme}://")
     bound = bucket.sync()
     assert value_of(states) == state_of(bound)
+    run = open_run(bucket.storage(), LAYOUT)
+    with pytest.raises(LakeStateError, match=rf"pipeline {PIPELINE}.* {os.getpid()}"):
+        states.update(completed(state_of(1)))
+    run.leave()
     states.update(completed(state_of(1)))
     assert list(states.get_state_ids()) == [STATE_ID]
     assert json.loads(bucket.storage().read(LAYOUT.state) or b"") == state_of(1)

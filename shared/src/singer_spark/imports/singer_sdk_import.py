@@ -2,8 +2,9 @@
 
 That is a third of the import of either program, 0.3 s of CPU time (`-X importtime` shows it).
 
-The SDK loads an HTTP client and JSONPath for REST and GraphQL streams and for schemas from the web, and joblib for a
-drain that our target does by itself. Who uses them gets the real ones.
+The SDK loads an HTTP client and JSONPath for REST and GraphQL streams and for schemas from the web, joblib for a drain
+that our target does by itself, and universal-pathlib, with all of fsspec, for a test of its own kind of batch. Who uses
+them gets the real ones.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def _stand_ins() -> dict[str, ModuleType]:
     modules = {name: module(name, {each: type(each, (), {})}) for name, each in WEB_STREAMS.items()}
     if "joblib" not in sys.modules:
         modules["joblib"] = module("joblib", {name: Later("joblib", name) for name in JOBLIB})
+    if "upath" not in sys.modules:
+        modules["upath"] = module("upath", {"UPath": Later("upath", "UPath")})
     if "requests" not in sys.modules:
         modules["requests"] = module("requests", {"__getattr__": attributes_of("requests")})
     return modules

@@ -20,6 +20,8 @@ _ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
 RETRIES = 6
 # Tasks that look; they meet several executors where there are any.
 ZONE_LOOKS = 8
+# Hadoop's URLs of each kind of settings.
+_SCHEMES = {"s3a": ("s3a",), "gs": ("gs",), "azure": ("abfs", "abfss")}
 _SERVER_WAY = "the server owns it: set it where the server is started"
 
 
@@ -76,8 +78,9 @@ def _leave(session: Any) -> None:
 
 def _own_files(hadoop_conf: Mapping[str, str]) -> dict[str, str]:
     """The server keeps connections to storage by host alone: another session's account must not be used."""
-    used = {"fs.s3a.impl.disable.cache": "true"} if any(name.startswith("fs.s3a.") for name in hadoop_conf) else {}
-    return {**hadoop_conf, **used}
+    kinds = {name.split(".")[1] for name in hadoop_conf}
+    schemes = [scheme for kind, schemes in _SCHEMES.items() if kind in kinds for scheme in schemes]
+    return {**hadoop_conf, **{f"fs.{scheme}.impl.disable.cache": "true" for scheme in schemes}}
 
 
 def _set_all(session: Any, conf: Mapping[str, str]) -> None:

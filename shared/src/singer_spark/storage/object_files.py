@@ -151,16 +151,16 @@ class ObjectFiles:
 
     def delete_all(self, prefix: str) -> None:
         """Removes all objects below a prefix, the empty ones that Spark makes for folders too."""
-        keys = []
-        for entry in self._entries(prefix):
-            if not (entry.maybe_folder and entry.key == self._key(prefix)):
-                keys.append(entry.key)
-            if entry.maybe_folder:
-                keys.append(f"{entry.key}/")
-        if keys:
-            # On Azure the folder's own object is not among those below it; elsewhere it was found if it is there.
-            own = [] if self.bucket.folders_are_listed else [f"{self._key(prefix)}/"]
-            self.bucket.delete([*keys, *own])
+        found = list(self._entries(prefix))
+        # On Azure a folder may be a real one, which can't be removed before what is in it.
+        real = set() if self.bucket.folders_are_listed else {above for each in found for above in _above(each.key)}
+        own = self._key(prefix)
+        keys = [each.key for each in found if not (each.maybe_folder and each.key in real | {own})]
+        folders = [f"{each.key}/" for each in found if each.maybe_folder]
+        if found:
+            # There the folder's own object is not among those below it; elsewhere it was found if it is there.
+            outer = [] if self.bucket.folders_are_listed else [f"{own}/"]
+            self.bucket.delete([*keys, *sorted(folders, reverse=True), *outer])
 
     def remove_empty(self, folders: Iterable[str]) -> None:
         """Removes the empty objects that Spark makes for folders, where nothing else is below them."""
@@ -169,6 +169,9 @@ class ObjectFiles:
         for top in outer:
             found = list(self._entries(top))
             standing = {f"{each.key}/" if each.maybe_folder else each.key for each in found}
+            if not self.bucket.folders_are_listed:
+                with suppress(FileNotFoundError):
+                    standing |= {f"{self._key(top)}/"} if self.bucket.is_folder(self._key(top)) else set()
             for marker in sorted((f"{self._key(each)}/" for each in wanted), reverse=True):
                 if marker in standing and not any(key != marker and key.startswith(marker) for key in standing):
                     self.bucket.delete([marker])
@@ -206,3 +209,9 @@ class ObjectFiles:
 
     def sweep(self) -> None:
         """Nothing to do: a put leaves nothing half done."""
+
+
+def _above(key: str) -> list[str]:
+    """The folders that an object lies in."""
+    parts = key.split("/")[:-1]
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]

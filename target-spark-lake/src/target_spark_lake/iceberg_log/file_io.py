@@ -1,88 +1,123 @@
-"""PyIceberg's properties for a store, from the storage options that everything else is configured by."""
+"""PyIceberg's files in a bucket, reached as everything else is there: the same login, conditions and patience."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+import io
+import json
+from typing import TYPE_CHECKING, cast
+
+from pyiceberg.io import FileIO, InputFile, OutputFile
+
+from singer_spark.storage.storage import Storage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from types import TracebackType
 
-    from singer_spark.storage.storage import Storage
+    from pyiceberg.io import InputStream, OutputStream
+    from pyiceberg.typedef import Properties
 
-_Names = dict[str, tuple[str, ...]]
-_FILE_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
-_S3: _Names = {
-    "s3.access-key-id": ("key", "username", "aws_access_key_id"),
-    "s3.secret-access-key": ("secret", "password", "aws_secret_access_key"),
-    "s3.session-token": ("token", "aws_session_token"),
-    "s3.endpoint": ("endpoint_url",),
-    "s3.region": ("region", "region_name"),
-    "s3.profile-name": ("profile",),
-    "s3.anonymous": ("anon",),
-}
-_GCS: _Names = {
-    "gcs.oauth2.token": ("token",),
-    "gcs.project-id": ("project",),
-    "gcs.service.host": ("endpoint_url",),
-    "gcs.default-bucket-location": ("default_location",),
-}
-_AZURE: _Names = {
-    "adls.account-name": ("account_name",),
-    "adls.account-key": ("account_key",),
-    "adls.sas-token": ("sas_token",),
-    "adls.connection-string": ("connection_string",),
-    "adls.tenant-id": ("tenant_id",),
-    "adls.client-id": ("client_id",),
-    "adls.client-secret": ("client_secret",),
-    "adls.blob-storage-authority": ("account_host",),
-}
-_OF_STORES = {
-    **dict.fromkeys(("s3", "s3a"), _S3),
-    **dict.fromkeys(("gs", "gcs"), _GCS),
-    **dict.fromkeys(("az", "abfs", "abfss"), _AZURE),
-}
+# The property that holds the storage options, as JSON.
+OPTIONS = "dataspoc.storage-options"
 
 
-def io_properties(storage: Storage) -> dict[str, str]:
-    """What PyIceberg's file IO needs to reach the bucket; it holds secrets."""
-    protocol = storage.url.partition("://")[0]
-    names: _Names = {} if storage.local else _OF_STORES.get(protocol, {})
-    inner = {**(storage.options.get("config_kwargs") or {}), **(storage.options.get("client_kwargs") or {})}
-    given = {**inner, **{name: value for name, value in storage.options.items() if value is not None}}
-    found = {name: _first(given, spellings) for name, spellings in names.items()}
-    if names is _S3:
-        found |= _place_of_s3(found)
-    if names is _AZURE and "connection_string" in given:
-        found |= _of_connection_string(str(given["connection_string"]))
-    return {"py-io-impl": _FILE_IO, **{name: _text(value) for name, value in found.items() if value is not None}}
+class BucketFiles(FileIO):
+    """The file IO of tables in a bucket."""
+
+    def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (PyIceberg's own signature)
+        """Opens nothing yet."""
+        super().__init__(properties)
+        self._options = json.loads(properties[OPTIONS])
+        self._buckets: dict[str, Storage] = {}
+
+    def new_input(self, location: str) -> BucketFile:
+        """A file to read."""
+        return self._file(location)
+
+    def new_output(self, location: str) -> BucketFile:
+        """A file to write."""
+        return self._file(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Removes a file; a missing one is fine."""
+        self._file(location if isinstance(location, str) else location.location).delete()
+
+    def _file(self, location: str) -> BucketFile:
+        scheme, _, rest = location.partition("://")
+        place, _, path = rest.partition("/")
+        bucket = f"{'s3' if scheme == 's3n' else scheme}://{place}"
+        if bucket not in self._buckets:
+            self._buckets[bucket] = Storage(bucket, self._options)
+        return BucketFile(location, self._buckets[bucket], path)
 
 
-def _first(given: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((given[name] for name in names if isinstance(given.get(name), str | bool)), None)
+class BucketFile(InputFile, OutputFile):
+    """One object."""
+
+    def __init__(self, location: str, storage: Storage, path: str) -> None:
+        """Asks nothing yet."""
+        super().__init__(location)
+        self._storage = storage
+        self._path = path
+
+    def __len__(self) -> int:
+        size = self._storage.size(self._path)
+        if size is None:
+            raise FileNotFoundError(self.location)
+        return size
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return self._storage.exists(self._path)
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """As a stream; FileNotFoundError where nothing is."""
+        if seekable:
+            return cast("InputStream", self._storage.files.open(self._path))
+        content = self._storage.read(self._path)
+        if content is None:
+            raise FileNotFoundError(self.location)
+        return io.BytesIO(content)
+
+    def to_input_file(self) -> BucketFile:
+        """Itself."""
+        return self
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """A stream whose bytes are written when it is closed."""
+        return _Written(self, overwrite=overwrite)
+
+    def write(self, content: bytes, *, overwrite: bool) -> None:
+        """Writes the object in one request; FileExistsError where one stands that must stay."""
+        if overwrite:
+            self._storage.replace(self._path, content)
+        elif not self._storage.create(self._path, content):
+            raise FileExistsError(self.location)
+
+    def delete(self) -> None:
+        """Removes the object; a missing one is fine."""
+        self._storage.delete(self._path)
 
 
-def _place_of_s3(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Server and region, also where only the environment says them; else PyIceberg asks Amazon for the region."""
-    endpoint = found["s3.endpoint"] or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    named = found["s3.region"] or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return {"s3.endpoint": endpoint, "s3.region": named or ("us-east-1" if endpoint else None)}
+class _Written(io.BytesIO):
+    """A stream whose bytes become an object when it is closed, unless the writer failed."""
 
+    def __init__(self, file: BucketFile, *, overwrite: bool) -> None:
+        super().__init__()
+        self._file = file
+        self._overwrite = overwrite
 
-def _of_connection_string(text: str) -> dict[str, str | None]:
-    """Account and servers of a connection string, which PyIceberg's Arrow IO does not read itself."""
-    said = dict(each.partition("=")[::2] for each in text.split(";") if each)
-    found: dict[str, str | None] = {
-        "adls.account-name": said.get("AccountName"),
-        "adls.account-key": said.get("AccountKey"),
-    }
-    if "BlobEndpoint" in said:
-        server = urlsplit(said["BlobEndpoint"])
-        found |= {"adls.blob-storage-authority": server.netloc, "adls.blob-storage-scheme": server.scheme}
-        found |= {"adls.dfs-storage-authority": server.netloc, "adls.dfs-storage-scheme": server.scheme}
-    return found
+    def close(self) -> None:
+        if not self.closed:
+            content = self.getvalue()
+            super().close()
+            self._file.write(content, overwrite=self._overwrite)
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            super().close()
+        self.close()
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    def __del__(self) -> None:
+        """Who forgot to close it wrote nothing."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
-from target_spark_lake.iceberg_log.file_io import io_properties
 from target_spark_lake.layout import LAKE_FOLDER
 
 if TYPE_CHECKING:
@@ -75,7 +75,19 @@ def spellings(storage: Storage, path: str) -> tuple[str, ...]:
     if storage.local:
         return f"file://{place}", place, f"file:{place}"
     protocol, _, rest = place.partition("://")
+    if storage.kind == "az":
+        # Others read the table by the name of the account, which `az://` leaves out.
+        whole = storage.url_for_spark(path).partition("://")[2]
+        return (*(f"{other}://{whole}" for other in ("abfss", "abfs", "wasbs", "wasb")), place)
     return (place, *(f"{other}://{rest}" for other in ("s3", "s3a", "s3n") if protocol in ("s3", "s3a")))
+
+
+def io_properties(storage: Storage) -> dict[str, str]:
+    """What PyIceberg reaches the table's files by; it holds secrets."""
+    if not storage.kind:
+        return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    options = json.dumps(storage.options)
+    return {"py-io-impl": "target_spark_lake.iceberg_log.file_io.BucketFiles", "dataspoc.storage-options": options}
 
 
 @contextmanager

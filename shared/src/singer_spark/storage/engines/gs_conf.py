@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.errors import ConfigurationError
 from singer_spark.storage.stores.google_bucket import endpoint_of
 from singer_spark.storage.stores.google_login import GoogleLogin
 
@@ -49,4 +50,11 @@ def _login(login: GoogleLogin) -> dict[str, str]:
             "fs.gs.auth.client.secret": str(key["client_secret"]),
             "fs.gs.auth.refresh.token": str(key["refresh_token"]),
         }
+    if key is not None or login.bearer():
+        kind = f"a login of type {key.get('type')}" if key is not None else "a token as it is"
+        raise ConfigurationError(
+            f"Spark's connector for Google takes the key of a service account, a user's login or the machine's own "
+            f"service account, and not {kind}: give `token` one of these, or leave the work to Python (the target's "
+            "`staging`: local)"
+        )
     return {}

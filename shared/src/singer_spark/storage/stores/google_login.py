@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,10 @@ class GoogleLogin:
             )
         try:
             if (key := self.key_file()) is not None:
-                return google.auth.load_credentials_from_dict(key, scopes=SCOPES)[0]  # type: ignore[no-untyped-call]
+                with warnings.catch_warnings():
+                    # It warns of keys that are others', as they might name any server; this one is the user's.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    return google.auth.load_credentials_from_dict(key, scopes=SCOPES)[0]  # type: ignore[no-untyped-call]
             if bearer := self.bearer():
                 return Credentials(bearer)  # type: ignore[no-untyped-call]
             return google.auth.default(scopes=SCOPES)[0]

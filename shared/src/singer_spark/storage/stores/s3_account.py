@@ -189,6 +189,8 @@ def _profile(options: Mapping[str, Any]) -> str | None:
         return str(named)
     if any(os.environ.get(name) for name in _OF_THE_ENVIRONMENT):
         return None
+    if os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+        return ""  # obstore would ask there only with a file that holds the token
     files = (Path(os.environ.get(name) or usual).expanduser() for name, usual in _FILES.items())
     return "" if any(file.exists() for file in files) else None
 
