@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from target.delta_lake import DeltaLake
@@ -125,6 +126,24 @@ def test_the_log_based_messages_of_another_tap_load_with_their_deletes(lake: Lak
     assert lake.rows("public-orders", "id, note") == [(1, "one"), (2, "two")]
     lake.load(*lines[6:], **method)
     assert lake.rows("public-orders", "id, note") == [(2, "changed"), (3, "three")]
+
+
+@pytest.mark.parametrize(
+    ("table", "settings"),
+    [
+        ("s", {"load_method": "append-only"}),
+        ("s", {"load_method": "append-only", "staging": "spark"}),
+        ("s__history", {"load_method": "append-dedup", "hard_delete": True}),
+    ],
+)
+def test_a_delete_is_no_version_where_no_metadata_is_wanted(lake: Lake, table: str, settings: JSON) -> None:
+    lake.load(changes("full"), row(None, id=1, note="a", body=None), **settings, add_record_metadata=False)
+    lake.load(changes(), row(50, id=1, note="b", body=None), gone(51, 1), **settings, add_record_metadata=False)
+    assert sorted(lake.rows(table, "_sdc_lsn, note, _sdc_deleted_at is not null"), key=str) == [
+        (50, "b", False), (51, None, True), (None, "a", False),
+    ]  # fmt: skip
+    columns = duckdb.sql(f"DESCRIBE SELECT * FROM read_parquet('{lake.folder}/raw/{table}/*.parquet')").fetchall()
+    assert {name for name, *_ in columns if name.startswith("_sdc")} == {"_sdc_lsn", "_sdc_deleted_at"}
 
 
 def test_an_idle_run_changes_nothing(lake: Lake) -> None:
