@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from servers import azure as azure_server
 from servers import browser as web
 from servers import google as google_server
 from servers import mariadb as mariadb_server
+from servers import postgresql as postgresql_server
 from servers import ssh as ssh_server
 from servers.azure import AzureStore
 from servers.child import started
@@ -32,7 +34,19 @@ if TYPE_CHECKING:
 
 
 # A test that uses one of these is left out of `--quick`, as all of `end_to_end`, and what is marked `slow`.
-SERVERS = {"spark", "postgresql", "mariadb", "ssh", "s3", "moto", "google", "azure", "store", "browser"}
+SERVERS = {
+    "spark",
+    "postgresql",
+    "older_postgresql",
+    "mariadb",
+    "ssh",
+    "s3",
+    "moto",
+    "google",
+    "azure",
+    "store",
+    "browser",
+}
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -100,6 +114,19 @@ def postgresql() -> Iterator[PostgreSQL]:
     """A real PostgreSQL: `new_database()` gives an empty one with its `dsn`, `jdbc_url`, `user` and `password`."""
     with started("servers.postgresql") as facts:
         yield PostgreSQL(**facts)
+
+
+@pytest.fixture
+def older_postgresql() -> Iterator[PostgreSQL]:
+    """The PostgreSQL of the system's packages; where it is not installed its tests are skipped, in CI they fail."""
+    programs = postgresql_server.older()
+    if programs is None and not os.environ.get("CI"):
+        pytest.skip("no other PostgreSQL on this machine: install postgresql")
+    assert programs is not None
+    with tempfile.TemporaryDirectory(prefix="postgresql-") as folder:
+        Path(folder).chmod(0o755)  # the server may run as another account
+        with postgresql_server.running(Path(folder) / "server", programs) as facts:
+            yield PostgreSQL(**facts)
 
 
 @pytest.fixture(scope="session")

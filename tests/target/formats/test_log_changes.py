@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from target.delta_lake import DeltaLake
@@ -117,14 +120,42 @@ def test_truncate_ends_what_came_before_it_in_the_run_and_in_the_table(lake: Lak
     assert lake.rows("s", "id, note") == [(3, "later"), (4, "new")]
 
 
-def test_the_log_based_messages_of_another_tap_load_with_their_deletes(lake: Lake) -> None:
-    """As MeltanoLabs' tap-postgres writes them: its key of replication is the place in the log."""
+@pytest.mark.parametrize("method", ["upsert", "append-dedup"])
+def test_the_log_based_messages_of_another_tap_load_with_their_deletes(lake: Lake, method: str) -> None:
+    """Those of three runs of MeltanoLabs' tap-postgres, recorded: its key of replication is the place in the log."""
     lines = (Path(__file__).parents[2] / "compat/tap-postgres-log-based.jsonl").read_bytes().splitlines(keepends=True)
-    method = {"load_method": "upsert", "hard_delete": True}
-    lake.load(*lines[:6], **method)
-    assert lake.rows("public-orders", "id, note") == [(1, "one"), (2, "two")]
-    lake.load(*lines[6:], **method)
-    assert lake.rows("public-orders", "id, note") == [(2, "changed"), (3, "three")]
+    settings = {"load_method": method, "hard_delete": True}
+    at, later = datetime(2026, 1, 2, 3, 4, 5, 123456, UTC), datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+    one, two, three = (1, "one", 12.5, True, at), (2, "two", None, None, None), (3, "three", -0.01, False, later)
+    one_changed = (1, "changed", 12.5, True, at)
+    runs = [(lines[:4], [one, two]), (lines[4:10], [one_changed, three]), (lines[10:], [one_changed])]
+    for messages, rows in runs:
+        lake.load(*messages, **settings)
+        assert lake.rows("public-orders", 'id, note, amount, paid, "at"') == rows
+    if method == "append-dedup":
+        history = lake.rows("public-orders__history", "id, note, _sdc_deleted_at is not null")
+        assert Counter(history) == Counter(
+            [(1, "one", False), (2, "two", False), (1, "changed", False), (3, "three", False)]
+            + [(key, None, True) for key in (2, 3)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("table", "settings"),
+    [
+        ("s", {"load_method": "append-only"}),
+        ("s", {"load_method": "append-only", "staging": "spark"}),
+        ("s__history", {"load_method": "append-dedup", "hard_delete": True}),
+    ],
+)
+def test_a_delete_is_no_version_where_no_metadata_is_wanted(lake: Lake, table: str, settings: JSON) -> None:
+    lake.load(changes("full"), row(None, id=1, note="a", body=None), **settings, add_record_metadata=False)
+    lake.load(changes(), row(50, id=1, note="b", body=None), gone(51, 1), **settings, add_record_metadata=False)
+    assert sorted(lake.rows(table, "_sdc_lsn, note, _sdc_deleted_at is not null"), key=str) == [
+        (50, "b", False), (51, None, True), (None, "a", False),
+    ]  # fmt: skip
+    columns = duckdb.sql(f"DESCRIBE SELECT * FROM read_parquet('{lake.folder}/raw/{table}/*.parquet')").fetchall()
+    assert {name for name, *_ in columns if name.startswith("_sdc")} == {"_sdc_lsn", "_sdc_deleted_at"}
 
 
 def test_an_idle_run_changes_nothing(lake: Lake) -> None:

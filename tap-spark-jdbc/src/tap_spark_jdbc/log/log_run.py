@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, SingerSparkError
 from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
@@ -113,15 +113,20 @@ class LogRun:
                 begun = LogBookmark(slot.confirmed, slot.slot, self._system.system, oid, table.entry, reading=True)
                 self.starts[plan.stream] = LogStart(begun, self._database)
 
-    def bookmark(self, plan: StreamPlan) -> str | None:
-        """The place in the log where a stream goes on; None: its table is to be read."""
+    def bookmark(self, plan: StreamPlan) -> LogBookmark | None:
+        """Where in the log a stream goes on; None: its table is to be read."""
         found = LogBookmark.from_json(plan.stream, self._state.entry(plan.stream))
-        return None if found is None or found.reading else lsn_text(found.lsn)
+        return None if found is None or found.reading else found
 
-    def held_back(self) -> tuple[str, int | None]:
-        """The slot, and how many bytes of log the server keeps for it; None: it is not there."""
+    def outlook(self, plan: StreamPlan, bookmark: LogBookmark) -> str:
+        """What the next run finds: how much log the server holds back, or why the stream can't go on."""
         slot = self._opened()
-        return slot.slot, slot.held_back()
+        try:
+            there = slot.look(waits=False)
+            check_bookmark(log_table(self._database, plan), bookmark, slot, self._system.system, there=there)
+        except SingerSparkError as error:
+            return f"can't go on: {error}"
+        return f"slot {slot.slot} holds back {slot.held_back()} bytes"
 
     def drop(self) -> list[str]:
         """Removes slot and publication from the server; gives what was removed."""

@@ -28,7 +28,8 @@ SELECT CAST(c.oid AS text) AS oid, CAST(c.relkind AS text) AS relkind, CAST(c.re
         AND CASE l.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE FALSE END
     ))) AS text) AS leaves,
   CAST((SELECT json_agg(a.attname) FROM pg_catalog.pg_attribute a
-    WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped) AS text) AS generated
+    WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped
+      AND CAST(current_setting('server_version_num') AS int) < 180000) AS text) AS generated
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_class l ON l.oid = c.oid AND c.relkind <> 'p' OR c.relkind = 'p' AND l.oid IN (
   SELECT relid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf AND relid <> c.oid
@@ -61,7 +62,8 @@ class LogTable:
     Attributes:
         name: Its full name, quoted.
         oid: Its number.
-        generated: Columns that the server computes.
+        generated: Columns that the server computes, and does not log: before version 18, which names them in the
+            publication all the same.
         identity_full: The log holds whole old rows.
     """
 
@@ -125,7 +127,7 @@ def restricted(plan: StreamPlan, table: LogTable, published: Published) -> Strea
     """The stream without columns that the log has not, and with the rows alone that it has."""
     has = published.columns
     left_out = [
-        each.name for each in plan.columns if (each.name in table.generated if has is None else each.name not in has)
+        each.name for each in plan.columns if each.name in table.generated or (has is not None and each.name not in has)
     ]
     if set(left_out) & set(plan.key_properties):
         raise ConfigurationError(

@@ -80,9 +80,9 @@ class LogSlot:
         self.publication = publication
         self.confirmed = 0
 
-    def look(self) -> bool:
-        """Whether the slot is there; SourceError: it is of no use any more, or not ours."""
-        found = self._made()
+    def look(self, *, waits: bool = True) -> bool:
+        """Whether the slot is there, and where it begins; SourceError: it is of no use any more, or not ours."""
+        found = self._made() if waits else next(iter(self._found()), None)
         if found is None:
             return False
         plugin, database, _, confirmed, status, reason = found
@@ -102,7 +102,7 @@ class LogSlot:
         """The slot, once nobody uses it: a tap that was killed may have left a server that still makes or reads it."""
         end, told = time.monotonic() + _WRITERS_SECONDS, False
         while True:
-            found = self._rows(_SLOT.replace("{slot}", self._dialect.string(self.slot)))
+            found = self._found()
             _, _, active, confirmed, status, _ = found[0] if found else (None,) * 6
             if active is None or status == "lost":
                 return found[0] if found else None
@@ -120,6 +120,9 @@ class LogSlot:
                 logger.info("slot %s is in use by process %s: waiting for it", self.slot, active)
                 told = True
             time.sleep(0.1)
+
+    def _found(self) -> list[tuple[str | None, ...]]:
+        return self._rows(_SLOT.replace("{slot}", self._dialect.string(self.slot)))
 
     def make(self) -> None:
         """Makes the slot; it waits for the transactions that are open on the server."""

@@ -32,6 +32,8 @@ class StreamSchema:
         bookmark_properties: As the tap says them.
         partition_by: As the setting says it.
         late_rows: Whether the records that follow were committed late.
+        keeps_deletes: Whether deletes that the tap tells of are rows of the lake: without their mark they would look
+            like any other, so its column is no metadata that a user can do without.
     """
 
     stream: str
@@ -44,6 +46,7 @@ class StreamSchema:
     bookmark_properties: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     late_rows: bool = False
+    keeps_deletes: bool = False
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -83,11 +86,12 @@ class StreamSchema:
         extent = schema.get("x-extent")
         keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
         merging = LOAD_METHODS[method].merges
+        keeps_deletes = DELETED_AT in schema["properties"] and (not merging or LOAD_METHODS[method].has_history)
         if merging:
             _check_keys(stream, method, keys, schema["properties"])
         return cls(
             stream,
-            _own_schema(schema, settings, options, merging=merging),
+            _own_schema(schema, options, marked=settings.add_record_metadata or merging or keeps_deletes),
             keys,
             method,
             extent,
@@ -96,6 +100,7 @@ class StreamSchema:
             bookmarks,
             options.partition_by,
             schema.get(LATE_ROWS) is True,
+            keeps_deletes,
         )
 
     def following(self, earlier: StreamSchema) -> StreamSchema:
@@ -141,10 +146,10 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
     return str(method)
 
 
-def _own_schema(schema: JSON, settings: TargetSettings, options: StreamOptions, *, merging: bool) -> JSON:
+def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
     properties = {name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS}
     properties = read_as_declared(properties, declared_types(options.columns))
-    if settings.add_record_metadata or merging:
+    if marked:
         properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
     required = [name for name in schema.get("required", []) if name in properties]
     return {**schema, "properties": properties, "required": required}

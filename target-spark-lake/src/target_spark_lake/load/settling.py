@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.singer.schema_mapping import stream_spark_schema
 from target_spark_lake.columns.declared_columns import read_as_declared, zones_kept
 from target_spark_lake.columns.evolution import EVOLVE, evolve
@@ -48,8 +49,10 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     rows = BatchPlan(records, None, times, settings.compression, schema.merges)
     if sink.settled is None and sink.adopted is not None:
         columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
-    # What merges decide by is the table's only where it has it already, or the user wants it.
+    # What merges decide by is the table's only where it has it already, the user wants it, or deletes are its rows.
     hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
+    if schema.keeps_deletes:
+        hidden.discard(DELETED_AT)
     columns = _evolved(sink, columns, rows.found.without(hidden))
     evolves = settings.format == ICEBERG  # which files keep the partitions that they were written for
     if record is not None and not record.is_claim() and not schema.method.replaces and not evolves:

@@ -22,6 +22,7 @@ _STREAM = re.compile(r"stream (?P<name>.+?): (?:INCREMENTAL|FULL_TABLE|LOG_BASED
 _UPPER = re.compile(r".*, from .* to (?P<upper>\S.*?), both included.*")
 _LOG = re.compile(r"stream (?P<name>.+?): LOG_BASED, changes from \S+ on")
 _HELD_BACK = re.compile(r"  log: slot \S+ holds back (?P<bytes>\d+) bytes")
+_LOST = re.compile(r"  log: can't go on: (?P<why>.*)")
 _ROWS = re.compile(r"  rows: about (?P<rows>\d+)")
 
 
@@ -33,11 +34,13 @@ class ToRead:
         rows: About as many; those at the bookmark's own value are among them, sent or not.
         upper: The greatest value of the replication key; None where nothing is to be read, or there is no key.
         held_back: Bytes of log that the server keeps for a stream that is read from it; None for any other.
+        lost: Why a stream can't go on in the log, and what to do; None: it can.
     """
 
     rows: int
     upper: str | None
     held_back: int | None = None
+    lost: str | None = None
 
 
 def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dict[str, ToRead]:
@@ -73,18 +76,23 @@ def _streams(text: str) -> dict[str, ToRead]:
             name = heading["name"]
         elif name and (size := _HELD_BACK.fullmatch(line)):
             found[name] = ToRead(0, None, int(size["bytes"]))
+        elif name and (lost := _LOST.fullmatch(line)):
+            found[name] = ToRead(0, None, lost=lost["why"])
         elif name and (rows := _ROWS.fullmatch(line)):
             found[name] = ToRead(int(rows["rows"]), upper)
     return found
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status, with what is to be read, or `log_bytes_held_back`, for each stream that the tap knows."""
+    """The status, with what is to be read, `log_bytes_held_back` or `log_lost`, for each stream that the tap knows."""
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})
         if each.held_back is not None:
             stream["log_bytes_held_back"] = each.held_back
+            continue
+        if each.lost is not None:
+            stream["log_lost"] = each.lost
             continue
         stream["rows_to_read"] = each.rows
         stream["lag_seconds"] = _seconds(stream.get("replication_key_value"), each)

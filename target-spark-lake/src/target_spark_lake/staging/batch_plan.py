@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from singer_spark.singer.metadata_columns import METADATA_COLUMNS, TABLE_VERSION
+from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.columns.lake_type import Field, Scalar, Struct
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, metadata_columns
 
@@ -89,8 +89,8 @@ class BatchPlan:
 
 def with_metadata(columns: Struct, *, metadata: bool, merging: bool = False) -> Struct:
     """The record's columns and the metadata columns: what a table's file holds, or a staged one (`merging`)."""
-    names = metadata_columns(metadata=metadata, merging=merging)
-    added = (Field(name, Scalar(METADATA_COLUMNS[name])) for name in names)
+    names = {*metadata_columns(metadata=metadata, merging=merging), *({DELETED_AT} & set(columns.types))}
+    added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names)
     return Struct((*columns.without(METADATA_COLUMNS), *added))
 
 

@@ -38,6 +38,7 @@ def _run(chosen: Namespace) -> int:
             raise ConfigurationError("--tap-config: say whose source that is, by --pipeline or the config's pipeline")
         coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
         pipelines = [with_lag(each, coming) if each.pipeline == asked else each for each in pipelines]
+        problems += [f"pipeline {asked}: {each.lost}" for each in coming.values() if each.lost]
     place = lake.storage.url
     show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, place))
     for problem in problems:
@@ -84,6 +85,8 @@ def _lag_text(streams: JSON) -> str:
             lines.append(f"{name}: {time}about {each['rows_to_read']:,} rows to read")
         if (held := each.get("log_bytes_held_back")) is not None:
             lines.append(f"{name}: {size_text(held)} of log held back")
+        if "log_lost" in each:
+            lines.append(f"{name}: its place in the log is lost")
     return "\n".join(lines)
 
 
