@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
+from servers.iceberg_reference import reference_catalog
 from servers.iceberg_rest import rest_catalog
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("without_jvm")
 
 PROPERTIES = {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}
 ITEMS = schema("s", PROPERTIES, ("id",))
+OVERWRITE = {"x-load-method": "overwrite", "x-extent": "full"}
 
 
 class CataloguedLake(IcebergLake):
@@ -77,6 +81,30 @@ def test_a_rest_catalog_takes_each_run_once_also_where_its_answer_gets_lost(tmp_
         lake.load(schema("t", PROPERTIES, ("id",)), record("t", id=4))
         assert lake.rows("t", "id") == [(4,)]
         assert len(lake.runs("t")) == 1
+
+
+@pytest.mark.slow
+def test_iceberg_s_own_rest_server_takes_each_run_once_also_where_somebody_was_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reference_catalog(tmp_path) as uri:
+        lake = CataloguedLake(tmp_path / "lake", {"type": "rest", "uri": uri})
+        lake.check_two_runs()
+        commits = RestCatalog.commit_table
+
+        def late(*arguments: Any) -> Any:
+            monkeypatch.setattr(RestCatalog, "commit_table", commits)
+            lake.table("s").append(pa.table({"id": pa.array([50], pa.int64())}))
+            return commits(*arguments)
+
+        monkeypatch.setattr(RestCatalog, "commit_table", late)
+        lake.load(schema("s", PROPERTIES, ("id",), **OVERWRITE), record("s", id=3), record("s", id=4))
+        assert lake.rows("s", "id") == [(3,), (4,), (50,)]
+        lake.load(schema("s", PROPERTIES, ("id",), **OVERWRITE), record("s", id=5))
+        assert lake.rows("s", "id") == [(5,)]
+        made = [each.summary.additional_properties for each in lake.table("s").metadata.snapshots if each.summary]
+        assert len({each["dataspoc.run-id"] for each in made if "dataspoc.run-id" in each}) == 4
+        assert len(made) == 5
 
 
 def test_what_a_catalog_refuses_is_one_line_without_secrets(tmp_path: Path) -> None:

@@ -226,14 +226,22 @@ def _change_columns(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema
     """The schema as planned, with what others made of it meanwhile."""
     wanted = joined_schema(now, commit, planned)
     if not is_same(wanted, now.schema):
+        # A catalog does not add one that the table had before.
+        known = next((each for each in now.metadata.schemas if _is_one(each, wanted)), None)
         made = wanted.model_copy(update={"schema_id": max(each.schema_id for each in now.metadata.schemas) + 1})
+        add = () if known is not None else (AddSchemaUpdate(schema=made),)
+        chosen = known.schema_id if known is not None else -1
         transaction._apply(
-            (AddSchemaUpdate(schema=made), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})),
+            (*add, SetCurrentSchemaUpdate.model_validate({"schema-id": chosen})),
             (AssertCurrentSchemaId.model_validate({"current-schema-id": now.metadata.current_schema_id}),),
         )
     about = about_columns(wanted)
     if any(now.metadata.properties.get(name) != text for name, text in about.items()):
         transaction.set_properties(about)
+
+
+def _is_one(schema: Schema, other: Schema) -> bool:
+    return is_same(schema, other) and set(schema.identifier_field_ids) == set(other.identifier_field_ids)
 
 
 def _change_partitions(now: IcebergSnapshot, commit: IcebergCommit, transaction: Transaction) -> None:
