@@ -25,7 +25,7 @@ from pyiceberg.table.update import (
     SetDefaultSpecUpdate,
 )
 
-from singer_spark.errors import StorageError, UnpublishableError
+from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from target_spark_lake.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import RunTransaction, stage_snapshot
@@ -77,6 +77,7 @@ def next_snapshot(
     The catalog takes it only on top of the very state in which the run was looked for: so it is made once, also where a
     process that slept and its successor both try.
     """
+    check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         for _ in range(TRIES):
             current = catalog.load(commit.table)
@@ -93,6 +94,20 @@ def next_snapshot(
             except CommitStateUnknownException as lost:
                 logger.warning("Iceberg table %s: whether it was changed is looked up: %s", commit.table, lost)
     raise StorageError(f"others write to Iceberg table {commit.table} all the time: no snapshot was taken; run again")
+
+
+def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
+    """Refuses to look for the table where its run did not register it.
+
+    Raises:
+        ConfigurationError: whoever publishes has other settings, or none (Meltano's state backend).
+    """
+    if commit.registered not in ("", here := chosen.registered(commit.table)):
+        raise ConfigurationError(
+            f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by the settings here; "
+            "finish it with the settings `catalog` and `namespace` that it had (`spark-lake recover` with the "
+            "target's config)"
+        )
 
 
 def begin(current: Table, commit: IcebergCommit) -> Transaction:
