@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,14 @@ from pyiceberg.table import Table
 
 from faults.faulty import Proxy
 from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, Rows, TwoTables, rows_after
+from servers.s3 import S3
+from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun
+from target_spark_lake.iceberg_catalog import IcebergCatalog
+from target_spark_lake.iceberg_log.file_io import io_properties
 from target_spark_lake.tables.changes import StagedFile, TableChange
 
+BETWEEN_LOOKS = 0.1
 CALLS = ("load_table", "commit_table")
 
 
@@ -50,12 +57,75 @@ class TwoIcebergTables(TwoTables):
         return [each.summary["dataspoc.run-id"] for each in self.table(table).metadata.snapshots if each.summary]
 
     def check_exact(self, number: int) -> None:
-        runs = [path.stem for path in (self.folder / LAYOUT.runs).iterdir() if '"succeeded"' in path.read_text()]
+        storage = self.storage()
+        journals = {file.path: storage.read(file.path) or b"" for file in storage.list(LAYOUT.runs)}
+        runs = [Path(path).stem for path, body in journals.items() if b'"succeeded"' in body]
         for table in (GROWS, CHANGES):
             assert self.rows(table) == rows_after(table, number)
             assert self.runs(table) == sorted(runs), "a run is not exactly one snapshot"
-        assert json.loads((self.folder / LAYOUT.state).read_text()) == {"run": number}
-        assert self.storage().list(".dataspoc/staging") == []
+        assert json.loads(storage.read(LAYOUT.state) or b"") == {"run": number}
+        assert storage.list(".dataspoc/staging") == []
+
+
+class StoredTables(TwoIcebergTables):
+    """In a bucket on S3, with a catalog beside it."""
+
+    def __init__(self, folder: Path, server: S3) -> None:
+        super().__init__(folder)
+        self.url, self.options = server.new_bucket(), server.storage_options
+        self.uri = f"sqlite:///{folder}/catalog.db"
+        self.layout = replace(LAYOUT, catalog=IcebergCatalog({"type": "sql", "uri": self.uri}))
+        self.kept = Storage(self.url, self.options)
+
+    def storage(self, wrap: Any = None) -> Storage:
+        """The bucket, with a proxy around the single requests where one is given."""
+        if wrap is None:
+            return self.kept
+        storage = Storage(self.url, self.options)
+        storage.files.bucket = wrap(storage.files.bucket)  # type: ignore[attr-defined]
+        return storage
+
+    def catalog(self) -> SqlCatalog:
+        return SqlCatalog("lake", uri=self.uri, **io_properties(self.kept))
+
+    def stage(self, run: PipelineRun, name: str, ids: range, number: int) -> StagedFile:
+        staged = super().stage(run, name, ids, number)
+        self.kept.replace(staged.path, (self.folder / staged.path).read_bytes())
+        return staged
+
+
+@contextmanager
+def watched(lake: TwoIcebergTables) -> Iterator[list[int]]:
+    """A reader in a loop beside the block: each table is exactly what it was after a run, and never an earlier one.
+
+    Gives the numbers of the runs that it found, of either table in turn.
+    """
+    over, wrong, numbers = threading.Event(), list[BaseException](), list[int]()
+
+    def look() -> None:
+        last = dict.fromkeys((GROWS, CHANGES), 0)
+        while not over.wait(BETWEEN_LOOKS):
+            for table in last:
+                rows = lake.rows(table)
+                number = next(each for each in range(lake.committed() + 1) if rows == rows_after(table, each))
+                assert number >= last[table]
+                last[table] = number
+                numbers.append(number)
+
+    def run() -> None:
+        try:
+            look()
+        except BaseException as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield numbers
+    finally:
+        over.set()
+        thread.join()
+    assert wrong == []
 
 
 @contextmanager

@@ -50,6 +50,7 @@ class TwoTables:
     def __init__(self, folder: Path, kind: str = "delta") -> None:
         self.folder = folder
         self.kind = kind
+        self.layout = LAYOUT
 
     def copied(self, name: object) -> TwoTables:
         """The lake once more, beside itself."""
@@ -60,7 +61,7 @@ class TwoTables:
         return plain if wrap is None else Storage(str(self.folder), files=wrap(plain.files))
 
     def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        run = open_run(storage or self.storage(), self.layout, lock_ttl_seconds=NO_BEATS, process=process)
         try:
             number = 1 + (run.committed_state() or {"run": 0})["run"]
             new = range((number - 1) * STEP, number * STEP)

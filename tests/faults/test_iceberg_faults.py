@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 
-from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted
-from faults.iceberg_tables import TwoIcebergTables, catalog_calls
+from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted, Proxy
+from faults.iceberg_tables import StoredTables, TwoIcebergTables, catalog_calls, watched
 from faults.small_lake import NO_BEATS
 from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, rows_after, store_of
+from servers.s3 import S3
 from singer_spark.errors import SingerSparkError, StorageError, UnpublishableError
 from singer_spark.process.identity import Process
 from singer_spark.state.run_log import last_committed
@@ -70,6 +72,38 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_
             lake.sync(broken, dead)
         lake.check_readers_see_whole_runs(at_least=1)
         lake.check_exact(lake.sync())
+
+
+# Only these change anything: dying after a request that reads is dying after the change before it.
+CHANGING = frozenset({"write", "copy", "delete", "commit_table"})
+
+
+def test_a_fault_at_every_other_change_on_s3_leaves_each_table_at_one_snapshot_a_run(
+    s3: S3, tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, counting = StoredTables(tmp_path, s3), Counting(None)
+    lake.sync()
+    sync_through(lake, counting, monkeypatch)
+    changes = sum(name in CHANGING for name in counting.calls)
+    assert changes > 12
+    for nth, fault in zip(range(1, changes + 1, 2), cycle((DIE_AFTER, FAIL_AFTER)), strict=False):
+        with suppress(SingerSparkError, Died):
+            sync_through(lake, Faulty(None, nth, fault, CHANGING), monkeypatch, dead)
+        lake.check_readers_see_whole_runs(at_least=1)
+        lake.check_exact(lake.sync())
+
+
+def sync_through(
+    lake: StoredTables, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, process: Process | None = None
+) -> None:
+    """A run whose requests to the store and calls of the catalog go through a proxy."""
+
+    def around(bucket: Any) -> Proxy:
+        proxy.inner = bucket
+        return proxy
+
+    with catalog_calls(monkeypatch, proxy):
+        lake.sync(lake.storage(around), process)
 
 
 def meanwhile(lake: TwoIcebergTables, table: str, act: Any) -> Interrupted:
@@ -251,17 +285,21 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
             assert lake.rows(CHANGES) == rows_after(CHANGES, 3)
 
 
-def test_kill_9_at_every_other_change_from_the_commit_on_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    """One lake, one process a step, until a process gets through all of its steps."""
+def test_kill_9_at_every_other_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(
+    tmp_path: Path,
+) -> None:
+    """One lake with a reader in a loop, one process a step, until a process gets through all of its steps."""
     lake = TwoIcebergTables(tmp_path)
     lake.sync()
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     step, code = -1, -signal.SIGKILL
-    while code == -signal.SIGKILL:
-        step += 2
-        command = [sys.executable, "-m", "faults.iceberg_writer", str(tmp_path), str(step)]
-        code = subprocess.run(command, env=environment, timeout=DEADLINE, check=False).returncode
-        lake.check_readers_see_whole_runs(at_least=1)
-        lake.check_exact(lake.sync())
+    with watched(lake) as numbers:
+        while code == -signal.SIGKILL:
+            step += 2
+            command = [sys.executable, "-m", "faults.iceberg_writer", str(tmp_path), str(step)]
+            code = subprocess.run(command, env=environment, timeout=DEADLINE, check=False).returncode
+            lake.check_readers_see_whole_runs(at_least=1)
+            lake.check_exact(lake.sync())
     assert code == 0
     assert step > 8
+    assert len(set(numbers)) > 4, "the reader saw hardly a run"

@@ -39,6 +39,11 @@ class IcebergCatalog:
         levels = self.namespace.split(".") if self.namespace else above
         return (*(levels or [DEFAULT_NAME]), name)
 
+    def registered(self, table: str) -> str:
+        """What a table is called, and where, without secrets."""
+        kind = self.properties.get("type")
+        return f"{'.'.join(self.identifier(table))} in catalog {self.name}" + (f" of type {kind}" if kind else "")
+
 
 def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:
     """What is wrong with the settings on their own; `local`: whether the bucket is a directory."""

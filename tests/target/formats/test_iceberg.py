@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.types import LongType, UUIDType
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.types import FixedType, IcebergType, LongType, MapType, StringType, TimeType, UUIDType
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError, StorageError, UnpublishableError
 from singer_spark.storage.storage import Storage
@@ -235,11 +238,27 @@ def test_what_can_not_be_kept_is_refused_before_anything_is_published(lake: Iceb
         update.rename_column("label", "name")
     lake.load(items(), item(2, "b"))
     assert lake.rows("s", "id, name") == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize(
+    "kind", [UUIDType(), FixedType(16), TimeType(), MapType(100, StringType(), 101, LongType(), False)], ids=str
+)
+def test_a_column_of_a_type_that_the_lake_has_not_is_refused_by_name_and_its_values_stay(
+    lake: IcebergLake, kind: IcebergType
+) -> None:
+    lake.load(items(), item(1, "a"))
     with lake.table("s").update_schema() as update:
-        update.add_column("theirs", UUIDType())
-    with pytest.raises(SchemaError, match="someone else gave its Iceberg table column theirs of type uuid"):
-        lake.load(items(), item(3, "c"))
-    assert lake.rows("s", "id") == [(1,), (2,)]
+        update.add_column("theirs", kind)
+    before = lake.table("s").metadata
+    for method in ("append-only", "overwrite"):
+        with pytest.raises(SchemaError, match=f"gave its Iceberg table column theirs of type {re.escape(str(kind))}"):
+            lake.load(items(method), item(3, "c"))
+    assert lake.table("s").metadata == before
+    with lake.table("s").update_schema() as update:
+        update.delete_column("theirs")
+    lake.load(items(), item(3, "c"))
+    assert lake.rows("s", "id") == [(1,), (3,)]
 
 
 @pytest.mark.usefixtures("without_jvm")
@@ -328,3 +347,56 @@ def test_vacuum_expires_snapshots_and_removes_what_only_they_had(
     assert len(data_files(lake)) == 3
     lake.load(items(), item(8, "a"))
     assert lake.rows("s", "id") == [(2,), (7,), (8,)]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_vacuum_removes_metadata_of_commits_that_never_were_a_day_after_everything_else(
+    lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.load(items(), item(1, "a"))
+    commits, refusals = SqlCatalog.commit_table, iter([OSError("lost")])
+
+    def refuse(*arguments: Any) -> Any:
+        if (refusal := next(refusals, None)) is not None:
+            raise refusal
+        return commits(*arguments)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", refuse)
+    with pytest.raises(StorageError, match="lost"):
+        lake.load(items(), item(2, "b"))
+    lake.load(items(), item(3, "c"))
+    folder = lake.folder / "raw/s/metadata"
+    left = metadata_files(lake) - named(lake)
+    assert len(left) == 2  # a list and a manifest
+    kept = folder / "notes.txt"
+    kept.touch()
+    assert command(lake, "vacuum", "--older-than", "0s") == 0
+    assert left < metadata_files(lake)
+    age(folder, days=1.5)
+    assert command(lake, "vacuum", "--older-than", "1d") == 0
+    assert left < metadata_files(lake)
+    assert command(lake, "vacuum", "--older-than", "0s") == 0
+    assert metadata_files(lake) == named(lake)
+    assert kept.exists()
+    assert lake.rows("s", "id") == [(1,), (2,), (3,)]
+    journal = succeeded(lake)[-1]
+    assert all(name in (lake.folder / f".dataspoc/runs/test/{journal}.json").read_text() for name in left)
+
+
+def metadata_files(lake: IcebergLake) -> set[str]:
+    return {path.name for path in (lake.folder / "raw/s/metadata").iterdir() if path.suffix != ".txt"}
+
+
+def named(lake: IcebergLake) -> set[str]:
+    """The metadata that a table needs."""
+    table = lake.table("s")
+    paths = [table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)]
+    for each in table.metadata.snapshots:
+        paths += [each.manifest_list, *(manifest.manifest_path for manifest in each.manifests(table.io))]
+    return {Path(path).name for path in paths}
+
+
+def age(folder: Path, days: float) -> None:
+    for path in folder.iterdir():
+        moment = path.stat().st_mtime - days * 86400
+        os.utime(path, (moment, moment))

@@ -2,11 +2,14 @@
 
 A snapshot is kept as long as it was the current one at some instant that counts, or a branch or tag names it. Of the
 files below the table's folder those go that expired snapshots name and no kept one does: data, manifests and lists of
-manifests. What no snapshot ever named is somebody's unfinished work, and stays.
+manifests. Of what nothing names, only metadata go: a commit that was refused, or that died, leaves them behind. They
+have to be a day older than all else, since whoever wrote them may still be about to commit. Data that no snapshot
+ever named stay.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
@@ -23,10 +26,14 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
+    from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
     from target_spark_lake.iceberg_catalog import IcebergCatalog
 
 SNAPSHOTS = "snapshots"
+METADATA, METADATA_NAMES = "metadata", (".avro", ".metadata.json")
+# How long somebody may take from the first file of a commit to its end.
+UNDER_WAY = timedelta(days=1)
 
 
 def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: datetime) -> Expendable:
@@ -42,8 +49,9 @@ def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: dat
         old = _old_snapshots(found.metadata, before)
         with told(f"a manifest of Iceberg table {table}"):
             paths = _only_of(storage, table, found, old)
+            left = _left_behind(storage, table, found, before - UNDER_WAY)
     sizes = {path: storage.size(path) for path in sorted(paths)}
-    files = {path: size for path, size in sizes.items() if size is not None}
+    files = {path: size for path, size in sizes.items() if size is not None} | {each.path: each.size for each in left}
     return Expendable(tuple(files), sum(files.values()), table, ICEBERG, {SNAPSHOTS: old} if old else {})
 
 
@@ -64,7 +72,8 @@ def forget(storage: Storage, chosen: IcebergCatalog, expendable: Expendable) -> 
             return ()
         with told(f"a manifest of Iceberg table {table}"):
             needed = _paths(storage, table, _named(found, [each.snapshot_id for each in found.metadata.snapshots]))
-    return [path for path in expendable.files if path not in needed]
+            names = _metadata_names(found)
+    return [path for path in expendable.files if path not in needed and _name(path) not in names]
 
 
 def _old_snapshots(metadata: TableMetadata, before: datetime) -> list[int]:
@@ -90,6 +99,29 @@ def _only_of(storage: Storage, table: str, found: Table, old: Sequence[int]) -> 
     others = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id not in set(old)]
     gone = _paths(storage, table, _named(found, old))
     return gone - _paths(storage, table, _named(found, others))
+
+
+def _left_behind(storage: Storage, table: str, found: Table, before: datetime) -> list[FileInfo]:
+    """Metadata of commits that never were: older, and nothing names them."""
+    aged = [
+        each
+        for each in storage.list(f"{table}/{METADATA}")
+        if each.path.endswith(METADATA_NAMES) and each.modified is not None and each.modified < before.timestamp()
+    ]
+    names = _metadata_names(found) if aged else set()
+    return [each for each in aged if _name(each.path) not in names]
+
+
+def _metadata_names(found: Table) -> set[str]:
+    """The names of all metadata that count, without their folders: however these are spelled, a name is used once."""
+    paths = [found.metadata_location, *(each.metadata_file for each in found.metadata.metadata_log)]
+    for each in found.metadata.snapshots:
+        paths += [each.manifest_list, *(manifest.manifest_path for manifest in each.manifests(found.io))]
+    return {_name(path) for path in paths}
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _named(found: Table, numbers: Iterable[int]) -> set[str]:

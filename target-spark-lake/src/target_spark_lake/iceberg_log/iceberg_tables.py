@@ -77,7 +77,7 @@ class IcebergTables:
     ) -> TableChange:
         """The change with what its snapshot will say, and the numbers of the columns in its files."""
         assert change.record is not None
-        schema, log = self._planned(before, change.record)
+        schema, log = self._planned(before, change)
         if adopted is None:
             # An empty table has its columns in its metadata, and needs no file for them.
             change = replace(change, staged=tuple(file for file in change.staged if file.rows))
@@ -93,7 +93,7 @@ class IcebergTables:
     def rearranged(self, before: IcebergSnapshot, change: TableChange) -> TableChange:
         """The change with what its snapshot will say of files that hold the rows of others."""
         assert change.record is not None
-        schema, log = self._planned(before, change.record)
+        schema, log = self._planned(before, change)
         if change.log is None:
             change = self._numbered(change, schema)
             log = replace(log, data_change=False)
@@ -102,15 +102,18 @@ class IcebergTables:
         assert isinstance(change.log, IcebergChange)
         return replace(change, log=self._described(change.log, change, schema, change.joined))
 
-    def _planned(self, before: IcebergSnapshot | None, record: TableRecord) -> tuple[Schema, IcebergChange]:
+    def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergChange]:
         from target_spark_lake.iceberg_log.partitions import spec_of
         from target_spark_lake.iceberg_log.schema import is_same, new_schema, schema_after
 
+        record, registered = change.record, self._catalog.registered(change.table)
+        assert record is not None
         columns = columns_from_text(record.columns)
         if before is None:
             schema = new_schema(columns)
             spec = spec_of(schema, record.partition_by)
-            return schema, IcebergChange(None, None, None, _body(schema), False, _body(spec), False)
+            new = IcebergChange(None, None, None, _body(schema), False, _body(spec), False, registered=registered)
+            return schema, new
         known = before.metadata
         schema = schema_after(before.schema, known.last_column_id, columns)
         spec = spec_of(schema, record.partition_by, known.partition_specs, known.last_partition_id or 0)
@@ -123,6 +126,7 @@ class IcebergTables:
             changes_schema,
             _body(spec),
             list(spec.fields) != list(before.spec.fields),
+            registered=registered,
         )
 
     def _numbered(self, change: TableChange, schema: Schema) -> TableChange:

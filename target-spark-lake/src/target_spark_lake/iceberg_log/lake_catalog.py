@@ -61,7 +61,12 @@ class LakeCatalog:
         """Makes the namespace of a table, with those above it, where they are not there."""
         levels = self.identifier(table)[:-1]
         for depth in range(1, len(levels) + 1):
-            self.catalog.create_namespace_if_not_exists(levels[:depth])
+            try:
+                self.catalog.create_namespace_if_not_exists(levels[:depth])
+            except Exception:
+                # Another table of the run, or another pipeline, makes it just now.
+                if not self.catalog.namespace_exists(levels[:depth]):
+                    raise
 
 
 def location(storage: Storage, path: str) -> str:

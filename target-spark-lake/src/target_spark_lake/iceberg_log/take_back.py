@@ -9,7 +9,7 @@ from pyiceberg.table.update import AssertCurrentSchemaId, SetCurrentSchemaUpdate
 from singer_spark.errors import UnpublishableError
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import stage_snapshot
-from target_spark_lake.iceberg_log.publishing import about_columns, begin, next_snapshot
+from target_spark_lake.iceberg_log.publishing import about_columns, begin, check_catalog, next_snapshot
 from target_spark_lake.iceberg_log.snapshot import RUN_ID, IcebergSnapshot
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -
 
 def can_take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
     """Whether the other run's snapshot was made; to be asked before anything is decided."""
+    check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         current = catalog.load(commit.table)
         now = None if current is None else IcebergSnapshot.of(storage, commit.table, current)

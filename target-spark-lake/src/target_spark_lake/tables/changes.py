@@ -112,6 +112,7 @@ class IcebergChange:
         adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
         data_change: False where rows only lie in other files.
         leaves: Objects of the format that the table had before, which go.
+        registered: What the table is called, in which catalog.
     """
 
     format: ClassVar[str] = ICEBERG
@@ -126,6 +127,7 @@ class IcebergChange:
     adopted: Mapping[str, int] = field(default_factory=dict)
     data_change: bool = True
     leaves: tuple[str, ...] = ()
+    registered: str = ""
 
 
 LogChange = DeltaChange | IcebergChange
