@@ -41,6 +41,12 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
     return next_version(storage, commit, partial(_entry, storage, commit))
 
 
+def has_run(storage: Storage, commit: DeltaCommit) -> bool:
+    """Whether the commit was made, or one of a later run of the pipeline."""
+    current = read_snapshot(storage, commit.table, commit.application)
+    return current is not None and (current.transaction or 0) >= commit.transaction
+
+
 def next_version(
     storage: Storage, commit: DeltaCommit, entry_after: Callable[[DeltaSnapshot | None], bytes | None]
 ) -> int | None:

@@ -1,0 +1,147 @@
+"""Others tidy up a table while a run is committed and not published: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.faulty import DIE_AFTER, Died, Faulty, Proxy
+from faults.iceberg_tables import TwoIcebergTables, catalog_calls
+from faults.small_lake import NO_BEATS
+from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
+from faults.test_iceberg_faults import give_up, rewrite
+from singer_spark.errors import UnpublishableError
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import RunEntry, last_committed
+from target_spark_lake.commit.recovery import free
+
+SNAPSHOTS, CREATES = frozenset({"commit_table"}), frozenset({"create"})
+
+
+class AskedTwice(Proxy):
+    """The answer to a commit that landed is lost, and the transport asks once more."""
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        result = call()
+        return call() if name == "commit_table" else result
+
+
+def iceberg_dead_before_its_mark(folder: Path, dead: Process, runs: int = 1) -> TwoIcebergTables:
+    """A lake with so many runs, and one that died after its snapshots."""
+    lake = TwoIcebergTables(folder)
+    for _ in range(runs):
+        lake.sync()
+    with pytest.MonkeyPatch.context() as patch, catalog_calls(patch, Faulty(None, 2, DIE_AFTER, SNAPSHOTS)):
+        with pytest.raises(Died):
+            lake.sync(process=dead)
+    return lake
+
+
+def delta_dead_before_its_mark(folder: Path, dead: Process) -> TwoTables:
+    """A lake with a run, and one that died after its entries."""
+    lake = TwoTables(folder)
+    lake.sync()
+    with pytest.raises(Died):  # lock, journal, two logs
+        lake.sync(lake.storage(lambda files: Faulty(files, 4, DIE_AFTER, CREATES)), dead)
+    return lake
+
+
+def waiting(lake: TwoTables) -> RunEntry:
+    entry = last_committed(lake.storage(), LAYOUT.runs)
+    assert entry is not None
+    assert entry.phase == "committed"
+    return entry
+
+
+def expire(lake: TwoIcebergTables, table: str, *, files: bool = True) -> None:
+    """All snapshots but the current one, with the files that only they had."""
+    found, current = lake.table(table), lake.table(table).metadata.current_snapshot_id
+    old = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id != current]
+    found.maintenance.expire_snapshots().by_ids(old).commit()
+    kept = {task.file.file_path.rpartition("/")[2] for task in lake.table(table).scan().plan_files()}
+    for each in (lake.folder / table).glob("*.parquet") if files else ():
+        if each.name not in kept:
+            each.unlink()
+
+
+def check(lake: TwoTables, number: int) -> None:
+    assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, number) for each in (GROWS, CHANGES)]
+    assert json.loads((lake.folder / LAYOUT.state).read_text()) == {"run": number}
+
+
+def test_a_commit_that_the_transport_asks_for_twice_keeps_its_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time it is refused, though it landed: what it has written is the table's."""
+    lake = TwoIcebergTables(tmp_path)
+    for number in (1, 2):
+        with catalog_calls(monkeypatch, AskedTwice(None)):
+            lake.sync()
+        lake.check_exact(number)
+
+
+def test_a_run_whose_files_were_compacted_and_removed_before_its_mark_is_published(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = iceberg_dead_before_its_mark(tmp_path, dead)
+    rewrite(lake.table(GROWS))
+    expire(lake, GROWS)
+    assert not list((tmp_path / GROWS).glob(f"{waiting(lake).run_id}*"))
+    assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
+    check(lake, 2)
+    check(lake, lake.sync())
+
+
+def test_a_run_of_delta_tables_whose_files_were_optimized_and_vacuumed_before_its_mark_is_published(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = delta_dead_before_its_mark(tmp_path, dead)
+    lake.table(GROWS).optimize.compact()
+    lake.table(GROWS).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert not list((tmp_path / GROWS).glob(f"{waiting(lake).run_id}*"))
+    assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
+    check(lake, 2)
+    check(lake, lake.sync())
+
+
+def lose_of_changes(lake: TwoTables) -> None:
+    """A file of the waiting run, in the table whose log it has not changed yet."""
+    (file, *_) = [each for each in waiting(lake).body["publish"] if each["final"].startswith(CHANGES)]
+    lake.storage().delete(file["final"])
+    lake.storage().delete(file["staged"])
+
+
+def half_published(folder: Path, dead: Process, runs: int = 2) -> TwoIcebergTables:
+    """A run that can't be published: its snapshot of `grows` is made, and a file of `changes` is gone."""
+    lake = TwoIcebergTables(folder)
+    for _ in range(runs):
+        lake.sync()
+    with pytest.MonkeyPatch.context() as patch, catalog_calls(patch, Faulty(None, 1, DIE_AFTER, SNAPSHOTS)):
+        with pytest.raises(Died):
+            lake.sync(process=dead)
+    lose_of_changes(lake)
+    assert lake.rows(GROWS) == rows_after(GROWS, runs + 1)
+    return lake
+
+
+def test_a_run_is_given_up_exactly_where_the_snapshots_before_it_were_expired(tmp_path: Path, dead: Process) -> None:
+    lake = half_published(tmp_path, dead)
+    expire(lake, GROWS, files=False)
+    give_up(lake)
+    check(lake, 2)
+    check(lake, lake.sync())
+
+
+def test_a_run_whose_own_snapshot_was_expired_is_not_taken_for_one_that_was_never_made(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = half_published(tmp_path, dead)
+    rewrite(lake.table(GROWS))
+    expire(lake, GROWS, files=False)
+    with pytest.raises(UnpublishableError, match=r"can't be taken back: .*the snapshot of that run was expired"):
+        give_up(lake)
+    assert waiting(lake).state == {"run": 3}
