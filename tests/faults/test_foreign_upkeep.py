@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from faults.faulty import DIE_AFTER, Died, Faulty, Proxy
 from faults.iceberg_tables import TwoIcebergTables, catalog_calls
 from faults.small_lake import NO_BEATS
 from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
-from faults.test_iceberg_faults import give_up, rewrite
+from faults.test_iceberg_faults import give_up, meanwhile, rewrite
 from singer_spark.errors import UnpublishableError
 from singer_spark.process.identity import Process
 from singer_spark.state.run_log import RunEntry, last_committed
 from target_spark_lake.commit.recovery import free
+from target_spark_lake.iceberg_log.expiry import expendable, forget
 
 SNAPSHOTS, CREATES = frozenset({"commit_table"}), frozenset({"create"})
 
@@ -145,3 +147,51 @@ def test_a_run_whose_own_snapshot_was_expired_is_not_taken_for_one_that_was_neve
     with pytest.raises(UnpublishableError, match=r"can't be taken back: .*the snapshot of that run was expired"):
         give_up(lake)
     assert waiting(lake).state == {"run": 3}
+
+
+def test_a_snapshot_that_somebody_goes_back_to_is_not_expired_by_a_vacuum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = TwoIcebergTables(tmp_path)
+    for _ in range(3):
+        lake.sync()
+    first, second, _ = (each.snapshot_id for each in lake.table(GROWS).metadata.snapshots)
+    found = expendable(lake.storage(), LAYOUT.catalog, GROWS, datetime.now(UTC))
+    assert found.details["snapshots"] == [first, second]
+    back = meanwhile(lake, GROWS, lambda: lake.table(GROWS).manage_snapshots().rollback_to_snapshot(second).commit())
+    with catalog_calls(monkeypatch, back):
+        forget(lake.storage(), LAYOUT.catalog, found)
+    assert lake.rows(GROWS) == rows_after(GROWS, 2)
+    assert first not in [each.snapshot_id for each in lake.table(GROWS).metadata.snapshots]
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_an_entry_is_found_again_where_the_table_forgets_transactions_early(
+    tmp_path: Path, dead: Process, given_up: bool
+) -> None:
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    for table in (GROWS, CHANGES):
+        lake.table(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    with pytest.raises(Died):  # lock, journal, the log of `grows`
+        lake.sync(lake.storage(lambda files: Faulty(files, 3, DIE_AFTER, CREATES)), dead)
+    assert lake.table(GROWS).transaction_version("spark-lake/test") is None
+    if given_up:
+        lose_of_changes(lake)
+        give_up(lake)
+        check(lake, 1)
+    else:
+        assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
+        check(lake, 2)
+
+
+def test_where_the_log_has_forgotten_a_transaction_nothing_is_guessed(tmp_path: Path, dead: Process) -> None:
+    lake = delta_dead_before_its_mark(tmp_path, dead)
+    lake.table(GROWS).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    lake.table(GROWS).create_checkpoint()
+    (tmp_path / GROWS / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(UnpublishableError, match=r"setTransactionRetentionDuration.*can't be told"):
+        free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
+    with pytest.raises(UnpublishableError, match=r"setTransactionRetentionDuration.*can't be told"):
+        give_up(lake)
+    assert lake.rows(GROWS) == rows_after(GROWS, 2)

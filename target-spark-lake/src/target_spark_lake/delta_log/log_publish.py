@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 TRIES = 50
 CHECKPOINT_VERSIONS = 10
+FORGETS = "delta.setTransactionRetentionDuration"
 
 
 def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
@@ -44,7 +45,33 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
 def has_run(storage: Storage, commit: DeltaCommit) -> bool:
     """Whether the commit was made, or one of a later run of the pipeline."""
     current = read_snapshot(storage, commit.table, commit.application)
-    return current is not None and (current.transaction or 0) >= commit.transaction
+    return current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction
+
+
+def last_transaction(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot, wanted: int) -> int:
+    """The number of the pipeline's last transaction; 0 where there is none since the commit was planned.
+
+    The log itself is asked for what is wanted, too: a table's owner may have transactions forgotten early.
+
+    Raises:
+        UnpublishableError: the log does not reach back, and has forgotten transactions.
+    """
+    found = current.transaction or 0
+    for version in range(0 if commit.seen is None else commit.seen + 1, current.version + 1):
+        if found >= wanted:
+            break
+        data = storage.read(log_file(commit.table, version))
+        if data is None and FORGETS in current.configuration:
+            raise UnpublishableError(
+                f"Delta table {commit.table} has the property {FORGETS}, and its log does not reach back to version "
+                f"{version}: whether it holds run {commit.run_id} can't be told; restore {LOG_FOLDER}, then "
+                "`spark-lake recover`"
+            )
+        for line in (data or b"").splitlines():
+            transaction = json.loads(line).get("txn", {})
+            if transaction.get("appId") == commit.application:
+                found = max(found, transaction["version"])
+    return found
 
 
 def next_version(
@@ -57,7 +84,7 @@ def next_version(
     """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application)
-        if current is not None and (current.transaction or 0) >= commit.transaction:
+        if current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction:
             return None
         entry = entry_after(current)
         if entry is None:
