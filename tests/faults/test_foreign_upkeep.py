@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from faults.faulty import DIE_AFTER, Died, Faulty, Proxy
 from faults.iceberg_tables import TwoIcebergTables, catalog_calls
@@ -195,3 +198,36 @@ def test_where_the_log_has_forgotten_a_transaction_nothing_is_guessed(tmp_path: 
     with pytest.raises(UnpublishableError, match=r"setTransactionRetentionDuration.*can't be told"):
         give_up(lake)
     assert lake.rows(GROWS) == rows_after(GROWS, 2)
+
+
+def test_a_delta_table_that_somebody_made_anew_is_not_taken_for_the_one_that_was_seen(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    with pytest.raises(Died):  # lock, journal
+        lake.sync(lake.storage(lambda files: Faulty(files, 2, DIE_AFTER, CREATES)), dead)
+    shutil.copytree(tmp_path / GROWS, tmp_path / "before")
+    shutil.rmtree(tmp_path / GROWS / "_delta_log")
+    write_deltalake(tmp_path / GROWS, pa.table({"id": pa.array([77], pa.int64()), "run": pa.array([0], pa.int64())}))
+    with pytest.raises(UnpublishableError, match="someone else made another Delta table in the folder of raw/grows"):
+        lake.sync()
+    assert lake.rows(GROWS) == [(77, 0)]
+    shutil.rmtree(tmp_path / GROWS / "_delta_log")
+    shutil.copytree(tmp_path / "before" / "_delta_log", tmp_path / GROWS / "_delta_log")
+    check(lake, lake.sync())
+
+
+def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(tmp_path: Path, dead: Process) -> None:
+    lake = TwoTables(tmp_path)
+    for _ in range(2):
+        lake.sync()
+    with pytest.raises(Died):
+        lake.sync(lake.storage(lambda files: Faulty(files, 2, DIE_AFTER, CREATES)), dead)
+    newest = tmp_path / GROWS / "_delta_log" / f"{1:020d}.json"
+    kept = newest.read_bytes()
+    newest.unlink()
+    with pytest.raises(UnpublishableError, match="the log of Delta table raw/grows ends before version 1"):
+        lake.sync()
+    newest.write_bytes(kept)
+    check(lake, lake.sync())

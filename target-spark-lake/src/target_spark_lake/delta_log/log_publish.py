@@ -97,10 +97,10 @@ def next_version(
 
 
 def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes:
-    if (current is None) != (commit.seen is None):
-        raise UnpublishableError(_other_table(commit))
-    if current is None:
+    if current is None and commit.seen is None:
         return log_entry(commit, None, commit.schema, (), ())
+    if current is None or commit.seen is None or is_another(commit, current) or current.version < commit.seen:
+        raise UnpublishableError(_other_table(commit, current))
     remove = [current.files[path] for path in commit.remove if path in current.files]
     again: list[AddedFile] = []
     if len(remove) < len(commit.remove):
@@ -110,13 +110,23 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
     return log_entry(commit, current, _schema(storage, commit, current), remove, again)
 
 
-def _other_table(commit: DeltaCommit) -> str:
+def is_another(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
+    """Whether the table was made anew since the commit was planned; journals of before can't tell."""
+    return commit.table_id is not None and commit.table_id != current.table_id
+
+
+def _other_table(commit: DeltaCommit, current: DeltaSnapshot | None) -> str:
     if commit.seen is None:
         return (
             f"in the folder of {commit.table}, which run {commit.run_id} makes, someone else made a Delta table: move "
             f"its {LOG_FOLDER} away, then `spark-lake recover`"
         )
-    return f"the log of Delta table {commit.table} is gone: restore {LOG_FOLDER}, then `spark-lake recover`"
+    found = f"the log of Delta table {commit.table} is gone"
+    if current is not None:
+        found = f"the log of Delta table {commit.table} ends before version {commit.seen}"
+        if is_another(commit, current):
+            found = f"someone else made another Delta table in the folder of {commit.table}"
+    return f"{found}: restore {LOG_FOLDER}, then `spark-lake recover`"
 
 
 def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay: bool) -> None:
