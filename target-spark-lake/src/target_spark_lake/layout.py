@@ -110,6 +110,14 @@ def table_of_record(path: str) -> str:
     return path.removeprefix(f"{TABLES}/").removesuffix(".json")
 
 
+def table_of_file(path: str) -> str:
+    """The folder of a file's table: above the hive folders, if there are some; also of what tells its rows' order."""
+    folders = path.removeprefix(f"{ORDERS}/").split("/")[:-1]
+    while "=" in folders[-1]:
+        folders.pop()
+    return "/".join(folders)
+
+
 def is_data_file(table: str, path: str) -> bool:
     """Whether a file below a table's folder is one of its data files: Parquet, in hive folders at most."""
     *folders, name = path[len(table) + 1 :].split("/")

@@ -83,6 +83,9 @@ class TableLog(Protocol):
     def rearranged(self, before: Any, change: TableChange) -> TableChange:
         """The same where rows only lie in other files: in `staged`, or beside a change of rows in `joined`."""
 
+    def has_run(self, commit: Any) -> bool:
+        """Whether a commit was made, or one of a later run."""
+
     def publish(self, commit: Any) -> int | None:
         """Makes a commit, unless it was made already; gives the number of the version that it made, if it has one."""
 

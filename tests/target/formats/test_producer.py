@@ -31,6 +31,10 @@ def test_the_producers_have_the_members_that_are_used() -> None:
     assert hasattr(_ManifestMergeManager, "merge_manifests")
     assert list(inspect.signature(Transaction._apply).parameters) == ["self", "updates", "requirements"]
     assert isinstance(Transaction.table_metadata, property)
+    # Without producers it tries once, and deletes nothing.
+    source = inspect.getsource(Transaction.commit_transaction)
+    assert "or not self._snapshot_producers or" in source
+    assert "for producer in self._snapshot_producers:" in source
     assert "create_table_transaction" in vars(MetastoreCatalog)
 
 

@@ -17,7 +17,7 @@ from singer_spark.storage.at_once import each
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan
 from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
-from target_spark_lake.layout import JOINED, ORDERS, is_order, table_of_record
+from target_spark_lake.layout import JOINED, is_order, table_of_file, table_of_record
 from target_spark_lake.state.saving import cleared
 from target_spark_lake.table_logs import TableLogs
 
@@ -113,16 +113,16 @@ def _undoing(
     # First what a process that sleeps could still move.
     retire = [file.staged for file in plan.publish]
     tables: dict[str, TableRecord] = {}
-    for table in dict.fromkeys((*(_table_of(file.final) for file in plan.publish), *records)):
+    for table in dict.fromkeys((*(table_of_file(file.final) for file in plan.publish), *records)):
         path, record = records.get(table, ("", None))
-        files = [file for file in plan.publish if _table_of(file.final) == table]
+        files = [file for file in plan.publish if table_of_file(file.final) == table]
         if table in undone:
             # A version of the log names its files: they go once nobody can ask for it any more (VACUUM).
             retire += [] if table in made else [file.final for file in files]
             # What the run has made of a new table can only become an empty table of the pipeline.
             stays = table in made and (converts or undone[table].makes_table)
         else:
-            old = [path for path in plan.retire if _table_of(path) == table]
+            old = [path for path in plan.retire if table_of_file(path) == table]
             stays = None in each(storage, storage.size, old)
             twice = _keeps_versions(table, record)
             retire += [file.final for file in files if not stays or (twice and not _is_written_anew(file))]
@@ -171,14 +171,6 @@ def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSO
 def _stream_of(file: PublishedFile, plan: Plan) -> str:
     """As the record of its table says; else by its staged path, below `staging/runs/<pipeline>/<run>/<stream>`."""
     for path, record in plan.tables.items():
-        if _table_of(file.final) == table_of_record(path):
+        if table_of_file(file.final) == table_of_record(path):
             return record.stream
     return unquote(file.staged.removeprefix(STAGED).split("/")[2])
-
-
-def _table_of(path: str) -> str:
-    """The folder of a file's table: above the hive folders, if there are some; also of what tells its rows' order."""
-    folders = path.removeprefix(f"{ORDERS}/").split("/")[:-1]
-    while "=" in folders[-1]:
-        folders.pop()
-    return "/".join(folders)

@@ -13,7 +13,7 @@ from singer_spark.state.run_log import PUBLISHED
 from singer_spark.storage.at_once import each
 from target_spark_lake.commit.expendables import remove_expendable
 from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
-from target_spark_lake.layout import is_order, written_by
+from target_spark_lake.layout import is_order, table_of_file, written_by
 from target_spark_lake.table_logs import TableLogs
 from target_spark_lake.tables.table_record import release_claims, write_record
 
@@ -60,7 +60,8 @@ def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
 def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     storage, layout = lock.storage, lock.layout
     plan = Plan.of(entry)
-    _move(storage, entry, plan)
+    logs = TableLogs(storage, layout)
+    _move(storage, logs, entry, plan)
     # Seen first, held then, written last: once another process took over, what was seen no longer stands.
     records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
     state = None if entry.state is None else store.content()
@@ -69,7 +70,6 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     # The state is never ahead of the rows: it follows them, and goes back before they do.
     if given_up and entry.state is not None and not store.write(entry.state, state, entry.run_id):
         raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
-    logs = TableLogs(storage, layout)
     versions = each(storage, lambda commit: _logged(logs, commit, undo=bool(given_up)), plan.logs)
     for paths in _in_turn(plan.retire, is_order):
         each(storage, storage.delete, paths)
@@ -95,20 +95,30 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     return published
 
 
-def _move(storage: Storage, entry: RunEntry, plan: Plan) -> None:
+def _move(storage: Storage, logs: TableLogs, entry: RunEntry, plan: Plan) -> None:
     try:
-        # A file is never there without what tells when its rows were received.
-        for files in _in_turn(plan.publish, lambda file: not is_order(file.final)):
-            each(storage, lambda file: storage.move(file.staged, file.final), files)
+        _moved(storage, plan.publish)
     except StorageError as failure:
-        if lost := lost_files(storage, plan):
+        absent = lost_files(storage, plan)
+        if not absent:
+            raise
+        # What a table's log has named already is its own: others may have compacted and removed it since.
+        tables = {table_of_file(file.final) for file in absent}
+        named = {each.table for each in plan.logs if each.table in tables and logs.of_commit(each).has_run(each)}
+        if lost := [file for file in absent if table_of_file(file.final) not in named]:
             raise UnpublishableError(
                 f"run {entry.run_id} is committed, and {len(lost)} of its {len(plan.publish)} file(s) are gone, the "
                 f"first of them {lost[0].staged}, which was to become {lost[0].final}: bring them back, then "
                 "`spark-lake recover`"
             ) from failure
-        raise
-    storage.flush(file.final for file in plan.publish)
+        _moved(storage, [file for file in plan.publish if file not in absent])
+
+
+def _moved(storage: Storage, published: Iterable[PublishedFile]) -> None:
+    # A file is never there without what tells when its rows were received.
+    for files in _in_turn(published, lambda file: not is_order(file.final)):
+        each(storage, lambda file: storage.move(file.staged, file.final), files)
+        storage.flush(file.final for file in files)
 
 
 def _in_turn(items: Iterable[Item], is_later: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:

@@ -9,7 +9,7 @@ from singer_spark.errors import ConfigurationError
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.delta_log.expendable import expendable, forget
 from target_spark_lake.delta_log.files import check_columns, delta_change, readable_folders, rearrangement
-from target_spark_lake.delta_log.log_publish import CHECKPOINT_VERSIONS, publish_commit, write_checkpoint
+from target_spark_lake.delta_log.log_publish import CHECKPOINT_VERSIONS, has_run, publish_commit, write_checkpoint
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER, read_snapshot
 from target_spark_lake.delta_log.take_back import can_take_back, take_back
 from target_spark_lake.tables.changes import DeltaChange
@@ -79,6 +79,10 @@ class DeltaTables:
         if not isinstance(change.log, DeltaChange):
             return replace(change, log=told)
         return replace(change, log=replace(change.log, statistics={**change.log.statistics, **told.statistics}))
+
+    def has_run(self, commit: DeltaCommit) -> bool:
+        """Whether the commit, or a later run's, is a version of the table."""
+        return has_run(self._storage, commit)
 
     def publish(self, commit: DeltaCommit) -> int | None:
         """Makes the commit the table's next version, unless it was one already."""

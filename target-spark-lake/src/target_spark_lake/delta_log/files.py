@@ -129,7 +129,8 @@ def delta_change(
         _check_values(storage, change, schema or before.schema, sizes)
     statistics = _statistics(storage, sizes, columns, partitioned)
     features, seen = tuple(sorted(features_of(columns))), before.version if before else None
-    return DeltaChange(seen, schema, features, statistics, adopted or {}, True, partitioned, partitioned_before)
+    known = before.table_id if before else None
+    return DeltaChange(seen, schema, features, statistics, adopted or {}, True, partitioned, partitioned_before, known)
 
 
 def rearrangement(
@@ -138,7 +139,7 @@ def rearrangement(
     """What the log gets where rows of the table only lie in other files: columns and partitions stay."""
     partitioned = before.partitioned
     statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
-    return DeltaChange(before.version, None, (), statistics, {}, False, partitioned, partitioned)
+    return DeltaChange(before.version, None, (), statistics, {}, False, partitioned, partitioned, before.table_id)
 
 
 def _statistics(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LEGACY_WRITER_FEATURES = ("appendOnly", "invariants")
 ENGINE = "target-spark-lake"
-OF_SOME = ("takes_back", "joined", "joined_from")
+OF_SOME = ("takes_back", "joined", "joined_from", "table_id")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class DeltaCommit:
         takes_back: Number of the transaction whose entry this one undoes, where that was made; None for any other.
         joined: Files with the rows of small ones, if these are still there.
         joined_from: Paths of those small ones, which go, relative to the table.
+        table_id: Id of the table that it was planned on; None for a new table, and in journals of before.
     """
 
     table: str
@@ -67,6 +68,7 @@ class DeltaCommit:
     takes_back: int | None = None
     joined: tuple[AddedFile, ...] = ()
     joined_from: tuple[str, ...] = ()
+    table_id: str | None = None
 
     @property
     def makes_table(self) -> bool:
@@ -136,6 +138,7 @@ def plan_delta(
             partitioned_before=delta.partitioned_before,
             joined=logged(change.joined),
             joined_from=inside(change.joined_from),
+            table_id=delta.table_id,
         )
 
     return tuple(plan(change, change.log) for change in changes if isinstance(change.log, DeltaChange))

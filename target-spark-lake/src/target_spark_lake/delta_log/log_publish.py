@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 TRIES = 50
 CHECKPOINT_VERSIONS = 10
+FORGETS = "delta.setTransactionRetentionDuration"
 
 
 def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
@@ -41,6 +42,38 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
     return next_version(storage, commit, partial(_entry, storage, commit))
 
 
+def has_run(storage: Storage, commit: DeltaCommit) -> bool:
+    """Whether the commit was made, or one of a later run of the pipeline."""
+    current = read_snapshot(storage, commit.table, commit.application)
+    return current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction
+
+
+def last_transaction(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot, wanted: int) -> int:
+    """The number of the pipeline's last transaction; 0 where there is none since the commit was planned.
+
+    The log itself is asked for what is wanted, too: a table's owner may have transactions forgotten early.
+
+    Raises:
+        UnpublishableError: the log does not reach back, and has forgotten transactions.
+    """
+    found = current.transaction or 0
+    for version in range(0 if commit.seen is None else commit.seen + 1, current.version + 1):
+        if found >= wanted:
+            break
+        data = storage.read(log_file(commit.table, version))
+        if data is None and FORGETS in current.configuration:
+            raise UnpublishableError(
+                f"Delta table {commit.table} has the property {FORGETS}, and its log does not reach back to version "
+                f"{version}: whether it holds run {commit.run_id} can't be told; restore {LOG_FOLDER}, then "
+                "`spark-lake recover`"
+            )
+        for line in (data or b"").splitlines():
+            transaction = json.loads(line).get("txn", {})
+            if transaction.get("appId") == commit.application:
+                found = max(found, transaction["version"])
+    return found
+
+
 def next_version(
     storage: Storage, commit: DeltaCommit, entry_after: Callable[[DeltaSnapshot | None], bytes | None]
 ) -> int | None:
@@ -51,7 +84,7 @@ def next_version(
     """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application)
-        if current is not None and (current.transaction or 0) >= commit.transaction:
+        if current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction:
             return None
         entry = entry_after(current)
         if entry is None:
@@ -64,10 +97,10 @@ def next_version(
 
 
 def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes:
-    if (current is None) != (commit.seen is None):
-        raise UnpublishableError(_other_table(commit))
-    if current is None:
+    if current is None and commit.seen is None:
         return log_entry(commit, None, commit.schema, (), ())
+    if current is None or commit.seen is None or is_another(commit, current) or current.version < commit.seen:
+        raise UnpublishableError(_other_table(commit, current))
     remove = [current.files[path] for path in commit.remove if path in current.files]
     again: list[AddedFile] = []
     if len(remove) < len(commit.remove):
@@ -77,13 +110,23 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
     return log_entry(commit, current, _schema(storage, commit, current), remove, again)
 
 
-def _other_table(commit: DeltaCommit) -> str:
+def is_another(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
+    """Whether the table was made anew since the commit was planned; journals of before can't tell."""
+    return commit.table_id is not None and commit.table_id != current.table_id
+
+
+def _other_table(commit: DeltaCommit, current: DeltaSnapshot | None) -> str:
     if commit.seen is None:
         return (
             f"in the folder of {commit.table}, which run {commit.run_id} makes, someone else made a Delta table: move "
             f"its {LOG_FOLDER} away, then `spark-lake recover`"
         )
-    return f"the log of Delta table {commit.table} is gone: restore {LOG_FOLDER}, then `spark-lake recover`"
+    found = f"the log of Delta table {commit.table} is gone"
+    if current is not None:
+        found = f"the log of Delta table {commit.table} ends before version {commit.seen}"
+        if is_another(commit, current):
+            found = f"someone else made another Delta table in the folder of {commit.table}"
+    return f"{found}: restore {LOG_FOLDER}, then `spark-lake recover`"
 
 
 def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay: bool) -> None:

@@ -79,6 +79,11 @@ class DeltaSnapshot:
     partitioned: tuple[str, ...] = ()
 
     @property
+    def table_id(self) -> str | None:
+        """Told apart from a table that is made anew in its place."""
+        return self.details.get("id")
+
+    @property
     def configuration(self) -> Mapping[str, str]:
         """The table's properties."""
         return dict(self.details.get("configuration", {}))

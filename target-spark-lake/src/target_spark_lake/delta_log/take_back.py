@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import UnpublishableError
 from target_spark_lake.delta_log.log_entry import log_entry
-from target_spark_lake.delta_log.log_publish import next_version
+from target_spark_lake.delta_log.log_publish import last_transaction, next_version
 from target_spark_lake.delta_log.snapshot import log_file, read_snapshot
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
 def can_take_back(storage: Storage, commit: DeltaCommit) -> bool:
     """Whether the other run's entry was made; to be asked before anything is decided."""
     current = read_snapshot(storage, commit.table, commit.application)
-    if current is None or current.transaction != commit.takes_back:
+    if current is None or not _was_made(storage, commit, current):
         return False
     _entry(storage, commit, current)
     return True
@@ -44,7 +44,7 @@ def can_take_back(storage: Storage, commit: DeltaCommit) -> bool:
 def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes | None:
     if current is None:
         return None
-    if current.transaction != commit.takes_back:
+    if not _was_made(storage, commit, current):
         if commit.seen is None:  # the run was to make the table, and what stands there is somebody else's
             return None
         return log_entry(commit, current, None, (), ())
@@ -69,6 +69,10 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
     schema = before.schema if current.schema == after.schema else None
     undoing = replace(commit, partitioned=before.partitioned)
     return log_entry(undoing, current, schema, added.values(), gone.values())
+
+
+def _was_made(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> bool:
+    return last_transaction(storage, commit, current, commit.takes_back or 0) == commit.takes_back
 
 
 def _version_of(storage: Storage, commit: DeltaCommit, newest: int) -> int | None:

@@ -9,8 +9,12 @@ ever named stay.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from singer_spark.errors import StorageError
 from target_spark_lake.config_schema import ICEBERG
@@ -29,11 +33,13 @@ if TYPE_CHECKING:
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
     from target_spark_lake.iceberg_catalog import IcebergCatalog
+    from target_spark_lake.iceberg_log.lake_catalog import LakeCatalog
 
 SNAPSHOTS = "snapshots"
 METADATA, METADATA_NAMES = "metadata", (".avro", ".metadata.json")
 # How long somebody may take from the first file of a commit to its end.
 UNDER_WAY = timedelta(days=1)
+TRIES = 50
 
 
 def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: datetime) -> Expendable:
@@ -59,21 +65,36 @@ def forget(storage: Storage, chosen: IcebergCatalog, expendable: Expendable) -> 
     """Expires the snapshots, and gives the files, but for those that a snapshot of now has again (a rollback)."""
     table = expendable.table
     with opened(storage, chosen, f"Iceberg table {table}") as catalog:
-        found = catalog.load(table)
+        found = _without(catalog, table, expendable.details.get(SNAPSHOTS, ()))
         if found is None:  # whoever took it away is to say what becomes of the files
-            return ()
-        kept = _kept(found.metadata)
-        known = {each.snapshot_id for each in found.metadata.snapshots}
-        gone = [each for each in expendable.details.get(SNAPSHOTS, ()) if each in known and each not in kept]
-        if gone:
-            found.maintenance.expire_snapshots().by_ids(gone).commit()
-            found = catalog.load(table)
-        if found is None:
             return ()
         with told(f"a manifest of Iceberg table {table}"):
             needed = _paths(storage, table, _named(found, [each.snapshot_id for each in found.metadata.snapshots]))
             names = _metadata_names(found)
     return [path for path in expendable.files if path not in needed and _name(path) not in names]
+
+
+def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | None:
+    """The table without these snapshots, but for those that something names; None where there is none."""
+    for _ in range(TRIES):
+        found = catalog.load(table)
+        if found is None:
+            return None
+        kept = _kept(found.metadata)
+        gone = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id in old]
+        gone = [each for each in gone if each not in kept]
+        if not gone:
+            return found
+        # Whoever goes back to one of them meanwhile is not to find it gone.
+        seen = (
+            AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": each.snapshot_id})
+            for name, each in found.metadata.refs.items()
+        )
+        transaction = found.transaction()
+        transaction._apply((RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),), tuple(seen))
+        with suppress(CommitFailedException):
+            transaction.commit_transaction()
+    raise StorageError(f"others write to Iceberg table {table} all the time: no snapshot was expired; run again")
 
 
 def _old_snapshots(metadata: TableMetadata, before: datetime) -> list[int]:

@@ -190,6 +190,12 @@ class IcebergTables:
                 "allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
             )
 
+    def has_run(self, commit: IcebergCommit) -> bool:
+        """Whether the commit's snapshot, or a later run's, was made."""
+        from target_spark_lake.iceberg_log.publishing import has_run
+
+        return has_run(self._storage, self._catalog, commit)
+
     def publish(self, commit: IcebergCommit) -> None:
         """Makes the commit's snapshot, unless it was made already."""
         from target_spark_lake.iceberg_log.publishing import publish_commit

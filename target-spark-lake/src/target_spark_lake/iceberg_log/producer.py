@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableUpdate
 
@@ -25,9 +26,9 @@ MANIFEST_BYTES = 8 << 20
 
 
 class RunTransaction(Transaction):
-    """A transaction that makes the metadata after its changes once, and not each time that they are looked at.
+    """A transaction that is committed once, and makes the metadata after its changes once.
 
-    They name all snapshots: with a thousand of them each time would take as long as a commit.
+    They name all snapshots: with a thousand of them each look would take as long as a commit.
     """
 
     _made: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
@@ -38,6 +39,15 @@ class RunTransaction(Transaction):
         if self._made is None or self._made[0] is not self._updates:
             self._made = self._updates, super().table_metadata
         return self._made[1]
+
+    def commit_transaction(self) -> Table:
+        """Commits once, and removes nothing where the catalog refuses it.
+
+        PyIceberg would try again itself, without a look for the run, and delete the metadata of a refused commit. But
+        one that landed is refused as well, where its answer got lost and the transport has asked a second time.
+        """
+        self._snapshot_producers = []
+        return super().commit_transaction()
 
 
 class RunSnapshot(_OverwriteFiles):

@@ -66,6 +66,13 @@ def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergComm
     next_snapshot(storage, chosen, commit, _transaction)
 
 
+def has_run(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
+    """Whether the commit's snapshot was made, or one of a later run of the pipeline."""
+    with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
+        current = catalog.load(commit.table)
+        return current is not None and IcebergSnapshot.of(storage, commit.table, current).has_run(commit.run_id)
+
+
 def next_snapshot(
     storage: Storage,
     chosen: IcebergCatalog,
@@ -111,8 +118,7 @@ def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
 
 
 def begin(current: Table, commit: IcebergCommit) -> Transaction:
-    """A transaction on the state that was looked at, and on no other: PyIceberg itself must not try again."""
-    current.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+    """A transaction on the state that was looked at, and on no other."""
     transaction = RunTransaction(current)
     transaction.set_properties({LAST_RUN: commit.run_id})
     return transaction

@@ -106,6 +106,22 @@ class IcebergSnapshot:
                 for entry in manifest.fetch_manifest_entry(self.io):
                     yield entry.data_file
 
+    def changes(self) -> tuple[dict[str, DataFile], dict[str, DataFile]]:
+        """The files that the snapshot itself brought, and those that it took away, by their paths.
+
+        Its own manifests say it, also where the snapshot before it was expired.
+        """
+        from pyiceberg.manifest import ManifestEntryStatus
+
+        found: dict[ManifestEntryStatus, dict[str, DataFile]] = {status: {} for status in ManifestEntryStatus}
+        snapshot = self.metadata.snapshot_by_id(self.number) if self.number is not None else None
+        with told(f"a manifest of Iceberg table {self.table}"):
+            for manifest in snapshot.manifests(self.io) if snapshot is not None else ():
+                for entry in manifest.fetch_manifest_entry(self.io, discard_deleted=False):
+                    if entry.snapshot_id == self.number:
+                        found[entry.status][self._path(entry.data_file.file_path)] = entry.data_file
+        return found[ManifestEntryStatus.ADDED], found[ManifestEntryStatus.DELETED]
+
     def _path(self, location: str) -> str:
         root = next((each for each in self.roots if location.startswith(f"{each}/")), None)
         if root is None:

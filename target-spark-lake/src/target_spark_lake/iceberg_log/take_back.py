@@ -39,9 +39,10 @@ def can_take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommi
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         current = catalog.load(commit.table)
         now = None if current is None else IcebergSnapshot.of(storage, commit.table, current)
-        if now is None or commit.takes_back is None or now.snapshot_of(commit.takes_back) is None:
+        made = None if now is None else _made(now, commit)
+        if now is None or made is None:
             return False
-        _changes(storage, now, commit)
+        _changes(storage, now, commit, made)
         return True
 
 
@@ -51,28 +52,35 @@ def _transaction(
     if current is None:
         return None
     now = IcebergSnapshot.of(storage, commit.table, current)
-    made = now.snapshot_of(commit.takes_back or "")
+    made = _made(now, commit)
     if made is None:
         # Where the run was to make the table, what stands there is somebody else's.
         return None if commit.makes_table else begin(current, commit)
-    add, remove = _changes(storage, now, commit)
+    add, remove = _changes(storage, now, commit, made)
     transaction = begin(current, commit)
-    _columns_back(now, made, transaction)
+    _columns_back(now, commit, made, transaction)
     stage_snapshot(transaction, {RUN_ID: commit.run_id}, add, remove)
     return transaction
 
 
-def _changes(storage: Storage, now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DataFile], list[DataFile]]:
+def _made(now: IcebergSnapshot, commit: IcebergCommit) -> int | None:
+    """The snapshot to undo; None where it was never made.
+
+    Raises:
+        UnpublishableError: it was made, and is no longer part of the table's history.
+    """
+    takes_back = commit.takes_back or ""
+    made = now.snapshot_of(takes_back)
+    if made is None and now.has_run(takes_back):
+        raise UnpublishableError(_way_out(commit, "and the snapshot of that run was expired"))
+    return made
+
+
+def _changes(
+    storage: Storage, now: IcebergSnapshot, commit: IcebergCommit, made: int
+) -> tuple[list[DataFile], list[DataFile]]:
     """Files that come back, and files that go."""
-    made = now.snapshot_of(commit.takes_back or "")
-    snapshot = now.metadata.snapshot_by_id(made) if made is not None else None
-    assert snapshot is not None
-    parent = snapshot.parent_snapshot_id
-    if parent is not None and now.metadata.snapshot_by_id(parent) is None:
-        raise UnpublishableError(_way_out(commit, "and the snapshot before it was expired"))
-    after, old = now.at(made).files, now.at(parent).files
-    added = {path: file for path, file in after.items() if path not in old}
-    gone = {path: file for path, file in old.items() if path not in after}
+    added, gone = now.at(made).changes()
     if not added.keys() <= now.files.keys() or gone.keys() & now.files.keys():
         raise UnpublishableError(_way_out(commit, f"after snapshot {made}, in the files of that run"))
     lost = [path for path, file in gone.items() if storage.size(path) != file.file_size_in_bytes]
@@ -81,17 +89,15 @@ def _changes(storage: Storage, now: IcebergSnapshot, commit: IcebergCommit) -> t
     return list(gone.values()), [now.files[path] for path in added]
 
 
-def _columns_back(now: IcebergSnapshot, made: int, transaction: Transaction) -> None:
+def _columns_back(now: IcebergSnapshot, commit: IcebergCommit, made: int, transaction: Transaction) -> None:
     """A table's columns go back with its rows, unless someone changed them since."""
     snapshot = now.metadata.snapshot_by_id(made)
-    parent = (
-        now.metadata.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot and snapshot.parent_snapshot_id else None
-    )
-    if snapshot is None or parent is None or parent.schema_id is None:
+    parent = None if snapshot is None else now.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
+    # Where the snapshot before was expired, the run has kept what it was planned on.
+    number = commit.schema_seen if parent is None or parent.schema_id is None else parent.schema_id
+    if snapshot is None or snapshot.schema_id != now.metadata.current_schema_id or number == snapshot.schema_id:
         return
-    if snapshot.schema_id != now.metadata.current_schema_id or parent.schema_id == snapshot.schema_id:
-        return
-    before = next((each for each in now.metadata.schemas if each.schema_id == parent.schema_id), None)
+    before = next((each for each in now.metadata.schemas if each.schema_id == number), None)
     if before is not None:
         transaction._apply(
             (SetCurrentSchemaUpdate.model_validate({"schema-id": before.schema_id}),),

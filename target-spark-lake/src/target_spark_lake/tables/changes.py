@@ -83,6 +83,7 @@ class DeltaChange:
         data_change: False where rows only lie in other files.
         partitioned: The table's partition columns after it, which the hive folders of its new files say.
         partitioned_before: Those of the version that it was planned on; of a new table none.
+        table_id: Id of the table in its log; None for a new table.
     """
 
     format: ClassVar[str] = DELTA
@@ -94,6 +95,7 @@ class DeltaChange:
     data_change: bool = True
     partitioned: tuple[str, ...] = ()
     partitioned_before: tuple[str, ...] = ()
+    table_id: str | None = None
 
 
 @dataclass(frozen=True)
