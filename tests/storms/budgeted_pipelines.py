@@ -1,8 +1,8 @@
 """Many pipelines load one database at once, each within a budget of minutes, until all of it is there, exactly.
 
 To be run by hand: `cd tests && ../.venv/bin/python -m storms.budgeted_pipelines --pipelines 50 --rows 20000000`. Each
-pipeline has a table of its own; a few programs run at a time (`--at-once`), in turns, and a run that has used its
-budget ends well. After each turn every lake table must be a part of its source without a gap at the front: what the
+pipeline has a table of its own, and every second one a budget of rows, too; a few programs run at a time (`--at-once`),
+in turns, and a run that has used its budget ends well. After each turn every lake table must be a part of its source without a gap at the front: what the
 bookmark says, and nothing twice.
 """
 
@@ -39,7 +39,7 @@ class Pipeline:
     number: int
     rows: int
 
-    def write(self, database: Database, minutes: float, slice_rows: int) -> None:
+    def write(self, database: Database, minutes: float, run_rows: int | None, slice_rows: int) -> None:
         """Its two configs."""
         lake = f"{self.folder}/lake"
         tap = {
@@ -49,6 +49,7 @@ class Pipeline:
             "tables": [f"t{self.number}"],
             "incremental_tables": [f"public.t{self.number}:id:integer"],
             "max_run_minutes": minutes,
+            **({"max_run_rows": run_rows} if run_rows else {}),
             "slice_rows": slice_rows,
             "batch_config": {
                 "encoding": {"format": "parquet"},
@@ -92,7 +93,8 @@ def storm(server: PostgreSQL, folder: Path, chosen: argparse.Namespace) -> None:
         for pipeline in pipelines:
             connection.execute(TABLE.format(number=pipeline.number, rows=each))
     for pipeline in pipelines:
-        pipeline.write(database, chosen.minutes, chosen.slice_rows)
+        run_rows = chosen.run_rows if pipeline.number % 2 else None
+        pipeline.write(database, chosen.minutes, run_rows, chosen.slice_rows)
     for turn in range(1, MOST_TURNS + 1):
         waiting = [pipeline for pipeline in pipelines if pipeline.loaded() < each]
         if not waiting:
@@ -115,6 +117,7 @@ def main() -> None:
     parser.add_argument("--pipelines", type=int, default=50)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--run-rows", type=int, default=150_000)
     parser.add_argument("--slice-rows", type=int, default=50_000)
     parser.add_argument("--at-once", type=int, default=2)
     with tempfile.TemporaryDirectory(prefix="budgeted-") as scratch:
