@@ -78,6 +78,23 @@ def test_a_large_file_is_uploaded_in_pieces_and_never_held_whole(storage: Storag
     assert max(request.sent for request in proxy.passed) == PIECE_BYTES
 
 
+def test_an_upload_takes_memory_for_a_few_pieces_of_any_file(store: Store, bucket: str, tmp_path: Path) -> None:
+    storage = Storage(bucket, store.storage_options)
+    storage.replace("first", b"1")  # what every program needs is loaded
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(144 << 20)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = peak_bytes()
+    storage.upload(tmp_path / "sparse", "part")
+    assert peak_bytes() - before < 10 * PIECE_BYTES
+    assert storage.size("part") == 144 << 20
+
+
+def peak_bytes() -> int:
+    """The greatest memory of this process so far."""
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
+
+
 def test_what_is_written_as_a_stream_is_there_once_it_is_closed(storage: Storage, proxy: Proxy, large: Path) -> None:
     content = large.read_bytes()
     for path, size in (("small", 1234), ("large", len(content))):
