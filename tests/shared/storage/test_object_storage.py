@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,19 @@ def test_an_s3_that_ignores_a_condition_is_found_out(moto: S3, stripped: set[str
         storage = Storage(moto.new_bucket(), moto.options_at(proxy.endpoint))
         storage.create("lock", b"mine")
         with pytest.raises(StorageError, match=f"{told}.* accept_unconditional_storage"):
+            storage.check_conditions("lock", b"another's")
+
+
+def test_an_azure_that_ignores_conditions_is_found_out(azure: AzureStore) -> None:
+    # Who asks by a signature of the URL does not sign the headers.
+    signature = azure.shared_access(datetime.now(UTC) + timedelta(hours=1))
+    with running(azure.endpoint, frozenset({"if-none-match", "if-match"})) as proxy:
+        place = {"account_name": azure.name, "endpoint_url": f"{proxy.endpoint}/{azure.name}"}
+        storage = Storage(azure.new_bucket(), {**place, "sas_token": signature})
+        storage.create("lock", b"mine")
+        with pytest.raises(
+            StorageError, match="in spite of If-None-Match and If-Match:.* accept_unconditional_storage"
+        ):
             storage.check_conditions("lock", b"another's")
 
 
