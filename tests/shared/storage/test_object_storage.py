@@ -318,7 +318,7 @@ def test_an_azure_that_ignores_conditions_is_found_out(azure: AzureStore) -> Non
         storage = Storage(azure.new_bucket(), {**place, "sas_token": signature})
         storage.create("lock", b"mine")
         with pytest.raises(
-            StorageError, match="in spite of If-None-Match and If-Match:.* accept_unconditional_storage"
+            StorageError, match=r"in spite of If-None-Match and If-Match:.* accept_unconditional_storage"
         ):
             storage.check_conditions("lock", b"another's")
 
