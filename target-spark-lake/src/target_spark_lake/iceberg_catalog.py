@@ -8,6 +8,8 @@ from typing import Any
 
 DEFAULT_NAME = "lake"
 KINDS = ("sql", "rest", "glue", "hive")
+# What tells catalogs of one kind apart besides their address.
+WHICH = {"rest": ("warehouse", "prefix"), "glue": ("glue.id", "glue.region")}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,18 @@ class IcebergCatalog:
         *above, name = table.split("/")
         levels = self.namespace.split(".") if self.namespace else above
         return (*(levels or [DEFAULT_NAME]), name)
+
+    def described(self, table: str) -> str:
+        """What the table is called in which catalog; without secrets."""
+        server = "the file in the bucket"
+        if self.properties:
+            scheme, _, rest = self.properties.get("uri", "").partition("?")[0].rpartition("://")
+            host, slash, path = rest.partition("/")
+            uri = f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if rest else ""
+            kind = self.properties.get("type", "")
+            named = (self.properties.get(name, "") for name in WHICH.get(kind, ()))
+            server = " ".join(filter(None, (kind, uri, *named)))
+        return f"{'.'.join(self.identifier(table))} in catalog {self.name} ({server})"
 
 
 def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:

@@ -12,7 +12,16 @@ from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.delta_log.files import columns_with_null
 from target_spark_lake.delta_log.log_entry import log_entry
 from target_spark_lake.delta_log.schema import columns_in_the_way, schema_with_others
-from target_spark_lake.delta_log.snapshot import LOG_FOLDER, is_panic, log_file, open_table, plain, read_snapshot
+from target_spark_lake.delta_log.snapshot import (
+    LOG_FOLDER,
+    check_known,
+    is_panic,
+    log_file,
+    open_table,
+    plain,
+    read_snapshot,
+)
+from target_spark_lake.tables.taking_back import for_a_person
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +53,7 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
 
 def has_run(storage: Storage, commit: DeltaCommit) -> bool:
     """Whether the commit was made, or one of a later run of the pipeline."""
-    current = read_snapshot(storage, commit.table, commit.application)
+    current = read_snapshot(storage, commit.table, commit.application, known=False)
     return current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction
 
 
@@ -83,7 +92,7 @@ def next_version(
     a process that slept and its successor both try.
     """
     for _ in range(TRIES):
-        current = read_snapshot(storage, commit.table, commit.application)
+        current = read_snapshot(storage, commit.table, commit.application, known=False)
         if current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction:
             return None
         entry = entry_after(current)
@@ -101,6 +110,8 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
         return log_entry(commit, None, commit.schema, (), ())
     if current is None or commit.seen is None or is_another(commit, current) or current.version < commit.seen:
         raise UnpublishableError(_other_table(commit, current))
+    with for_a_person():
+        check_known(current, commit.table)
     remove = [current.files[path] for path in commit.remove if path in current.files]
     again: list[AddedFile] = []
     if len(remove) < len(commit.remove):

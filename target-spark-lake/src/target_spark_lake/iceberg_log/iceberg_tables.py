@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
+    from target_spark_lake.tables.taking_back import Fate
 
 
 class IcebergTables:
@@ -77,7 +78,7 @@ class IcebergTables:
     ) -> TableChange:
         """The change with what its snapshot will say, and the numbers of the columns in its files."""
         assert change.record is not None
-        schema, log = self._planned(before, change.record)
+        schema, log = self._planned(before, change)
         if adopted is None:
             # An empty table has its columns in its metadata, and needs no file for them.
             change = replace(change, staged=tuple(file for file in change.staged if file.rows))
@@ -93,7 +94,7 @@ class IcebergTables:
     def rearranged(self, before: IcebergSnapshot, change: TableChange) -> TableChange:
         """The change with what its snapshot will say of files that hold the rows of others."""
         assert change.record is not None
-        schema, log = self._planned(before, change.record)
+        schema, log = self._planned(before, change)
         if change.log is None:
             change = self._numbered(change, schema)
             log = replace(log, data_change=False)
@@ -102,15 +103,18 @@ class IcebergTables:
         assert isinstance(change.log, IcebergChange)
         return replace(change, log=self._described(change.log, change, schema, change.joined))
 
-    def _planned(self, before: IcebergSnapshot | None, record: TableRecord) -> tuple[Schema, IcebergChange]:
+    def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergChange]:
         from target_spark_lake.iceberg_log.partitions import spec_of
         from target_spark_lake.iceberg_log.schema import is_same, new_schema, schema_after
 
+        assert change.record is not None
+        record = change.record
         columns = columns_from_text(record.columns)
         if before is None:
             schema = new_schema(columns)
             spec = spec_of(schema, record.partition_by)
-            return schema, IcebergChange(None, None, None, _body(schema), False, _body(spec), False)
+            place = self._catalog.described(change.table)
+            return schema, IcebergChange(None, None, None, _body(schema), False, _body(spec), False, catalog=place)
         known = before.metadata
         schema = schema_after(before.schema, known.last_column_id, columns)
         spec = spec_of(schema, record.partition_by, known.partition_specs, known.last_partition_id or 0)
@@ -204,11 +208,11 @@ class IcebergTables:
 
         take_back(self._storage, self._catalog, commit)
 
-    def can_take_back(self, commit: IcebergCommit) -> bool:
-        """Whether the other run's snapshot was made."""
-        from target_spark_lake.iceberg_log.take_back import can_take_back
+    def fate(self, commit: IcebergCommit) -> Fate:
+        """What becomes of the other run's snapshot."""
+        from target_spark_lake.iceberg_log.take_back import fate
 
-        return can_take_back(self._storage, self._catalog, commit)
+        return fate(self._storage, self._catalog, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
         """What no snapshot needs that was current at `before` or later."""

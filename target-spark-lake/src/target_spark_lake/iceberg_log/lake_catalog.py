@@ -44,18 +44,31 @@ class LakeCatalog:
         Raises:
             ConfigurationError: the catalog's table of this name lies elsewhere.
         """
+        found = self.find(table)
+        if found is not None:
+            self.check_place(table, found)
+        return found
+
+    def find(self, table: str) -> Table | None:
+        """The same, wherever it lies."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
-            found = self.catalog.load_table(self.identifier(table))
+            return self.catalog.load_table(self.identifier(table))
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+
+    def described(self, table: str) -> str:
+        """What a table is called in which catalog."""
+        return self._chosen.described(table)
+
+    def check_place(self, table: str, found: Table) -> None:
+        """Refuses a table that lies in another folder than that of its name."""
         if found.location().rstrip("/") not in spellings(self._storage, table):
             raise ConfigurationError(
                 f"the catalog's table {'.'.join(self.identifier(table))} lies in {found.location()}, and not in "
                 f"{self.location(table)}; give the stream another `path`, or set another `namespace`"
             )
-        return found
 
     def make_namespace(self, table: str) -> None:
         """Makes the namespace of a table, with those above it, where they are not there."""

@@ -31,6 +31,7 @@ from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import RunTransaction, stage_snapshot
 from target_spark_lake.iceberg_log.schema import is_same, numbers_of
 from target_spark_lake.iceberg_log.snapshot import COLUMN_NUMBERS, LAST_RUN, RUN_ID, IcebergSnapshot, joined_schema
+from target_spark_lake.tables.taking_back import for_a_person
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,8 +70,12 @@ def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergComm
 def has_run(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
     """Whether the commit's snapshot was made, or one of a later run of the pipeline."""
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
-        current = catalog.load(commit.table)
-        return current is not None and IcebergSnapshot.of(storage, commit.table, current).has_run(commit.run_id)
+        current = catalog.find(commit.table)
+        return current is not None and _has_run(storage, commit, current)
+
+
+def _has_run(storage: Storage, commit: IcebergCommit, current: Table) -> bool:
+    return IcebergSnapshot.unchecked(storage, commit.table, current).has_run(commit.run_id)
 
 
 def next_snapshot(
@@ -86,8 +91,8 @@ def next_snapshot(
     """
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         for _ in range(TRIES):
-            current = catalog.load(commit.table)
-            if current is not None and IcebergSnapshot.of(storage, commit.table, current).has_run(commit.run_id):
+            current = catalog.find(commit.table)
+            if current is not None and _has_run(storage, commit, current):
                 return
             transaction = transaction_of(storage, catalog, commit, current)
             if transaction is None:
@@ -112,12 +117,14 @@ def begin(current: Table, commit: IcebergCommit) -> Transaction:
 def _transaction(
     storage: Storage, catalog: LakeCatalog, commit: IcebergCommit, current: Table | None
 ) -> Transaction | None:
-    planned = Schema.model_validate(commit.schema)
     if current is None or commit.seen is None or str(current.metadata.table_uuid) != commit.seen:
         if current is not None or commit.seen is not None:
             raise UnpublishableError(_other_table(catalog, commit, current))
-        return _new_table(catalog, commit, planned)
-    now = IcebergSnapshot.of(storage, commit.table, current)
+        return new_table(catalog, commit)
+    with for_a_person():
+        catalog.check_place(commit.table, current)
+        now = IcebergSnapshot.of(storage, commit.table, current)
+    planned = Schema.model_validate(commit.schema)
     add, gone, again = _files(now, commit)
     transaction = begin(current, commit)
     _change_columns(now, commit, planned, transaction)
@@ -128,7 +135,24 @@ def _transaction(
     return transaction
 
 
-def _new_table(catalog: LakeCatalog, commit: IcebergCommit, planned: Schema) -> Transaction:
+def check_catalog(catalog: LakeCatalog, commit: IcebergCommit) -> None:
+    """Refuses to make a table in another catalog than the one that the run was planned with.
+
+    Raises:
+        UnpublishableError: it is another one, or another namespace; the text says both.
+    """
+    here = catalog.described(commit.table)
+    if commit.makes_table and commit.catalog not in (None, here):  # journals of before do not say
+        raise UnpublishableError(
+            f"run {commit.run_id} makes the table {commit.catalog}, and the config says {here}: set `catalog` and "
+            "`namespace` as they were, then `spark-lake recover`"
+        )
+
+
+def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
+    """Makes the table, with the commit's files as its first snapshot."""
+    check_catalog(catalog, commit)
+    planned = Schema.model_validate(commit.schema)
     catalog.make_namespace(commit.table)
     transaction = catalog.catalog.create_table_transaction(
         catalog.identifier(commit.table),
