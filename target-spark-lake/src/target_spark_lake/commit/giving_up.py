@@ -88,7 +88,7 @@ def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: Unpublish
     lost = lost_files(storage, plan)
     undoing = _undoing(storage, layout, lock.entry.run_id, entry, plan, lost)
     head = journal.head(layout, lock.entry, entry.last_committed)
-    state, before = _state_before(entry, store), entry.body.get("previous_state")
+    state, before = _state_before(entry), entry.body.get("previous_state")
     body = journal.committed_body(head, undoing, {}, state, before, place_of(entry))
     cause = str(reason).partition(WAY_OUT)[0]
     body[GIVES_UP] = {"run_id": entry.run_id, "reason": cause, "streams": _losses(entry, plan, lost)}
@@ -152,12 +152,15 @@ def _is_written_anew(file: PublishedFile) -> bool:
     return folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
 
 
-def _state_before(entry: RunEntry, store: StateStore) -> JSON | None:
-    """What the next run starts from; None: what is saved stays, for the run saves none, or nothing was before it."""
+def _state_before(entry: RunEntry) -> JSON | None:
+    """What the next run starts from, where none was the empty one; None: what is saved stays, for the run saves none.
+
+    It is written in any case: a process that sleeps before it writes the run's is to find something else than it saw.
+    """
+    before: JSON | None = entry.body.get("previous_state")
     if entry.state is None:
         return None
-    before: JSON | None = entry.body.get("previous_state")
-    return cleared(entry.state) if before is None and store.content() is not None else before
+    return cleared(entry.state) if before is None else before
 
 
 def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSON:
