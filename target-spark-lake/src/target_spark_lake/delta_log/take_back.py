@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.delta_log.log_entry import log_entry
-from target_spark_lake.delta_log.log_publish import is_another, last_transaction, next_version
+from target_spark_lake.delta_log.log_history import last_transaction
+from target_spark_lake.delta_log.log_publish import is_another, next_version
 from target_spark_lake.delta_log.snapshot import check_known, log_file, read_snapshot
 from target_spark_lake.tables.taking_back import Fate, for_a_person
 
