@@ -196,6 +196,8 @@ def write_checkpoint(storage: Storage, table: str) -> None:
         found = open_table(storage, table)
         if found is not None:
             found.create_checkpoint()
+            names = (f"{found.version():020d}.checkpoint.parquet", "_last_checkpoint")
+            storage.flush(f"{table}/{LOG_FOLDER}/{name}" for name in names)
             if found.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
                 found.cleanup_metadata()
     except BaseException as failure:

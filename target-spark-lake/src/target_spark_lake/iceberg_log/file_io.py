@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from singer_spark.storage.local_files import LocalFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +19,7 @@ if TYPE_CHECKING:
 
 _Names = dict[str, tuple[str, ...]]
 _FILE_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
+_ON_A_DISK = f"{__name__}.SyncedFileIO"
 _S3: _Names = {
     "s3.access-key-id": ("key", "username", "aws_access_key_id"),
     "s3.secret-access-key": ("secret", "password", "aws_secret_access_key"),
@@ -45,6 +52,41 @@ _OF_STORES = {
 }
 
 
+class SyncedFileIO(PyArrowFileIO):
+    """PyIceberg's, on a disk: what is written survives a power cut once it is closed, so before a catalog names it."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to write."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        return _SyncedFile(location, path, self.fs_by_scheme(scheme, netloc))
+
+
+class _SyncedFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _SyncedStream(super().create(overwrite), self._path)
+
+
+class _SyncedStream(OutputStream):
+    def __init__(self, stream: OutputStream, path: str) -> None:
+        self._stream, self._path = stream, path
+
+    def write(self, b: bytes) -> int:
+        return self._stream.write(b)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self._stream.close()
+        LocalFiles(Path("/"), "").flush([self._path])
+
+    def __enter__(self) -> OutputStream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
 def io_properties(storage: Storage) -> dict[str, str]:
     """What PyIceberg's file IO needs to reach the bucket; it holds secrets."""
     protocol = storage.url.partition("://")[0]
@@ -56,7 +98,10 @@ def io_properties(storage: Storage) -> dict[str, str]:
         found |= _place_of_s3(found)
     if names is _AZURE and "connection_string" in given:
         found |= _of_connection_string(str(given["connection_string"]))
-    return {"py-io-impl": _FILE_IO, **{name: _text(value) for name, value in found.items() if value is not None}}
+    return {
+        "py-io-impl": _ON_A_DISK if storage.local else _FILE_IO,
+        **{name: _text(value) for name, value in found.items() if value is not None},
+    }
 
 
 def _first(given: Mapping[str, Any], names: tuple[str, ...]) -> Any:
