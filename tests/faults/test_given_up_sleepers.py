@@ -17,7 +17,7 @@ from faults.small_lake import NO_BEATS
 from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, is_log_entry, rows_after, store_of
 from faults.test_foreign_upkeep import CREATES, check, lose_of_changes, waiting
 from faults.test_iceberg_faults import give_up, meanwhile
-from singer_spark.errors import StorageError, UnpublishableError
+from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from singer_spark.process.identity import Process
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.iceberg_catalog import IcebergCatalog
@@ -158,7 +158,7 @@ def test_a_table_is_not_made_in_another_catalog_than_its_run_was_planned_with(tm
     lake = TwoIcebergTables(tmp_path)
     committed_and_dead(lake, dead, 0)
     other = replace(LAYOUT, catalog=IcebergCatalog({"type": "sql", "uri": f"sqlite:///{tmp_path}/other.db"}, "sales"))
-    with pytest.raises(UnpublishableError, match=r"makes the table raw\.\w+ in catalog lake .* says sales\.\w+ in"):
+    with pytest.raises(ConfigurationError, match=r"as raw\.\w+ in catalog lake, which is sales\.\w+ in catalog"):
         free(lake.storage(), other, store_of(lake), NO_BEATS, force=False)
     assert SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/other.db").list_namespaces() == []
     assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
@@ -168,15 +168,18 @@ def test_a_table_is_not_made_in_another_catalog_than_its_run_was_planned_with(tm
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({}, "raw.s in catalog lake (the file in the bucket)"),
+        ({}, "raw.s in catalog lake"),
         (
             {"type": "sql", "uri": "postgresql+psycopg://me:secret@h:5432/db?password=secret", "name": "n"},
-            "raw.s in catalog n (sql postgresql+psycopg://h:5432/db)",
+            "raw.s in catalog n of type sql (postgresql+psycopg://h:5432/db)",
         ),
-        ({"type": "rest", "uri": "https://h/c", "warehouse": "w"}, "raw.s in catalog lake (rest https://h/c w)"),
-        ({"type": "glue", "glue.region": "eu-west-1"}, "raw.s in catalog lake (glue eu-west-1)"),
-        ({"type": "sql", "uri": "sqlite:////tmp/c.db"}, "raw.s in catalog lake (sql sqlite:////tmp/c.db)"),
+        (
+            {"type": "rest", "uri": "https://h/c", "warehouse": "w"},
+            "raw.s in catalog lake of type rest (https://h/c w)",
+        ),
+        ({"type": "glue", "glue.region": "eu-west-1"}, "raw.s in catalog lake of type glue (eu-west-1)"),
+        ({"type": "sql", "uri": "sqlite:////tmp/c.db"}, "raw.s in catalog lake of type sql (sqlite:////tmp/c.db)"),
     ],
 )
 def test_a_catalog_is_described_without_its_secrets(properties: dict[str, Any], said: str) -> None:
-    assert IcebergCatalog(properties).described("raw/s") == said
+    assert IcebergCatalog(properties).registered("raw/s", is_new=True) == said

@@ -41,17 +41,20 @@ class IcebergCatalog:
         levels = self.namespace.split(".") if self.namespace else above
         return (*(levels or [DEFAULT_NAME]), name)
 
-    def described(self, table: str) -> str:
-        """What the table is called in which catalog; without secrets."""
-        server = "the file in the bucket"
-        if self.properties:
+    def registered(self, table: str, *, is_new: bool = False) -> str:
+        """What a table is called, and where, without secrets.
+
+        Of a new table also at which address: nothing else tells its catalog from others.
+        """
+        kind = self.properties.get("type", "")
+        where = f" of type {kind}" if kind else ""
+        if is_new and self.properties:
             scheme, _, rest = self.properties.get("uri", "").partition("?")[0].rpartition("://")
             host, slash, path = rest.partition("/")
             uri = f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if rest else ""
-            kind = self.properties.get("type", "")
-            named = (self.properties.get(name, "") for name in WHICH.get(kind, ()))
-            server = " ".join(filter(None, (kind, uri, *named)))
-        return f"{'.'.join(self.identifier(table))} in catalog {self.name} ({server})"
+            named = (uri, *(self.properties.get(name, "") for name in WHICH.get(kind, ())))
+            where += f" ({' '.join(filter(None, named))})" if any(named) else ""
+        return f"{'.'.join(self.identifier(table))} in catalog {self.name}{where}"
 
 
 def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.types import LongType, UUIDType
+from pyiceberg.types import FixedType, IcebergType, LongType, MapType, StringType, TimeType, UUIDType
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError, StorageError, UnpublishableError
 from singer_spark.storage.storage import Storage
@@ -237,11 +238,27 @@ def test_what_can_not_be_kept_is_refused_before_anything_is_published(lake: Iceb
         update.rename_column("label", "name")
     lake.load(items(), item(2, "b"))
     assert lake.rows("s", "id, name") == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize(
+    "kind", [UUIDType(), FixedType(16), TimeType(), MapType(100, StringType(), 101, LongType(), False)], ids=str
+)
+def test_a_column_of_a_type_that_the_lake_has_not_is_refused_by_name_and_its_values_stay(
+    lake: IcebergLake, kind: IcebergType
+) -> None:
+    lake.load(items(), item(1, "a"))
     with lake.table("s").update_schema() as update:
-        update.add_column("theirs", UUIDType())
-    with pytest.raises(SchemaError, match="someone else gave its Iceberg table column theirs of type uuid"):
-        lake.load(items(), item(3, "c"))
-    assert lake.rows("s", "id") == [(1,), (2,)]
+        update.add_column("theirs", kind)
+    before = lake.table("s").metadata
+    for method in ("append-only", "overwrite"):
+        with pytest.raises(SchemaError, match=f"gave its Iceberg table column theirs of type {re.escape(str(kind))}"):
+            lake.load(items(method), item(3, "c"))
+    assert lake.table("s").metadata == before
+    with lake.table("s").update_schema() as update:
+        update.delete_column("theirs")
+    lake.load(items(), item(3, "c"))
+    assert lake.rows("s", "id") == [(1,), (3,)]
 
 
 @pytest.mark.usefixtures("without_jvm")

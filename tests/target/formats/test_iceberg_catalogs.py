@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import pyarrow as pa
 import pytest
+from meltano.core.state_store import MeltanoState
 from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from servers.iceberg_reference import reference_catalog
 from servers.iceberg_rest import rest_catalog
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
@@ -17,12 +24,15 @@ from singer_spark.storage.storage import Storage
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
 from target_spark_lake.iceberg_log.file_io import io_properties
+from target_spark_lake.meltano.lake_states import LakeStateError, LakeStateStoreManager
 from target_spark_lake.settings import TargetSettings
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 
 PROPERTIES = {"id": {"type": "integer"}, "name": {"type": ["string", "null"]}}
 ITEMS = schema("s", PROPERTIES, ("id",))
+WAITS = {"lock_timeout_seconds": 10}
+OVERWRITE = {"x-load-method": "overwrite", "x-extent": "full"}
 
 
 class CataloguedLake(IcebergLake):
@@ -77,6 +87,57 @@ def test_a_rest_catalog_takes_each_run_once_also_where_its_answer_gets_lost(tmp_
         lake.load(schema("t", PROPERTIES, ("id",)), record("t", id=4))
         assert lake.rows("t", "id") == [(4,)]
         assert len(lake.runs("t")) == 1
+
+
+@pytest.mark.slow
+def test_iceberg_s_own_rest_server_takes_each_run_once_also_where_somebody_was_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reference_catalog(tmp_path) as uri:
+        lake = CataloguedLake(tmp_path / "lake", {"type": "rest", "uri": uri})
+        lake.check_two_runs()
+        commits = RestCatalog.commit_table
+
+        def late(*arguments: Any) -> Any:
+            monkeypatch.setattr(RestCatalog, "commit_table", commits)
+            lake.table("s").append(pa.table({"id": pa.array([50], pa.int64())}))
+            return commits(*arguments)
+
+        monkeypatch.setattr(RestCatalog, "commit_table", late)
+        lake.load(schema("s", PROPERTIES, ("id",), **OVERWRITE), record("s", id=3), record("s", id=4))
+        assert lake.rows("s", "id") == [(3,), (4,), (50,)]
+        lake.load(schema("s", PROPERTIES, ("id",), **OVERWRITE), record("s", id=5))
+        assert lake.rows("s", "id") == [(5,)]
+        made = [each.summary.additional_properties for each in lake.table("s").metadata.snapshots if each.summary]
+        assert len({each["dataspoc.run-id"] for each in made if "dataspoc.run-id" in each}) == 4
+        assert len(made) == 5
+
+
+def test_a_run_is_not_published_into_another_catalog_than_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meltano's state backend knows the bucket alone, where the catalog would be a file."""
+    catalog = {"name": "shop", "type": "sql", "uri": f"sqlite:///{tmp_path}/elsewhere.db"}
+    lake = CataloguedLake(tmp_path / "lake", catalog, namespace="sales")
+
+    def lose(*_: Any) -> None:
+        raise OSError("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "commit_table", lose)
+        with pytest.raises(StorageError, match="lost"):
+            lake.load(ITEMS, record("s", id=1))
+    edited = MeltanoState("dev:a-to-b", completed_state={"singer_state": {"bookmarks": {"s": {}}}}, partial_state={})
+    backend = LakeStateStoreManager(uri=f"lake+file://{lake.folder}", pipelines={"dev:a-to-b": "test"}, **WAITS)
+    with mock.patch.dict(os.environ), pytest.raises(LakeStateError) as refused:
+        backend.set(edited)
+    there = f"sales.s in catalog shop of type sql (sqlite:///{tmp_path}/elsewhere.db)"
+    assert f"table as {there}, which is raw.s in catalog lake by" in str(refused.value)
+    assert not (lake.folder / ".dataspoc/catalog.db").exists()
+    lake.load(ITEMS, record("s", id=2))
+    assert lake.rows("s", "id") == [(1,), (2,)]
+    with mock.patch.dict(os.environ):
+        backend.set(edited)
 
 
 def test_what_a_catalog_refuses_is_one_line_without_secrets(tmp_path: Path) -> None:

@@ -70,6 +70,9 @@ class _SyncedStream(OutputStream):
     def __init__(self, stream: OutputStream, path: str) -> None:
         self._stream, self._path = stream, path
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
     def write(self, b: bytes) -> int:
         return self._stream.write(b)
 

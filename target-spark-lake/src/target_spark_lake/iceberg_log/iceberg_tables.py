@@ -107,14 +107,14 @@ class IcebergTables:
         from target_spark_lake.iceberg_log.partitions import spec_of
         from target_spark_lake.iceberg_log.schema import is_same, new_schema, schema_after
 
-        assert change.record is not None
-        record = change.record
+        record, registered = change.record, self._catalog.registered(change.table, is_new=before is None)
+        assert record is not None
         columns = columns_from_text(record.columns)
         if before is None:
             schema = new_schema(columns)
             spec = spec_of(schema, record.partition_by)
-            place = self._catalog.described(change.table)
-            return schema, IcebergChange(None, None, None, _body(schema), False, _body(spec), False, catalog=place)
+            new = IcebergChange(None, None, None, _body(schema), False, _body(spec), False, registered=registered)
+            return schema, new
         known = before.metadata
         schema = schema_after(before.schema, known.last_column_id, columns)
         spec = spec_of(schema, record.partition_by, known.partition_specs, known.last_partition_id or 0)
@@ -127,6 +127,7 @@ class IcebergTables:
             changes_schema,
             _body(spec),
             list(spec.fields) != list(before.spec.fields),
+            registered=registered,
         )
 
     def _numbered(self, change: TableChange, schema: Schema) -> TableChange:

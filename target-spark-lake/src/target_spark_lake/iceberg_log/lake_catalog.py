@@ -58,10 +58,6 @@ class LakeCatalog:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
-    def described(self, table: str) -> str:
-        """What a table is called in which catalog."""
-        return self._chosen.described(table)
-
     def check_place(self, table: str, found: Table) -> None:
         """Refuses a table that lies in another folder than that of its name."""
         if found.location().rstrip("/") not in spellings(self._storage, table):

@@ -25,7 +25,7 @@ from pyiceberg.table.update import (
     SetDefaultSpecUpdate,
 )
 
-from singer_spark.errors import StorageError, UnpublishableError
+from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from target_spark_lake.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import RunTransaction, stage_snapshot
@@ -69,6 +69,7 @@ def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergComm
 
 def has_run(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
     """Whether the commit's snapshot was made, or one of a later run of the pipeline."""
+    check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         current = catalog.find(commit.table)
         return current is not None and _has_run(storage, commit, current)
@@ -89,6 +90,7 @@ def next_snapshot(
     The catalog takes it only on top of the very state in which the run was looked for: so it is made once, also where a
     process that slept and its successor both try.
     """
+    check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         for _ in range(TRIES):
             current = catalog.find(commit.table)
@@ -105,6 +107,20 @@ def next_snapshot(
             except CommitStateUnknownException as lost:
                 logger.warning("Iceberg table %s: whether it was changed is looked up: %s", commit.table, lost)
     raise StorageError(f"others write to Iceberg table {commit.table} all the time: no snapshot was taken; run again")
+
+
+def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
+    """Refuses to look for the table where its run did not register it.
+
+    Raises:
+        ConfigurationError: whoever publishes has other settings, or none (Meltano's state backend).
+    """
+    if commit.registered not in ("", here := chosen.registered(commit.table, is_new=commit.makes_table)):
+        raise ConfigurationError(
+            f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by the settings here; "
+            "finish it with the settings `catalog` and `namespace` that it had (`spark-lake recover` with the "
+            "target's config)"
+        )
 
 
 def begin(current: Table, commit: IcebergCommit) -> Transaction:
@@ -135,23 +151,8 @@ def _transaction(
     return transaction
 
 
-def check_catalog(catalog: LakeCatalog, commit: IcebergCommit) -> None:
-    """Refuses to make a table in another catalog than the one that the run was planned with.
-
-    Raises:
-        UnpublishableError: it is another one, or another namespace; the text says both.
-    """
-    here = catalog.described(commit.table)
-    if commit.makes_table and commit.catalog not in (None, here):  # journals of before do not say
-        raise UnpublishableError(
-            f"run {commit.run_id} makes the table {commit.catalog}, and the config says {here}: set `catalog` and "
-            "`namespace` as they were, then `spark-lake recover`"
-        )
-
-
 def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
     """Makes the table, with the commit's files as its first snapshot."""
-    check_catalog(catalog, commit)
     planned = Schema.model_validate(commit.schema)
     catalog.make_namespace(commit.table)
     transaction = catalog.catalog.create_table_transaction(
@@ -256,14 +257,22 @@ def _change_columns(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema
     """The schema as planned, with what others made of it meanwhile."""
     wanted = joined_schema(now, commit, planned)
     if not is_same(wanted, now.schema):
+        # A catalog does not add one that the table had before.
+        known = next((each for each in now.metadata.schemas if _is_one(each, wanted)), None)
         made = wanted.model_copy(update={"schema_id": max(each.schema_id for each in now.metadata.schemas) + 1})
+        add = () if known is not None else (AddSchemaUpdate(schema=made),)
+        chosen = known.schema_id if known is not None else -1
         transaction._apply(
-            (AddSchemaUpdate(schema=made), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})),
+            (*add, SetCurrentSchemaUpdate.model_validate({"schema-id": chosen})),
             (AssertCurrentSchemaId.model_validate({"current-schema-id": now.metadata.current_schema_id}),),
         )
     about = about_columns(wanted)
     if any(now.metadata.properties.get(name) != text for name, text in about.items()):
         transaction.set_properties(about)
+
+
+def _is_one(schema: Schema, other: Schema) -> bool:
+    return is_same(schema, other) and set(schema.identifier_field_ids) == set(other.identifier_field_ids)
 
 
 def _change_partitions(now: IcebergSnapshot, commit: IcebergCommit, transaction: Transaction) -> None:

@@ -35,7 +35,7 @@ class IcebergCommit:
         joined: Files with the rows of small ones, if these are still there.
         joined_from: Paths of those small ones, which go, relative to the bucket.
         takes_back: Run whose snapshot this one undoes, where that was made; None for any other.
-        catalog: Of a new table, what it is called in which catalog (`IcebergCatalog.described`); else None.
+        registered: What the table is called, in which catalog; empty in older journals.
     """
 
     table: str
@@ -53,7 +53,7 @@ class IcebergCommit:
     joined: tuple[FileBody, ...] = ()
     joined_from: tuple[str, ...] = ()
     takes_back: str | None = None
-    catalog: str | None = None
+    registered: str = ""
 
     @property
     def makes_table(self) -> bool:
@@ -102,7 +102,7 @@ def plan_iceberg(
             data_change=log.data_change,
             joined=placed(change.joined),
             joined_from=change.joined_from,
-            catalog=log.catalog,
+            registered=log.registered,
         )
 
     return tuple(plan(each, each.log) for each in changes if isinstance(each.log, IcebergChange))

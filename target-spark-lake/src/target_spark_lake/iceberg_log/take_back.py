@@ -36,8 +36,8 @@ def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -
 
 def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fate:
     """What becomes of the other run's snapshot; to be asked before anything is decided."""
+    check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
-        check_catalog(catalog, commit)
         current = catalog.find(commit.table)
         if current is None:
             return Fate.NO_TABLE if commit.makes_table else Fate.NOT_MADE
@@ -68,7 +68,7 @@ def _transaction(
 ) -> Transaction | None:
     if current is None:
         # A journal of before does not keep the table's record for it.
-        return new_table(catalog, commit) if commit.makes_table and commit.catalog else None
+        return new_table(catalog, commit) if commit.makes_table and commit.registered else None
     now = IcebergSnapshot.unchecked(storage, commit.table, current)
     made = _made(now, commit)
     if made is None and _is_left(catalog, commit, now, current):

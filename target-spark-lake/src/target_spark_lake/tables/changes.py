@@ -114,7 +114,7 @@ class IcebergChange:
         adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
         data_change: False where rows only lie in other files.
         leaves: Objects of the format that the table had before, which go.
-        catalog: Of a new table, what it is called in which catalog; else None.
+        registered: What the table is called, in which catalog.
     """
 
     format: ClassVar[str] = ICEBERG
@@ -129,7 +129,7 @@ class IcebergChange:
     adopted: Mapping[str, int] = field(default_factory=dict)
     data_change: bool = True
     leaves: tuple[str, ...] = ()
-    catalog: str | None = None
+    registered: str = ""
 
 
 LogChange = DeltaChange | IcebergChange
