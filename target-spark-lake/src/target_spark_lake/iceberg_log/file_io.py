@@ -1,19 +1,22 @@
-"""PyIceberg's files in a bucket, reached as everything else is there: the same login, conditions and patience."""
+"""PyIceberg's files: in a bucket reached as everything else is there, on a disk safe from a power cut."""
 
 from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.storage import Storage
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from pyiceberg.io import InputStream, OutputStream
+    from pyiceberg.io import InputStream
     from pyiceberg.typedef import Properties
 
 # The property that holds the storage options, as JSON.
@@ -121,3 +124,41 @@ class _Written(io.BytesIO):
 
     def __del__(self) -> None:
         """Who forgot to close it wrote nothing."""
+
+
+class SyncedFileIO(PyArrowFileIO):
+    """PyIceberg's, on a disk: what is written survives a power cut once it is closed, so before a catalog names it."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to write."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        return _SyncedFile(location, path, self.fs_by_scheme(scheme, netloc))
+
+
+class _SyncedFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _SyncedStream(super().create(overwrite), self._path)
+
+
+class _SyncedStream(OutputStream):
+    def __init__(self, stream: OutputStream, path: str) -> None:
+        self._stream, self._path = stream, path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, b: bytes) -> int:
+        return self._stream.write(b)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self._stream.close()
+        LocalFiles(Path("/"), "").flush([self._path])
+
+    def __enter__(self) -> OutputStream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
