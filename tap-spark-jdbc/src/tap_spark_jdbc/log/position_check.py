@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import StateError
-from tap_spark_jdbc.log.position import lsn_text
+from tap_spark_jdbc.log.position import lost, lsn_text
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.log.position import LogBookmark
     from tap_spark_jdbc.log.published_tables import LogTable
     from tap_spark_jdbc.log.slot import LogSlot
-
-_ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"
 
 
 def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system: str, *, there: bool) -> None:
@@ -28,7 +25,14 @@ def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system
         raise lost(
             stream,
             f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark {lsn_text(bookmark.lsn)}: "
-            "the changes in between are gone (an older state was restored, or somebody else moved or remade the slot)",
+            "the changes in between are gone (an older state was restored, or somebody else moved or remade the slot: "
+            "two pipelines that read one database need a log_slot each)",
+        )
+    if bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
+        raise lost(
+            stream,
+            f"its bookmark is of the server's timeline {bookmark.timeline}, and this is {slot.timeline} (a failover, "
+            "or a return to an earlier moment): other changes than those that were read may lie before it",
         )
     if bookmark.table and bookmark.table != table.oid:
         raise lost(stream, "its table was dropped and made anew")
@@ -42,8 +46,3 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
             f"its bookmark {lsn_text(bookmark.lsn)} lies behind the end of the server's log {lsn_text(until)}: the "
             "server was restored to an earlier moment",
         )
-
-
-def lost(stream: str, why: str) -> StateError:
-    """The stream's place in the log is of no use any more."""
-    return StateError(f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}")
