@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.errors import SingerSparkError
 from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
@@ -17,15 +17,14 @@ from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.log.change_lines import ChangeLines
 from tap_spark_jdbc.log.column_values import LogValues
-from tap_spark_jdbc.log.log_server import log_server
 from tap_spark_jdbc.log.log_sink import EnoughError, LogSink, LogStream
 from tap_spark_jdbc.log.log_start import LogStart, check_columns
 from tap_spark_jdbc.log.partition_check import check_partitions
 from tap_spark_jdbc.log.position import LogBookmark, lost, lsn_text
 from tap_spark_jdbc.log.position_check import check_bookmark, check_end
-from tap_spark_jdbc.log.publication import Publication, restricted
+from tap_spark_jdbc.log.publication import restricted
 from tap_spark_jdbc.log.published_tables import LogTable, log_table
-from tap_spark_jdbc.log.slot import LogSlot, object_name
+from tap_spark_jdbc.log.slot import LogSlot, opened
 from tap_spark_jdbc.source.jdbc_errors import with_hint
 from tap_spark_jdbc.source.libpq import conninfo
 
@@ -54,12 +53,10 @@ class LogRun:
 
     def __init__(self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> None:
         """Asks nothing yet."""
-        settings = database.settings
         self._database = database
         self._state = state
         self._system = snapshots.server
         self._pipeline = pipeline
-        self._names = (settings.log_slot, settings.log_publication)
         self.starts: dict[str, LogStart] = {}
         self.plans: dict[str, StreamPlan] = {}
         self._bookmarks: dict[str, LogBookmark] = {}
@@ -115,10 +112,8 @@ class LogRun:
             entries = (self._state.entry(stream), self._state.committed_entries().get(stream))
             known = [LogBookmark.from_json(stream, entry) for entry in entries]
             places = {(each.slot, each.system, each.published) for each in known if each is not None}
-            if (
-                stream not in self._bookmarks
-                and (slot.slot, self._system.system, published[stream].entry) not in places
-            ):
+            ours = (slot.slot, self._system.system, published[stream].entry)
+            if stream not in self._bookmarks and ours not in places:
                 joining.append(table)
         return joining
 
@@ -188,25 +183,7 @@ class LogRun:
                 self._state.note(stream, replace(bookmark, version=None).to_json())
 
     def _opened(self) -> LogSlot:
-        database = self._database
-        if database.source.dialect.name != "postgresql":
-            raise ConfigurationError(
-                f"LOG_BASED is for PostgreSQL, and this is {database.source.dialect.name}; set another method"
-            )
-        try:
-            conninfo(database.source)
-        except ValueError as error:
-            raise ConfigurationError(f"LOG_BASED reads by the columnar driver, which can't connect: {error}") from error
-        server = log_server(database)
-        saved = {LogBookmark.from_json("", entry) for entry in self._state.entries().values()}
-        slots = {bookmark.slot for bookmark in saved if bookmark is not None and bookmark.slot}
-        known = next(iter(slots)) if len(slots) == 1 else None
-        slot, publication = (object_name(each, self._pipeline, server.database) for each in self._names)
-        if self._names[0] is None and known is not None:
-            # A bookmark is of one slot alone, however this run was started.
-            slot = known
-            publication = self._names[1] or known
-        return LogSlot(database, server, slot, Publication(database, server, publication))
+        return opened(self._database, self._pipeline, self._state.entries())
 
     def _advance(self, slot: LogSlot) -> None:
         """What is committed in the lake need not be kept: as the saved state says, for all streams of the slot."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SourceError
-from tap_spark_jdbc.log.position import lsn_of, lsn_text
+from tap_spark_jdbc.log.log_server import log_server
+from tap_spark_jdbc.log.position import LogBookmark, lsn_of, lsn_text
+from tap_spark_jdbc.log.publication import Publication
+from tap_spark_jdbc.source.libpq import conninfo
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tap_spark_jdbc.log.log_server import LogServer
-    from tap_spark_jdbc.log.publication import Publication
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
@@ -33,13 +37,6 @@ FROM pg_catalog.pg_replication_slots WHERE slot_name = {slot}
 """
 _PLACES = "SELECT CAST(pg_current_wal_insert_lsn() AS text) AS a, CAST(pg_current_wal_flush_lsn() AS text) AS b"
 _FLUSH = "SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'tap-spark-jdbc', '')"
-
-
-def object_name(setting: str | None, pipeline: str, database: str) -> str:
-    """The name of the slot or publication: the setting's, else by the pipeline, else by the database."""
-    if setting:
-        return setting
-    return ("spark_tap_" + re.sub("[^a-z0-9_]", "_", (pipeline or database).lower()))[:_LONGEST]
 
 
 class LogSlot:
@@ -174,3 +171,23 @@ class LogSlot:
 
     def _rows(self, sql: str) -> list[tuple[str | None, ...]]:
         return self._database.connection.rows(sql)
+
+
+def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str, Any]]) -> LogSlot:
+    """The slot that the settings name, the bookmarks, or the pipeline; ConfigurationError: there is no log to read."""
+    if database.source.dialect.name != "postgresql":
+        raise ConfigurationError(
+            f"LOG_BASED is for PostgreSQL, and this is {database.source.dialect.name}; set another method"
+        )
+    try:
+        conninfo(database.source)
+    except ValueError as error:
+        raise ConfigurationError(f"LOG_BASED reads by the columnar driver, which can't connect: {error}") from error
+    server, settings = log_server(database), database.settings
+    bookmarks = (LogBookmark.from_json(stream, entry) for stream, entry in entries.items())
+    slots = {bookmark.slot for bookmark in bookmarks if bookmark is not None and bookmark.slot}
+    # A bookmark is of one slot alone, however this run was started.
+    known = next(iter(slots)) if len(slots) == 1 and settings.log_slot is None else None
+    named = ("spark_tap_" + re.sub("[^a-z0-9_]", "_", (pipeline or server.database).lower()))[:_LONGEST]
+    publication = Publication(database, server, settings.log_publication or known or named)
+    return LogSlot(database, server, settings.log_slot or known or named, publication)
