@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -146,34 +147,39 @@ def test_our_tap_into_target_jsonl(database, tmp_path) -> None:
     assert found == [(key, customer, amount) for key, customer, amount, *_ in EXPECTED]
 
 
-def test_our_changes_from_the_log_into_target_jsonl(postgresql, tmp_path) -> None:
-    target = str(program("target-jsonl", "0.1.4", "target-jsonl"))
+def test_our_changes_from_the_log_into_targets_that_delete_by_their_mark(postgresql, tmp_path) -> None:
+    """`target-duckdb` does; `target-jsonl` has the mark beside the key."""
+    jsonl, duck = program("target-jsonl", "0.1.4", "target-jsonl"), program("target-duckdb", "0.8.0", "target-duckdb")
     (tmp_path / "out").mkdir()
-    config = write(tmp_path / "target.json", {"destination_path": str(tmp_path / "out"), "do_timestamp_file": False})
+    lines = write(tmp_path / "lines.json", {"destination_path": str(tmp_path / "out"), "do_timestamp_file": False})
+    rows = {"path": str(tmp_path / "rows.duckdb"), "default_target_schema": "main", "hard_delete": True}
+    loading = [[jsonl, "--config", lines], [duck, "--config", write(tmp_path / "rows.json", rows)]]
     made = postgresql.new_database()
     facts = {"jdbc_url": made.jdbc_url, "user": made.user, "password": made.password, "tables": ["public.orders"]}
-    facts |= {"spark": {"master": "local[2]"}, "stream_options": {"*": {"replication_method": "LOG_BASED"}}}
+    facts |= {"stream_options": {"*": {"replication_method": "LOG_BASED"}}, "log_slot": made.name}
     tap = [str(BIN / "tap-spark-jdbc"), "--config", write(tmp_path / "tap.json", facts)]
     saved = tmp_path / "state.json"
 
     def sync() -> None:
-        with subprocess.Popen(
-            [*tap, "--state", str(saved)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        ) as sending:
-            done = subprocess.run(
-                [target, "--config", config], stdin=sending.stdout, capture_output=True, timeout=SECONDS, check=False
-            )
-        assert (sending.returncode, done.returncode) == (0, 0), done.stderr.decode()
-        saved.write_bytes(done.stdout.splitlines()[-1])
+        sent = subprocess.run([*tap, "--state", str(saved)], capture_output=True, timeout=SECONDS, check=True).stdout
+        for target in loading:
+            done = subprocess.run(target, input=sent, capture_output=True, timeout=SECONDS, check=False)
+            assert done.returncode == 0, done.stderr.decode()
+            saved.write_bytes(done.stdout.splitlines()[-1])
 
     with psycopg.connect(made.dsn, autocommit=True) as connection:
         connection.execute("create table orders (id int primary key, note text)")
-        connection.execute("insert into orders values (1, 'one'), (2, 'two')")
+        connection.execute("insert into orders values (1, 'one'), (2, 'two'), (3, 'three')")
         sync()
         connection.execute("update orders set note = 'new' where id = 2")
         connection.execute("delete from orders where id = 1")
+        connection.execute("update orders set id = 30 where id = 3")
         sync()
         connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
-    rows = [json.loads(line) for line in (tmp_path / "out" / "public-orders.jsonl").read_text().splitlines()]
-    assert [(row["id"], row.get("note")) for row in rows] == [(1, "one"), (2, "two"), (2, "new"), (1, None)]
-    assert [bool(row.get("_sdc_deleted_at")) for row in rows] == [False, False, False, True]
+    found = [json.loads(line) for line in (tmp_path / "out" / "public-orders.jsonl").read_text().splitlines()]
+    first = [(1, "one", False), (2, "two", False), (3, "three", False)]
+    changes = [(2, "new", False), (1, None, True), (3, None, True), (30, "three", False)]
+    assert [(row["id"], row.get("note"), bool(row.get("_sdc_deleted_at"))) for row in found] == [*first, *changes]
+    asked = f"import duckdb; c = d.connect({rows['path']!r}); print(c.sql('select id, note from orders').fetchall())"
+    told = subprocess.run([duck.with_name("python"), "-c", asked], capture_output=True, timeout=SECONDS, check=True)
+    assert sorted(ast.literal_eval(told.stdout.decode())) == [(2, "new"), (30, "three")]

@@ -34,6 +34,8 @@ from servers.postgresql import PostgreSQL, running
 from storms.log_source import KEYS, NOTES, Row, Source
 
 BIN = Path(sys.executable).parent
+# These JVMs end before what their second compiler makes has paid for itself.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 class Pipe:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +120,24 @@ def test_truncate_ends_what_came_before_it_in_the_run_and_in_the_table(lake: Lak
     assert lake.rows("s", "id, note") == [(3, "later"), (4, "new")]
 
 
-def test_the_log_based_messages_of_another_tap_load_with_their_deletes(lake: Lake) -> None:
-    """As MeltanoLabs' tap-postgres writes them: its key of replication is the place in the log."""
+@pytest.mark.parametrize("method", ["upsert", "append-dedup"])
+def test_the_log_based_messages_of_another_tap_load_with_their_deletes(lake: Lake, method: str) -> None:
+    """Those of three runs of MeltanoLabs' tap-postgres, recorded: its key of replication is the place in the log."""
     lines = (Path(__file__).parents[2] / "compat/tap-postgres-log-based.jsonl").read_bytes().splitlines(keepends=True)
-    method = {"load_method": "upsert", "hard_delete": True}
-    lake.load(*lines[:6], **method)
-    assert lake.rows("public-orders", "id, note") == [(1, "one"), (2, "two")]
-    lake.load(*lines[6:], **method)
-    assert lake.rows("public-orders", "id, note") == [(2, "changed"), (3, "three")]
+    settings = {"load_method": method, "hard_delete": True}
+    at, later = datetime(2026, 1, 2, 3, 4, 5, 123456, UTC), datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+    one, two, three = (1, "one", 12.5, True, at), (2, "two", None, None, None), (3, "three", -0.01, False, later)
+    one_changed = (1, "changed", 12.5, True, at)
+    runs = [(lines[:4], [one, two]), (lines[4:10], [one_changed, three]), (lines[10:], [one_changed])]
+    for messages, rows in runs:
+        lake.load(*messages, **settings)
+        assert lake.rows("public-orders", 'id, note, amount, paid, "at"') == rows
+    if method == "append-dedup":
+        history = lake.rows("public-orders__history", "id, note, _sdc_deleted_at is not null")
+        assert Counter(history) == Counter(
+            [(1, "one", False), (2, "two", False), (1, "changed", False), (3, "three", False)]
+            + [(key, None, True) for key in (2, 3)]
+        )
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ TEXTS = [
     *('""', '"a"', '"b"', '"aa"', '"ab"', '"\\u00e9"', '"é"', '"e\\u0301"', '"😀"', '"a\\n"', '"\\n"', '"a\\"b"'),
     *('"A"', '"1"', '"٣٤"', '"2025-01-20T15:30:00Z"', '"2025-01-20T15:30:00"', '"2025-01-20 15:30:00.5+02:00"'),
     *('"2025-02-30T00:00:00Z"', '"2025-01-20t15:30:00z"', '"2025-01-20T24:00:00Z"', '"2025-01-20T15:30:00+0200"'),
+    *('"2025-01-20 15:30:00+02"', '"2025-01-20T15:30:00-2"', '"2025-01-20T15:30:00+02:"'),
     *('"0001-01-01T00:00:00"', '"2025-01-20T15:30Z"', '"2025-01-20T15:30:00+25:00"', '"2025-01-20T15:30:00.Z"'),
     *('"0000-01-01T00:00:00Z"', '"2025-01-20"', '"2025-1-2"', '"2025-02-29"', '"20250120"', '"2025-W01-1"'),
     *('"2025"', '"0000-01-01"', '"15:30:00Z"', '"15:30:00"', '"123e4567-e89b-12d3-a456-426614174000"'),
@@ -106,11 +107,11 @@ def stream_of(properties: JSON, **beside: Any) -> JSON:
 
 
 def is_moment(text: object) -> bool:
-    """Singer's date-time: RFC 3339's (T and Z in any case, or a blank for T), whose zone may be missing."""
+    """Singer's date-time: RFC 3339's (T and Z in any case, or a blank for T), whose zone may be missing, or hours."""
     if not isinstance(text, str):
         return True
     upper = text.replace(" ", "T", 1).upper()
-    return validate_rfc3339(upper) or validate_rfc3339(f"{upper}Z")
+    return any(validate_rfc3339(f"{upper}{end}") for end in ("", "Z", ":00"))
 
 
 def is_number(_: object, value: object) -> bool:

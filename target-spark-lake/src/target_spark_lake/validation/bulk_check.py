@@ -38,7 +38,7 @@ _CLOCK = r"[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
 _SPELLINGS = {
     "date": f"^{_DATE}$",
     "timestamp_ntz": f"^{_DATE}{_CLOCK}$",
-    "timestamp": rf"^{_DATE}{_CLOCK}(?:Z|[+-](?:(?:0\d|1[0-7]):[0-5]\d|18:00))?$",
+    "timestamp": rf"^{_DATE}{_CLOCK}(?:Z|[+-](?:(?:0\d|1[0-7])(?::[0-5]\d)?|18(?::00)?))?$",
 }
 _OF_TIMES = ("date", "date-time")
 # What else jsonschema knows in Draft 7; of any other name nothing is asked.

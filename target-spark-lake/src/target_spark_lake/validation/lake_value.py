@@ -18,9 +18,9 @@ _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _MOMENT = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(?:\.(\d+))?([Zz]|[+-]\d\d(?::\d\d)?)?", re.ASCII
 )
-_UTC = ("Z", "z", "+00:00", "-00:00")
+_UTC = ("Z", "z", "+00:00", "-00:00", "+00", "-00")
 
 
 class UnholdableError(ValueError):
@@ -140,8 +140,7 @@ def _moment(text: str, *, naive: bool) -> datetime:
     try:
         moment = datetime.fromisoformat(f"{day}T{clock}.{(fraction or '')[:6]:0<6}")
         if zone and zone not in _UTC:
-            hours, minutes = map(int, zone[1:].split(":"))
-            moment -= timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1)
+            moment -= timedelta(hours=int(zone[1:3]), minutes=int(zone[4:] or 0)) * (-1 if zone[0] == "-" else 1)
     except ValueError as error:
         raise UnholdableError(str(error)) from error
     except OverflowError as error:

@@ -29,8 +29,9 @@ JSON = dict[str, Any]
 SHOWN_CHARACTERS = 80
 # More digits than any column holds.
 _EXACT = Context(prec=1000)
+# A time zone may be whole hours, as PostgreSQL writes it and other taps pass it on.
 _MOMENT = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
+    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(\.\d+)?([Zz]|[+-]\d\d(?::\d\d)?)?", re.ASCII
 )
 
 
