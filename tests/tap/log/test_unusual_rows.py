@@ -29,9 +29,8 @@ def test_a_key_that_lies_beside_its_row_stays_the_key(
         connection.execute("update orders set note = 'new'")
         assert records(committed(pipe)) == [{"id": "k" * 2500, "note": "new"}]
         connection.execute("update orders set id = 'short'")
-        assert records(committed(pipe)) == [{"id": "k" * 2500, "deleted": True}, {"id": "short", "note": "new"}] or (
-            identity == "full"
-        )
+        moved = records(committed(pipe))
+        assert [(each["id"], each.get("deleted")) for each in moved] == [("k" * 2500, True), ("short", None)]
 
 
 def test_a_row_that_a_filter_lets_in_has_its_large_values(
