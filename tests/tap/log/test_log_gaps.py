@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +133,9 @@ def test_a_bookmark_of_an_older_version_goes_on(spark: object, postgresql: Postg
         bookmark = state["bookmarks"]["public-orders"]
         for name in ("timeline", "published"):
             del bookmark[name]
-        pipe.save(json.loads(json.dumps(state)))
+        pipe.save(state)
         connection.execute("insert into orders values (9)")
         assert committed(pipe).ids("public-orders") == {9: 1}
+        pipe.save(state)
+        connection.execute(f"alter publication {PUBLICATION} drop table orders")
+        assert "not in publication the tap's any more" in refused(pipe)

@@ -38,6 +38,10 @@ create table high partition of orders for values from (100) to (200);
             "another REPLICA IDENTITY",
         ),
         ("create table orders (id int primary key) partition by range (id)", "no partition yet"),
+        (
+            f"{PARTITIONED} create unlogged table more partition of orders for values from (200) to (300)",
+            "more is a view, foreign, temporary or unlogged table",
+        ),
     ],
 )
 def test_a_table_whose_log_is_not_its_rows_is_refused_before_it_is_published(

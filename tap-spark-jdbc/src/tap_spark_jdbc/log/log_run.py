@@ -7,40 +7,32 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from singer_spark.errors import SingerSparkError
 from singer_spark.process import stdout
 from singer_spark.singer import messages
-from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
-from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
-from tap_spark_jdbc.log.change_lines import ChangeLines
-from tap_spark_jdbc.log.column_values import LogValues
-from tap_spark_jdbc.log.log_sink import EnoughError, LogSink, LogStream
-from tap_spark_jdbc.log.log_start import LogStart, check_columns
-from tap_spark_jdbc.log.partition_check import check_partitions
+from tap_spark_jdbc.log.log_start import LogStart
 from tap_spark_jdbc.log.position import LogBookmark, lost, lsn_text
-from tap_spark_jdbc.log.position_check import check_bookmark, check_end
+from tap_spark_jdbc.log.position_check import check_bookmark, check_end, check_partitions
 from tap_spark_jdbc.log.publication import restricted
 from tap_spark_jdbc.log.published_tables import LogTable, log_table
 from tap_spark_jdbc.log.slot import LogSlot, opened
-from tap_spark_jdbc.source.jdbc_errors import with_hint
-from tap_spark_jdbc.source.libpq import conninfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.log.log_sink import LogSink, LogStream
     from tap_spark_jdbc.log.publication import Published
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-_MESSAGES = pa.schema([("data", pa.binary())])
+# So much log is decoded sooner by the server than Arrow and the columnar driver are loaded here.
+_LITTLE = 16 * 2**20
 
 
 class LogRun:
@@ -153,27 +145,27 @@ class LogRun:
         slot = self._slot
         if not plans or slot is None:
             return
-        streams = {int(self._tables[plan.stream].oid): self._stream(plan) for plan in plans}
-        for stream in streams.values():
-            stream.announce(False)
-            version = self._bookmarks[stream.name].version if self._state.start == "resume" else None
-            if version is not None:
-                stream.lines.version = version
-                stdout.write(messages.activate_version_message(stream.name, version))
+        for plan in plans:
+            self._announce(plan, unchanged=False)
+            if (version := self._resumed_version(plan.stream)) is not None:
+                stdout.write(messages.activate_version_message(plan.stream, version))
         until = self._until
-        first = min(stream.lsn for stream in streams.values())
-        if until == first:
+        places = [self._bookmarks[plan.stream].lsn for plan in plans]
+        if until == min(places):
             return
-        behind = any(stream.lsn != slot.confirmed for stream in streams.values())
+        if until - slot.confirmed <= _LITTLE and not slot.has_changes(until):
+            self._move({}, until)
+            return
+        streams = self._streams(plans)
+        behind = any(place != slot.confirmed for place in places)
         most = None if behind else budget.rows_left()
-        sink = LogSink(streams, budget, progress, lambda lsn: self._move(streams.values(), lsn))
-        self._read(slot, until, most, sink)
+        sink = self._read(slot, until, most, streams, budget, progress)
         if sink.stopped or (most is not None and sink.count >= most):
-            end = sink.committed or first
+            end = sink.committed or min(places)
             logger.info("the log is read up to %s (%s); the next run goes on there", lsn_text(end), "the run's budget")
         else:
             end = max(until, sink.committed or 0)
-        self._move(streams.values(), end)
+        self._move(streams, end)
 
     def finish(self) -> None:
         """The run is complete: no other one goes on with it, and its versions are of no use any more."""
@@ -203,61 +195,63 @@ class LogRun:
             )  # fmt: skip
         slot.advance(saved[last].lsn)
 
-    def _stream(self, plan: StreamPlan) -> LogStream:
-        types = {
-            field.name: pa.string() if pa.types.is_binary(field.type) else field.type for field in lake_schema(plan)
-        }
-        table = self._tables[plan.stream]
-        values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, self._database, table.name)
-        bookmark, progress = self._bookmarks[plan.stream], self._state.progress(plan)
-        extent = "delta" if progress is None else progress.extent
-
-        def announce(unchanged: bool) -> None:
-            stdout.write(
-                messages.schema_message(
-                    plan.stream,
-                    plan.sent_schema(unchanged=unchanged),
-                    list(plan.key_properties),
-                    [],
-                    replication_method=plan.replication_method,
-                    extent=extent,
-                    load_method=plan.load_method,
-                )
+    def _announce(self, plan: StreamPlan, *, unchanged: bool) -> None:
+        progress = self._state.progress(plan)
+        stdout.write(
+            messages.schema_message(
+                plan.stream,
+                plan.sent_schema(unchanged=unchanged),
+                list(plan.key_properties),
+                [],
+                replication_method=plan.replication_method,
+                extent="delta" if progress is None else progress.extent,
+                load_method=plan.load_method,
             )
+        )
 
-        lines = ChangeLines(plan.stream, values, plan.key_properties)
-        check = partial(check_columns, self._database, plan, table.oid)
-        return LogStream(plan.stream, bookmark.lsn, bookmark.moment, lines, announce, check)
+    def _resumed_version(self, stream: str) -> int | None:
+        """Of the rows behind a TRUNCATE that a dead run has sent."""
+        return self._bookmarks[stream].version if self._state.start == "resume" else None
 
-    def _move(self, streams: Iterable[LogStream], lsn: int) -> None:
-        """All streams have been sent up to the end of a transaction, or to the end of the run."""
-        for stream in streams:
-            bookmark, plan = self._bookmarks[stream.name], self.plans[stream.name]
+    def _streams(self, plans: Sequence[StreamPlan]) -> dict[str, LogStream]:
+        from tap_spark_jdbc.log.log_reading import log_stream
+
+        streams = {}
+        for plan in plans:
+            announce = partial(self._announce, plan)
+            stream = log_stream(plan, self._tables[plan.stream], self._bookmarks[plan.stream], self._database, announce)
+            stream.lines.version = self._resumed_version(plan.stream)
+            streams[plan.stream] = stream
+        return streams
+
+    def _read(
+        self,
+        slot: LogSlot,
+        until: int,
+        most: int | None,
+        streams: Mapping[str, LogStream],
+        budget: RunBudget,
+        progress: Progress,
+    ) -> LogSink:
+        from tap_spark_jdbc.log.log_reading import read_log
+        from tap_spark_jdbc.log.log_sink import LogSink
+
+        by_table = {int(self._tables[name].oid): stream for name, stream in streams.items()}
+        sink = LogSink(by_table, budget, progress, lambda lsn: self._move(streams, lsn))
+        read_log(self._database, slot, until, most, sink)
+        return sink
+
+    def _move(self, streams: Mapping[str, LogStream], lsn: int) -> None:
+        """All streams have been sent up to the end of a transaction, or to the end of the run; others had nothing."""
+        for name, bookmark in self._bookmarks.items():
+            plan, stream = self.plans[name], streams.get(name)
             place, moment = max(lsn, bookmark.lsn), bookmark.moment
             if moment is not None and moment.lsn <= place:
                 moment = None
-            before = self._state.progress(plan)
-            before = before or StreamProgress("delta")
-            self._state.advance(plan, None, replace(before, rows=before.rows + stream.take_count()))
-            begun = self._begun[stream.name]
-            moved = replace(begun, lsn=place, moment=moment, version=stream.lines.version, reading=False)
-            self._state.note(stream.name, moved.to_json())
+            version = self._resumed_version(name) if stream is None else stream.lines.version
+            before = self._state.progress(plan) or StreamProgress("delta")
+            sent = 0 if stream is None else stream.take_count()
+            self._state.advance(plan, None, replace(before, rows=before.rows + sent))
+            moved = replace(self._begun[name], lsn=place, moment=moment, version=version, reading=False)
+            self._state.note(name, moved.to_json())
         self._state.write()
-
-    def _read(self, slot: LogSlot, until: int, most: int | None, sink: LogSink) -> None:
-        source = self._database.source
-        query = ColumnarQuery(
-            conninfo(source),
-            source.dialect.session_statements,
-            slot.peeking(until, most),
-            _MESSAGES,
-            (None,) * len(_MESSAGES),
-        )
-        try:
-            outcome = read(query, sink, self._database.columnar)
-        except EnoughError:
-            return
-        if f'publication "{slot.publication.name}" does not exist' in outcome.refused:
-            raise slot.publication.too_new(slot.slot)
-        if outcome.state is not None:
-            raise slot.refused("read", with_hint(outcome.refused, outcome.state))

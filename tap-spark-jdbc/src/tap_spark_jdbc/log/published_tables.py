@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # A change is logged as the partition logs it, and sent as the root says: the keys of root and leaves count.
 _TABLES = """
-WITH keys AS (
+WITH keys AS NOT MATERIALIZED (
   SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, (
       SELECT json_agg(a.attname ORDER BY a.attname) FROM pg_catalog.pg_attribute a
       WHERE a.attrelid = i.indrelid AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1])

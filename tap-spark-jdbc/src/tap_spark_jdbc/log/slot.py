@@ -141,13 +141,17 @@ class LogSlot:
             removed.append(f"slot {self.slot}")
         return removed + self.publication.drop()
 
-    def peeking(self, until: int, most: int | None) -> str:
+    def has_changes(self, until: int) -> bool:
+        """Whether there is any message up to a place; the server decodes what it must to find the first one."""
+        return self._with_slot("read", self.peeking(until, 1, "CAST(count(*) AS text)")) != [("0",)]
+
+    def peeking(self, until: int, most: int | None, asked: str = "data") -> str:
         """The question for all messages up to a place, or for not many more than `most`."""
         text = self._dialect.string
         options = ("proto_version", "1", "publication_names", self._dialect.quote(self.publication.name))
         limit = "NULL" if most is None else str(min(most, 2**31 - 1))
         given = ", ".join([text(self.slot), text(lsn_text(until)), limit, *map(text, options)])
-        return f"SELECT data FROM pg_logical_slot_peek_binary_changes({given})"
+        return f"SELECT {asked} FROM pg_logical_slot_peek_binary_changes({given})"
 
     def _see_committed(self) -> None:
         """Waits for those who have written their commit, and are not seen yet: the slot begins behind them."""
@@ -159,14 +163,16 @@ class LogSlot:
             ((snapshot,),) = self._rows("SELECT CAST(pg_current_snapshot() AS text)")
             waited &= frozenset(str(snapshot).split(":")[2].split(","))
 
-    def _with_slot(self, done: str, sql: str) -> None:
+    def _with_slot(self, done: str, sql: str) -> list[tuple[str | None, ...]]:
         try:
-            self._rows(sql)
+            return self._rows(sql)
         except SourceError as error:
             raise self.refused(done, str(error)) from error
 
     def refused(self, done: str, told: str) -> SourceError:
         """The server refused to do something with the slot."""
+        if f'publication "{self.publication.name}" does not exist' in told:
+            return self.publication.too_new(self.slot)
         return SourceError(f"slot {self.slot} could not be {done}: {told}{self._server.way_out}")
 
     def _rows(self, sql: str) -> list[tuple[str | None, ...]]:
