@@ -179,7 +179,8 @@ def test_a_slot_that_is_still_being_made_is_waited_for(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tap that was killed leaves a session that goes on with what it was asked."""
-    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+    script = TABLE + 'create publication "the tap\'s" for table orders with (publish_via_partition_root = true)'
+    with piped(postgresql, tmp_path, script) as (pipe, connection):
         dsn = connection.info.dsn + f" password={connection.info.password}"
         with psycopg.connect(dsn) as slow, psycopg.connect(dsn, autocommit=True) as dead, ThreadPoolExecutor(1) as pool:
             slow.execute("insert into orders values (8, 'slow')")

@@ -47,11 +47,11 @@ def test_a_user_without_rights_reads_which_statement_to_run(
     ours, superuser = reader
     user = f'"Reader {ours.slot}"'
     ((oid,),) = superuser.execute("select cast(cast('orders' as regclass) as int)").fetchall()
-    orders = LogTable("public-orders", '"public"."orders"', str(oid), frozenset(), False)
+    orders = LogTable("public-orders", '"public"."orders"', str(oid))
     with pytest.raises(SourceError) as raised:
-        ours.publish([orders])
+        ours.publication.publish([orders])
     superuser.execute(str(raised.value).rpartition("run: ")[2])  # type: ignore[call-overload]
-    assert ours.publish([orders])["public-orders"].columns == {"id"}
+    assert ours.publication.publish([orders])["public-orders"].columns == {"id"}
 
     statement = f"ALTER ROLE {user} REPLICATION"
     with pytest.raises(SourceError, match=r"could not be made: .*" + statement):

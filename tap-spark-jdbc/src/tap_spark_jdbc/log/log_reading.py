@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.log.change_lines import ChangeLines
 from tap_spark_jdbc.log.column_values import LogValues
 from tap_spark_jdbc.log.log_sink import EnoughError, LogStream
+from tap_spark_jdbc.log.log_start import check_columns
 from tap_spark_jdbc.source.jdbc_errors import with_hint
 from tap_spark_jdbc.source.libpq import conninfo
 
@@ -34,7 +36,10 @@ def log_stream(
     types = {field.name: pa.string() if pa.types.is_binary(field.type) else field.type for field in lake_schema(plan)}
     values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, database, table.name)
     lines = ChangeLines(plan.stream, values, plan.key_properties)
-    return LogStream(plan.stream, bookmark.lsn, bookmark.moment, lines, lambda unchanged: announce(unchanged=unchanged))
+    check = partial(check_columns, database, plan, table.oid)
+    return LogStream(
+        plan.stream, bookmark.lsn, bookmark.moment, lines, lambda unchanged: announce(unchanged=unchanged), check
+    )
 
 
 def read_log(database: Database, slot: LogSlot, until: int, most: int | None, sink: LogSink) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
-    from tap_spark_jdbc.log.log_run import LogStart
+    from tap_spark_jdbc.log.log_start import LogStart
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
