@@ -117,7 +117,9 @@ def test_rows_that_agree_do_not_leave_the_database(
 ) -> None:
     database = request.getfixturevalue(kind).new_database()
     schema = "public" if kind == "postgresql" else database.name
-    config = login(database, incremental_tables=[f"{schema}.t:k:integer!upsert"], slice_rows=400)
+    tunnel = request.getfixturevalue("ssh").settings()
+    specs = [f"{schema}.t:k:integer!upsert"]
+    config = login(database, incremental_tables=specs, slice_rows=400, ssh_tunnel=tunnel)
     stream = f"{schema}-t"
     monkeypatch.setattr(source_view, "ROWS_OF_BUCKET", 16)
     read: list[str] = []
@@ -125,6 +127,7 @@ def test_rows_that_agree_do_not_leave_the_database(
 
     def noted(self: SliceReader, select: str, *arguments: Any, **named: Any) -> Any:
         read.append(select)
+        assert str(database.port) not in self._source.url, "it does not go through the tunnel"
         return relation(self, select, *arguments, **named)
 
     monkeypatch.setattr(SliceReader, "relation", noted)

@@ -53,11 +53,13 @@ class Checksums:
         text: Template over `{s}`, a text, that gives its length in characters, a colon, and itself.
         md5: Template over `{t}`, a text, that gives the MD5 of its UTF-8 in hexadecimal.
         number: Template over `{h}`, hexadecimal digits of `{bits}` bits, 60 at most.
+        once: What a subselect ends in, so that its columns are not made again wherever they are used.
     """
 
     text: str
     md5: str
     number: str
+    once: str = ""
 
 
 @dataclass(frozen=True)

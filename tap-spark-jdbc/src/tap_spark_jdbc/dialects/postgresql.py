@@ -237,6 +237,7 @@ POSTGRESQL = Dialect(
         text="concat(char_length(concat({s})), ':', {s})",
         md5="md5(convert_to({t}, 'UTF8'))",
         number="CAST(CAST('x' || {h} AS bit({bits})) AS bigint)",
+        once=" OFFSET 0",
     ),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     properties={

@@ -56,7 +56,8 @@ class ChecksumSql:
         newer = f"CASE WHEN {self.sql.edge()} IN ({int(Edge.NONE)}, {int(Edge.BOOKMARK)}) THEN 0 ELSE 1 END"
         rows = (
             f"SELECT {self._bucket()} AS {quote(BUCKET)}, {newer} AS {quote(NEWER)}, "
-            f"{self._hash(self.summing.columns)} AS row_hash {self.sql.source} AND {self.sql.condition(each)}"
+            f"{self._hash(self.summing.columns)} AS row_hash {self.sql.source} "
+            f"AND {self.sql.condition(each)}{self._templates.once}"
         )
         groups = f"{quote(BUCKET)}, {quote(NEWER)}"
         return f"(SELECT {groups}, COUNT(*) AS {quote(ROWS)}, {', '.join(sums)} FROM ({rows}) r GROUP BY {groups}) s"

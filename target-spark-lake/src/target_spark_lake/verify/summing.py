@@ -26,6 +26,7 @@ from singer_spark.compared_source import (
     ROWS,
     SEPARATOR,
     Part,
+    ReadAgainError,
     Summing,
 )
 from singer_spark.errors import SourceError
@@ -72,7 +73,7 @@ def summed(rows: SourceRows, comparison: Comparison, lake: DataFrame) -> Summed 
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
             (found,) = _judged(rows.sums(summing), _of_lake(comparison, summing, lake)).collect()
-    except SourceError as error:
+    except (ReadAgainError, SourceError) as error:
         logger.warning("stream %s: all rows are read, for the database made no checksums: %s", rows.stream, error)
         return None
     uneven = tuple(sorted(found["uneven"]))
