@@ -46,6 +46,23 @@ class CatalogQueries:
 
 
 @dataclass(frozen=True)
+class Checksums:
+    """SQL by which the database sums up checksums of rows, as `singer_spark.compared_source.Summing` has them.
+
+    Attributes:
+        text: Template over `{s}`, a text, that gives its length in characters, a colon, and itself.
+        md5: Template over `{t}`, a text, that gives the MD5 of its UTF-8 in hexadecimal.
+        number: Template over `{h}`, hexadecimal digits of `{bits}` bits, 60 at most.
+        once: What a subselect ends in, so that its columns are not made again wherever they are used.
+    """
+
+    text: str
+    md5: str
+    number: str
+    once: str = ""
+
+
+@dataclass(frozen=True)
 class Dialect:
     """One kind of database.
 
@@ -100,6 +117,7 @@ class Dialect:
         statement_timeout: Statement by which each later one of its session ends after `{seconds}` or `{milliseconds}`,
             where only one can be given in the place of `{session}`, the last of them; None: none is known.
         base64: SQL template over `{c}` that gives bytes in base64, as Arrow can't; such a driver needs it.
+        checksums: How rows are summed up; None: it is not known.
     """
 
     name: str
@@ -145,6 +163,7 @@ class Dialect:
     columnar_driver: str | None = None
     statement_timeout: str | None = None
     base64: str = "{c}"
+    checksums: Checksums | None = None
 
     @property
     def own_connections(self) -> int:

@@ -30,6 +30,7 @@ class TypeRule:
         text: SQL template over `{c}` that gives a value's text; None: as the dialect says.
         key_literal: See `Reading`.
         columnar: See `Reading`.
+        checked: See `Reading`.
     """
 
     pattern: str
@@ -43,6 +44,7 @@ class TypeRule:
     text: str | None = None
     key_literal: str | None = None
     columnar: str | None = None
+    checked: str | None = None
 
 
 # What most databases call by the names of the standard; rules of their own may come before these.
@@ -124,6 +126,7 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
         ordered=rule.ordered,
         key_literal=rule.key_literal,
         columnar=None if rule.columnar is None else _fill(rule.columnar, groups),
+        checked=rule.checked,
     )
 
 

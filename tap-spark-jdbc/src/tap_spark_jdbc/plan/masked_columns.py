@@ -45,8 +45,8 @@ def masked(column: Column, mask: Mask) -> Column:
         reading = Reading(SqlType.parse(mask.sql_type), mask.select(text.select))
     else:
         own = column.reading if column.reading.problem is None else text
-        columnar = None if own.columnar is None else mask.select(own.columnar)
-        reading = replace(own, select=mask.select(own.select), columnar=columnar)
+        columnar, checked = (each and mask.select(each) for each in (own.columnar, own.checked))
+        reading = replace(own, select=mask.select(own.select), columnar=columnar, checked=checked)
     return replace(column, reading=reading, mask=mask, nullable=column.nullable or mask.kind == "null")
 
 
