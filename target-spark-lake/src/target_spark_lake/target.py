@@ -23,6 +23,7 @@ from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.intake.line_reader import LineReader
 from target_spark_lake.intake.stream_mapping import StreamMapping, wants_mapping
 from target_spark_lake.layout import Layout
+from target_spark_lake.load.batches import RecordBeforeSchemaError
 from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
 from target_spark_lake.staging.lake_session import start_session
@@ -118,6 +119,8 @@ class TargetSparkLake(Target):
             self.load.schema(message)
 
     def _process_record_message(self, message_dict: RecordLines) -> None:  # type: ignore[override]
+        if self._mapping and not self._mapping.knows(message_dict.stream):
+            raise RecordBeforeSchemaError(f"input line {message_dict.first_line}: a RECORD", message_dict.stream)
         for lines in self._mapping.records(message_dict) if self._mapping else (message_dict,):
             self.load.records(lines)
 
@@ -134,6 +137,8 @@ class TargetSparkLake(Target):
         if not self._mapping:
             self.load.batch(message_dict)
             return
+        if isinstance(stream := message_dict.get("stream"), str) and not self._mapping.knows(stream):
+            raise RecordBeforeSchemaError("a BATCH", stream)
         for lines in self.load.batch_lines(message_dict):
             self._process_record_message(lines)
 

@@ -71,6 +71,7 @@ ONES = [
     *({word: [{**STRING, "format": "date-time"}, STRING]} for word in ("anyOf", "oneOf", "allOf")),
     {"anyOf": [{**STRING, "format": "date-time"}, {"type": ["string", "null"]}]},
     {"anyOf": [{**STRING, "enum": ["a"]}, {"type": "null"}]},
+    *({"not": {}}, {"const": {}}, {"const": []}, {"enum": []}, {"type": "array", "contains": {}}),
     *({"type": "string", "not": {"enum": ["a"]}}, {"not": STRING}, {"if": STRING, "then": {"minLength": 2}}),
 ]
 TEXTS = [

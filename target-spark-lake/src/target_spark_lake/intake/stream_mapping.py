@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from decimal import InvalidOperation
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk.mapper import RemoveRecordTransform
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.messages import KEYS_OF, STREAM_ANNOTATIONS, keys_stream
 from target_spark_lake.intake.singer_lines import RecordLines
@@ -49,15 +50,23 @@ class StreamMapping:
                 "key_properties": each.transformed_key_properties,
             }
 
+    def knows(self, stream: str) -> bool:
+        """Whether a SCHEMA of the stream came."""
+        return stream in self._mapper.stream_maps or stream in self._keys
+
     def records(self, lines: RecordLines) -> Iterator[RecordLines]:
-        """The RECORD lines that a group of them becomes."""
+        """The RECORD lines that a group of them becomes.
+
+        Raises:
+            ProtocolError: a line is malformed.
+        """
         if lines.stream in self._keys:
             yield from (replace(lines, stream=stream) for stream in self._keys[lines.stream])
             return
         mapped: dict[str, list[bytes]] = {}
-        for line in lines.data.splitlines():
-            message = from_json(line)
-            for each in self._mapper.stream_maps.get(lines.stream, []):
+        for number, line in enumerate(lines.data.split(b"\n")[:-1], lines.first_line):
+            message = _parsed(line, lines, number)
+            for each in self._mapper.stream_maps[lines.stream]:
                 record = each.transform(dict(message["record"]))
                 if record is not None:
                     text = to_json({**message, "stream": each.stream_alias, "record": record})
@@ -94,3 +103,14 @@ class StreamMapping:
         """The ACTIVATE_VERSION messages that one becomes."""
         for each in self._mapper.stream_maps.get(message.get("stream", ""), []):
             yield {**message, "stream": each.stream_alias}
+
+
+def _parsed(line: bytes, lines: RecordLines, number: int) -> JSON:
+    place = f"{lines.file} line" if lines.file else "input line"
+    try:
+        message = from_json(line)
+    except (ValueError, RecursionError, InvalidOperation) as error:
+        raise ProtocolError(f"stream {lines.stream}: {place} {number} is not JSON: {error}") from error
+    if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
+        raise ProtocolError(f"stream {lines.stream}: {place} {number} has no record object")
+    return message

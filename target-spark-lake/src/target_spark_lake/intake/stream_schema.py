@@ -81,6 +81,7 @@ class StreamSchema:
             raise ProtocolError("a SCHEMA message has no stream or no schema")
         if not isinstance(schema.get("properties"), dict) or not schema["properties"]:
             raise ProtocolError(f"stream {stream}: its SCHEMA has no properties, so its table would have no columns")
+        schema = _with_objects(schema)
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
@@ -146,12 +147,28 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
     return str(method)
 
 
+def _with_objects(schema: Any) -> Any:
+    """A schema whose parts that are a bare true or false, which Draft 7 allows, are written out."""
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    if not isinstance(schema, Mapping):
+        return schema
+    found = dict(schema)
+    if isinstance(properties := schema.get("properties"), Mapping):
+        found["properties"] = {name: _with_objects(each) for name, each in properties.items()}
+    for name in ("items", "anyOf", "oneOf"):
+        if name in schema:
+            part = schema[name]
+            found[name] = [_with_objects(each) for each in part] if isinstance(part, list) else _with_objects(part)
+    return found
+
+
 def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
     properties = {name: each for name, each in schema["properties"].items() if name not in METADATA_COLUMNS}
     properties = read_as_declared(properties, declared_types(options.columns))
     if marked:
         properties[DELETED_AT] = {"type": ["string", "null"], "format": "date-time"}
-    required = [name for name in schema.get("required", []) if name in properties]
+    required = [name for name in _names(schema.get("required")) if name in properties]
     return {**schema, "properties": properties, "required": required}
 
 

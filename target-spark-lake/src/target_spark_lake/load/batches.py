@@ -35,6 +35,10 @@ MANY_OPEN = 8
 class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
     """A RECORD came before the SCHEMA of its stream."""
 
+    def __init__(self, what: str, stream: str) -> None:
+        """Says what came."""
+        super().__init__(f"{what} of stream {stream} came before its SCHEMA")
+
 
 class Batches:
     """Takes schemas and records of all streams.
@@ -140,7 +144,7 @@ class Batches:
     def _known(self, stream: str, what: str) -> StreamSink:
         sink = self.sinks.get(stream)
         if sink is None:
-            raise RecordBeforeSchemaError(f"{what} of stream {stream} came before its SCHEMA")
+            raise RecordBeforeSchemaError(what, stream)
         if stream in self.skipped:
             raise ProtocolError(f"{what} of stream {stream}, which the tap had given up")
         return sink

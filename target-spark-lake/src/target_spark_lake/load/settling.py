@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from singer_spark.errors import SchemaError
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.singer.schema_mapping import stream_spark_schema
 from target_spark_lake.columns.declared_columns import read_as_declared, zones_kept
@@ -23,6 +24,7 @@ from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.validation.bulk_check import record_check
 from target_spark_lake.validation.record_validator import RecordValidator
+from target_spark_lake.validation.schema_check import schema_problem
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
@@ -41,6 +43,7 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
         SchemaError: its columns don't go together with the table's, or the user's rules forbid the change.
         ConfigurationError: the table is another pipeline's, or kept in another format or other hive folders.
     """
+    problem = _checked(sink.schema, settings)
     record, columns = _standing(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)
     _keep_zones(sink, settings, record)
     schema, now = sink.schema, datetime.now(UTC)
@@ -61,8 +64,20 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
         schema.partitioning.check(columns)
     # A merge looks for the newest of a key's rows wherever they belong, and only then puts it into its folder.
     folders = None if schema.merges else schema.partitioning
-    rows = replace(rows, check=record_check(schema.schema, schema.key_properties), table=columns, partitioning=folders)
+    check = None if problem else record_check(schema.schema, schema.key_properties)
+    rows = replace(rows, check=check, table=columns, partitioning=folders)
     return _settled(schema, record, columns, rows, settings, keys_have_values=schema.merges)
+
+
+def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
+    """What is wrong with the schema, where nobody wants records to be judged by it."""
+    problem = schema_problem(schema.schema)
+    if problem and settings.validate_records:
+        raise SchemaError(
+            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the tap or its catalog, or "
+            "set validate_records to false"
+        )
+    return problem
 
 
 def settle_keys(schema: StreamSchema, settings: TargetSettings) -> SettledStream:

@@ -48,6 +48,8 @@ _UNDECIDED_FORMATS = frozenset(
         *("uri-reference", "uri-template", "json-pointer", "relative-json-pointer", "regex"),
     }
 )
+# Even an empty schema, or list, refuses something here.
+_NEVER_TRIVIAL = frozenset({"not", "const", "enum", "contains"})
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def record_check(schema: JSON, keys: Iterable[str]) -> ValueCheck | None:
 def _is_free(branch: JSON) -> bool:
     """Whether a value is kept as its JSON text, and nothing but its JSON type is asked."""
     asking = (ASSERTIONS | OTHER_KEYWORDS) & set(branch)
-    trivial = all(branch[name] in ({}, [], True) for name in asking)
+    trivial = not asking & _NEVER_TRIVIAL and all(branch[name] in ({}, [], True) for name in asking)
     return trivial and json_types(branch) != {"string"} and spark_type(branch, "").typeName() == "string"
 
 

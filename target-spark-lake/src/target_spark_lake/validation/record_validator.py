@@ -160,6 +160,7 @@ def draft7(schema: JSON) -> Validator:
     """A Draft 7 validator with formats, as Singer uses them, on exact numbers."""
     from jsonschema import Draft7Validator, FormatChecker
     from jsonschema.validators import extend
+    from referencing import Registry
 
     def is_number(_: Any, value: Any) -> bool:
         return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
@@ -177,7 +178,8 @@ def draft7(schema: JSON) -> Validator:
     checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
         Draft7Validator, {"multipleOf": _multiple_of}, type_checker=types
     )
-    return checked(exact, format_checker=formats)
+    # An empty registry: a $ref of the tap's schema must not make us read files, or ask other machines.
+    return checked(exact, registry=Registry(), format_checker=formats)
 
 
 def _is_iri(rule: str, value: object) -> bool:
@@ -210,7 +212,7 @@ def _as_draft7(schema: Any) -> Any:
     kept = {
         name: _as_draft7(value)
         for name, value in schema.items()
-        if not (name.startswith("exclusiveM") and value is True)
+        if not (name.startswith("exclusiveM") and isinstance(value, bool))
     }
     branch = plain_branch(dict(schema))
     sql = annotated_type(branch)

@@ -1,0 +1,33 @@
+"""Stream maps and flattening: what they can't map is told, never left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.errors import ProtocolError
+from target.loading import Lake, record, schema, state
+from target_spark_lake.load.batches import RecordBeforeSchemaError
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+ID = {"id": {"type": "integer"}}
+MAPPED = [{"stream_maps": {"s": {"more": "'x'"}}}, {"flattening_enabled": True, "flattening_max_depth": 2}]
+BATCH = {"type": "BATCH", "stream": "s", "encoding": {"format": "jsonl"}, "manifest": ["file:///nowhere"]}
+
+
+@pytest.mark.parametrize("settings", MAPPED)
+@pytest.mark.parametrize("early", [record("s", id=1), BATCH], ids=["record", "batch"])
+def test_what_comes_before_its_schema_is_refused(tmp_path, early: dict, settings: dict) -> None:
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(RecordBeforeSchemaError, match="stream s came before its SCHEMA"):
+        lake.load(schema("other", ID), early, schema("s", ID), record("s", id=2), state(x=1), **settings)
+    assert lake.state() is None
+
+
+@pytest.mark.parametrize("settings", MAPPED)
+@pytest.mark.parametrize("bad", [b'{"id": NaN}', b'{"id": 1', b'{"id": "\\ud83d"}'])
+def test_a_bad_line_is_told_with_its_number(tmp_path, bad: bytes, settings: dict) -> None:
+    line = b'{"type":"RECORD","stream":"s","record":' + bad + b"}\n"
+    good = b'{"type":"RECORD","stream":"s","record":{"id":\r1}}\n'
+    with pytest.raises(ProtocolError, match="stream s: input line 4 is not JSON"):
+        Lake(tmp_path / "lake").load(schema("s", ID), good, good, line, **settings)
