@@ -408,6 +408,16 @@ def test_rows_at_a_bookmark_that_a_run_does_not_reach_are_not_taken_for_seen(sou
     assert it.ids() == []
 
 
+def test_a_bookmark_that_is_set_back_by_hand_sends_the_rows_at_its_value_too(source):
+    it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 9) n;")
+    assert it.ids() == list(range(1, 10))
+    it.bookmark["replication_key_value"] = 7
+    it.pipe.save(it.pipe.saved)
+    it.database.execute("insert into t values (10, 3, 'late')")
+    assert it.ids() == [7, 8, 9, 10]
+    assert it.ids() == []
+
+
 def test_a_row_at_the_bookmark_that_becomes_what_it_was_is_sent_again(source):
     it = source(TABLE + "insert into t values (1, 10, 'on'), (2, 10, 'on');")
     assert it.ids() == [1, 2]
