@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -279,6 +280,81 @@ def test_a_computed_key_is_a_column_of_the_stream_and_advances(source: Source) -
 
     pipe.config["stream_options"][f"{prefix}t"]["replication_key"] = "coalesce(updated_at, nothing)"
     with pytest.raises(SourceError, match=r"the database refused replication_key 'coalesce\(updated_at, nothing\)'"):
+        pipe.run()
+
+
+@pytest.fixture
+def sqlite_pipe(spark: Any, tmp_path: Path) -> Iterator[tuple[Pipe, sqlite3.Connection]]:
+    del spark
+    path = tmp_path / "source.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        yield Pipe(tmp_path, {"jdbc_url": f"jdbc:sqlite:{path}", "spark": {"master": "local[2]"}}), database
+
+
+def test_sqlite_keys_that_are_stored_as_another_type_than_the_columns_are_exact(
+    sqlite_pipe: tuple[Pipe, sqlite3.Connection],
+) -> None:
+    pipe, database = sqlite_pipe
+    # More digits than a double has, texts that are integers, and a type whose texts SQLite makes numbers of.
+    database.executescript("""
+        create table big (id decimal(20,0) primary key);
+        create table epochs (id integer primary key, up text);
+        create table strings (id string primary key);
+    """)
+
+    def insert(first: int) -> None:
+        for n in range(first, first + 6):
+            database.execute("insert into big values (?)", [1_800_000_000_000_000_201 + n])
+            database.execute("insert into epochs values (?, ?)", [n, f"2025-01-{n + 1:02} 00:00:00"])
+            database.execute("insert into strings values (?)", [str(n)])
+
+    insert(0)
+    options = {
+        "big": {"replication_key": "id"},
+        "epochs": {"replication_key": "strftime('%s', up)", "replication_key_type": "integer"},
+        "strings": {"replication_key": "id"},
+    }
+    pipe.config |= {"stream_options": options, "slice_rows": 4}
+    for first in (0, 6):
+        insert(first) if first else None
+        sent = pipe.run()
+        pipe.save(sent.final)
+        assert {stream: sum(sent.ids(stream).values()) for stream in options} == dict.fromkeys(options, 6)
+    bookmarks = pipe.saved["bookmarks"]
+    assert bookmarks["big"]["replication_key_value"] == "1800000000000000212"
+    assert bookmarks["epochs"]["replication_key_value"] == 1736640000
+    assert pipe.run().rows == Counter()
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "key_type"),
+    [
+        ("", "'7'", "integer"),
+        ("", "7", "string"),
+        ("text", "x'6b31'", "string"),
+        ("blob", "'k1'", "binary"),
+        ("decimal(9,2)", "'many'", "decimal"),
+    ],
+)
+def test_sqlite_keys_that_do_not_compare_as_their_type_are_refused_by_name(
+    sqlite_pipe: tuple[Pipe, sqlite3.Connection], declared: str, value: str, key_type: str
+) -> None:
+    pipe, database = sqlite_pipe
+    database.execute(f"create table t (id integer primary key, k {declared})")
+    database.execute(f"insert into t values (1, {value})")
+    pipe.config["stream_options"] = {"t": {"replication_key": "k", "replication_key_type": key_type}}
+    with pytest.raises(SourceError, match=rf"stream t: .*key column k holds a value that is no {key_type}, leave .*:"):
+        pipe.run()
+
+
+def test_sqlite_bytes_in_a_text_that_a_table_would_be_cut_by_are_refused_by_name(
+    sqlite_pipe: tuple[Pipe, sqlite3.Connection],
+) -> None:
+    pipe, database = sqlite_pipe
+    database.execute("create table t (id text primary key)")
+    database.executemany("insert into t values (?)", [(b"k%03d" % n,) for n in range(50)])
+    pipe.config["slice_rows"] = 10
+    with pytest.raises(SourceError, match=r"key column id holds a value that is no string, leave .*: X''6B303130'"):
         pipe.run()
 
 

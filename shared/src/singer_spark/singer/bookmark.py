@@ -119,7 +119,8 @@ class Bookmark:
         if self.raw is not None:
             entry["replication_key_raw"] = self.raw
         if self.boundary is not None:
-            entry["boundary"] = self.boundary.to_json()
+            # With the value that it is of: who edits the bookmark's does not know of it.
+            entry["boundary"] = {**self.boundary.to_json(), "value": entry["replication_key_value"]}
         if self.snapshot is not None:
             entry["snapshot"] = self.snapshot.to_json()
         return entry
@@ -156,6 +157,11 @@ class Bookmark:
         # Somebody who edits the value does not know of the raw text: it counts only while both agree.
         if raw is not None and not _agrees(raw, parsed, key_type, aware):
             raw, boundary = None, None
+        kept = packed.get("value") if packed is not None else None
+        if kept is not None and not _agrees(kept, parsed, key_type, aware):
+            boundary = None
+            # What of open transactions is still to come stays to come below a lower value; a greater one skips it.
+            snapshot = snapshot if _is_below(parsed, kept) else None
         return cls(replication_key, parsed, boundary, raw, snapshot)
 
 
@@ -176,8 +182,15 @@ def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> No
             raise ValueError(f"{value!r} {changed} ({'with' if aware else 'without'} time zone now)")
 
 
-def _agrees(raw: str, value: KeyValue, key_type: KeyType, aware: bool) -> bool:
+def _agrees(raw: Any, value: KeyValue, key_type: KeyType, aware: bool) -> bool:
     try:
         return KeyValue.parse(raw, key_type, aware=aware) == value
+    except ValueError:
+        return False
+
+
+def _is_below(value: KeyValue, kept: Any) -> bool:
+    try:
+        return value < KeyValue.parse(kept, value.key_type, aware=value.aware)
     except ValueError:
         return False

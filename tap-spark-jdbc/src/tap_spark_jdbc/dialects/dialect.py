@@ -10,7 +10,7 @@ from singer_spark.singer.bookmark import KeyType, KeyValue
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Key, Reading, Table
 from tap_spark_jdbc.dialects.text_casts import spark_string
-from tap_spark_jdbc.dialects.type_rules import TypeRule, complaint, complaint_of_bytes, matching
+from tap_spark_jdbc.dialects.type_rules import TypeRule, complaint, complaint_of_bytes, complaint_of_key, matching
 
 # Of the standard.
 LITERALS = {
@@ -80,7 +80,10 @@ class Dialect:
         text_read_as: Spark type of what `text_select` gives.
         text_becomes: Spark SQL template over `{c}` that makes text of it.
         bytes_select: SQL template that gives the bytes of any column's text, as they are stored; None: there is none.
-        key_select: SQL template for each key type whose text must be asked for (else the column as it stands).
+        key_select: SQL template for each key type whose text must be asked for (else the column as it stands);
+            `{complaint}` begins the error of a value that does not compare as the key's type.
+        integer_expression: SQL template over `{e}`, an expression, that makes integers of texts that are some, and
+            leaves all else; None: the database gives expressions types.
         now: SQL expression: the database's clock, in UTC.
         now_has_zone: That says its zone, instead of being in UTC.
         has_schemas: Whether tables live in schemas.
@@ -153,6 +156,7 @@ class Dialect:
     url_form: tuple[str, str] | None = None
     described_type: str | None = None
     undeclared_type: str | None = None
+    integer_expression: str | None = None
     shares_snapshots: bool = False
     width: str | None = None
     fetch_bound: str | None = None
@@ -228,7 +232,9 @@ class Dialect:
 
     def key_text(self, key: Key) -> str:
         """SQL whose `getString` is a text of the key that `Key.parse` and `literal(raw=)` take."""
-        return self.key_select.get(_literal_type(key), "{c}").replace("{c}", self.quote(key.column.name))
+        template = self.key_select.get(_literal_type(key), "{c}")
+        told = self.string(complaint_of_key(key.column.name, key.key_type))
+        return template.replace("{complaint}", told).replace("{c}", self.quote(key.column.name))
 
     def select(self, column: Column) -> str:
         """SQL that reads a column exactly; a value that its type can't hold makes the database raise a clear error."""

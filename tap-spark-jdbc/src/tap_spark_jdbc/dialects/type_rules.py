@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from singer_spark.singer.key_value import KeyType
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
@@ -82,6 +83,12 @@ def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str]
 def complaint_of_bytes(name: str, native_type: str) -> str:
     """How the error begins that bytes raise which are no Unicode text."""
     text = f"column {name} ({native_type}) holds bytes that are no UTF-8 text, set its type_overrides to binary: "
+    return text.replace("{", "{ ")
+
+
+def complaint_of_key(name: str, key_type: KeyType) -> str:
+    """How the error begins that a value raises which does not compare as values of the key's type do."""
+    text = f"key column {name} holds a value that is no {key_type}, leave such rows out by where, or take another key: "
     return text.replace("{", "{ ")
 
 

@@ -166,6 +166,12 @@ class Extraction:
         at, whole = self.sql.bookmark, self.whole
         return at is not None and whole is not None and whole.lower == at and not whole.after
 
+    @property
+    def misses_bookmark(self) -> bool:
+        """Whether its upper bound lies below a bookmark at which rows were sent (as `settle_seconds` may have it)."""
+        at, upper = self.sql.bookmark, self.sql.upper
+        return at is not None and (upper is None or (self.lag > 0 and upper.value < at.value))
+
     def behind_bookmark(self) -> Extraction:
         """The same without the rows at the bookmark, of which none has changed."""
         if self.whole is None or not self.reads_at_bookmark:
@@ -174,7 +180,8 @@ class Extraction:
 
     def of_unseen_rows(self, unseen: str) -> Extraction:
         """The same with those rows alone at the bookmark that meet this condition: the last run could not see them."""
-        return replace(self, sql=replace(self.sql, unseen=unseen)) if self.reads_at_bookmark else self
+        looks = self.reads_at_bookmark or self.misses_bookmark
+        return replace(self, sql=replace(self.sql, unseen=unseen)) if looks else self
 
     def reads_again(self, part: Range[Point] | None) -> bool:
         """Whether a run that goes on inside of these keys sends rows again, or must look at them twice."""
