@@ -86,8 +86,8 @@ def io_properties(storage: Storage) -> dict[str, str]:
     """What PyIceberg reaches the table's files by; it holds secrets."""
     if not storage.kind:
         return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    options = json.dumps(storage.options)
-    return {"py-io-impl": "target_spark_lake.iceberg_log.file_io.BucketFiles", "dataspoc.storage-options": options}
+    place = {"options": storage.options, "accept_unconditional": storage.accept_unconditional}
+    return {"py-io-impl": "target_spark_lake.iceberg_log.file_io.BucketFiles", "dataspoc.storage": json.dumps(place)}
 
 
 @contextmanager
