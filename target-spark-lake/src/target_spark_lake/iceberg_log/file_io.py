@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyiceberg.io import InputStream
     from pyiceberg.typedef import Properties
 
-# The property that holds the storage options, as JSON.
-OPTIONS = "dataspoc.storage-options"
+# The property that holds how the lake's storage was opened, as JSON.
+STORAGE = "dataspoc.storage"
 
 
 class BucketFiles(FileIO):
@@ -29,7 +29,7 @@ class BucketFiles(FileIO):
     def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (PyIceberg's own signature)
         """Opens nothing yet."""
         super().__init__(properties)
-        self._options = json.loads(properties[OPTIONS])
+        self._opening = json.loads(properties[STORAGE])
         self._buckets: dict[str, Storage] = {}
 
     def new_input(self, location: str) -> BucketFile:
@@ -49,7 +49,7 @@ class BucketFiles(FileIO):
         place, _, path = rest.partition("/")
         bucket = f"{'s3' if scheme == 's3n' else scheme}://{place}"
         if bucket not in self._buckets:
-            self._buckets[bucket] = Storage(bucket, self._options)
+            self._buckets[bucket] = Storage(bucket, **self._opening)
         return BucketFile(location, self._buckets[bucket], path)
 
 

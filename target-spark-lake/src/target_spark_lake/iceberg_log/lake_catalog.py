@@ -103,7 +103,8 @@ def io_properties(storage: Storage) -> dict[str, str]:
         return {"py-io-impl": f"{_FILE_IO}.SyncedFileIO"}
     if not storage.kind:
         return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    return {"py-io-impl": f"{_FILE_IO}.BucketFiles", "dataspoc.storage-options": json.dumps(storage.options)}
+    place = {"options": storage.options, "accept_unconditional": storage.accept_unconditional}
+    return {"py-io-impl": f"{_FILE_IO}.BucketFiles", "dataspoc.storage": json.dumps(place)}
 
 
 @contextmanager
