@@ -74,8 +74,8 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
     problem = schema_problem(schema.schema)
     if problem and settings.validate_records:
         raise SchemaError(
-            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the tap or its catalog, or "
-            "set validate_records to false"
+            f"stream {schema.stream}: its JSON Schema is malformed: {problem}; correct it in the tap or its catalog, "
+            "or set validate_records to false"
         )
     return problem
 
