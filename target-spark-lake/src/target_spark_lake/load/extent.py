@@ -94,7 +94,8 @@ class WholeStreams:
     def load_of(self, sink: StreamSink) -> StreamLoad:
         """What the run brought for a stream, all of whose batches are staged."""
         return StreamLoad(
-            sink.schema,
+            # Not a later SCHEMA of which no record came: it may name columns that nothing staged has.
+            sink.settled.schema if sink.settled else sink.schema,
             sink.table,
             sink.columns or Struct(()),
             sink.settled.record if sink.settled else None,
