@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singer_spark.errors import ProtocolError, RecordError, SchemaError
+from singer_spark.errors import ConfigurationError, ProtocolError, RecordError, SchemaError
 from target.loading import JSON, Lake, record, schema, state
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
@@ -89,3 +89,20 @@ def test_a_schema_of_which_no_record_comes_does_not_change_how_the_others_are_me
     later = {**schema("s", {**keyed, "at": {"type": "integer"}}, ("id",)), "bookmark_properties": ["at"]}
     lake.load(schema("s", keyed, ("id",)), record("s", id=1, v=1), later, state(n=1), load_method="upsert")
     assert lake.rows("s", "id, v") == [(1, 1)]
+
+
+def test_a_name_that_no_folder_can_have_is_refused_with_a_way_out(lake: Lake) -> None:
+    name = "\u6f22" * 40
+    with pytest.raises(ConfigurationError, match=r"would have 360 bytes.*stream_maps"):
+        lake.load(schema(name, ID), record(name, id=1))
+    lake.load(schema(name, ID), record(name, id=1), stream_maps={name: {"__alias__": "short"}})
+    assert lake.rows("short", "id") == [(1,)]
+
+
+def test_members_that_are_not_declared_are_left_out_and_told_once_a_stream(lake: Lake, caplog) -> None:
+    lines = [record("s", id=n, more=1, _sdc_sequence=1, other={"a": 1}) for n in range(3)]
+    lake.load(schema("s", ID), schema("t", ID), *lines, record("t", id=1), *lines, state(n=1))
+    assert not {"more", "other"} & set(lake.types("s"))
+    told = [each for each in caplog.messages if "does not declare" in each]
+    assert len(told) == 1
+    assert told[0].startswith("stream s: its records have more, other, which its SCHEMA does not declare")

@@ -10,6 +10,7 @@ from typing import Any
 from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.singer.messages import LATE_ROWS
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.singer.schema_mapping import json_types, single_branch
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
@@ -64,6 +65,14 @@ class StreamSchema:
     def has_table(self) -> bool:
         """Whether it has a column at all."""
         return bool(self.schema["properties"])
+
+    @property
+    def plain_texts(self) -> frozenset[str]:
+        """The columns that hold text as it is, not bytes spelled as text."""
+        properties = ((name, single_branch(each)) for name, each in self.schema["properties"].items())
+        return frozenset(
+            name for name, each in properties if json_types(each) == {"string"} and "contentEncoding" not in each
+        )
 
     @property
     def merges(self) -> bool:

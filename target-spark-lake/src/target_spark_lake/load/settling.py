@@ -20,9 +20,9 @@ from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config_schema import ICEBERG
-from target_spark_lake.load.extent import bookmarks_of
 from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
+from target_spark_lake.state.bookmarks import bookmarks_of
 from target_spark_lake.tables.table_record import records_of
 from target_spark_lake.validation.bulk_check import record_check
 from target_spark_lake.validation.record_validator import RecordValidator
