@@ -84,13 +84,6 @@ def test_what_is_no_json_is_no_record(lake: Lake, odd: bytes) -> None:
         lake.load(schema("s", ANY), record("s", id=1), line, on_invalid_record="quarantine")
 
 
-def test_a_schema_of_which_no_record_comes_does_not_change_how_the_others_are_merged(lake: Lake) -> None:
-    keyed = {**ID, "v": {"type": "integer"}}
-    later = {**schema("s", {**keyed, "at": {"type": "integer"}}, ("id",)), "bookmark_properties": ["at"]}
-    lake.load(schema("s", keyed, ("id",)), record("s", id=1, v=1), later, state(n=1), load_method="upsert")
-    assert lake.rows("s", "id, v") == [(1, 1)]
-
-
 def test_a_name_that_no_folder_can_have_is_refused_with_a_way_out(lake: Lake) -> None:
     name = "\u6f22" * 40
     with pytest.raises(ConfigurationError, match=r"would have 360 bytes.*stream_maps"):
