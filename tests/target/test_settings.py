@@ -65,6 +65,16 @@ def test_an_unknown_setting_is_an_error_with_the_nearest_name_beside_all_other_p
     ]
 
 
+def test_a_data_root_is_checked_together_with_all_else() -> None:
+    config = {"bucket": "lake", "pipeline": "p", "path": "../x", "stream_options": {"s": {"path": ".dataspoc"}}}
+    with pytest.raises(ConfigurationError) as raised:
+        TargetSettings.from_config({**config, "format": "csv"})
+    told = str(raised.value)
+    assert "path '../x' must be a folder inside the bucket" in told
+    assert "stream_options.s.path '.dataspoc' must be a folder inside the bucket" in told
+    assert "format: must be one of" in told
+
+
 def test_every_setting_that_the_sdk_adds_to_a_target_stays_known() -> None:
     of_the_sdk: dict = {"properties": {}}
     Target.append_builtin_config.__func__(AnyTarget, of_the_sdk)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from singer_spark.state.run_log import LAKE_FOLDER
+
 
 @dataclass(frozen=True)
 class LoadMethod:
@@ -47,3 +49,13 @@ AUTO_COMPACTED = (DELTA, ICEBERG)
 # What an invalid record does.
 FAIL, QUARANTINE = "fail", "quarantine"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
+
+
+def data_root_problems(path: object) -> list[str]:
+    """What is wrong with a data root, or with a stream's own; nothing where it is no text, which others say."""
+    parts = path.strip("/").split("/") if isinstance(path, str) else [""]
+    if not ({".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER):
+        return []
+    return [
+        f"path '{path}' must be a folder inside the bucket, outside {LAKE_FOLDER}, named without '.', '..' and '//'"
+    ]

@@ -8,7 +8,7 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.state.checkpoint import checkpoint_path
 from singer_spark.state.run_log import LAKE_FOLDER, folder_name, runs_folder
 from singer_spark.state.store import state_path
-from target_spark_lake.config_schema import CODECS
+from target_spark_lake.config_schema import CODECS, data_root_problems
 from target_spark_lake.iceberg_catalog import IcebergCatalog
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
@@ -161,8 +161,5 @@ def written_by(path: str) -> str:
 
 
 def _check_root(path: str) -> None:
-    parts = path.strip("/").split("/")
-    if {".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER:
-        raise ConfigurationError(
-            f"path '{path}' must be a folder inside the bucket, outside {LAKE_FOLDER}, named without '.', '..' and '//'"
-        )
+    for problem in data_root_problems(path):
+        raise ConfigurationError(problem)

@@ -30,6 +30,7 @@ from target_spark_lake.config_schema import (
     PARQUET,
     QUARANTINE,
     SPARK,
+    data_root_problems,
 )
 from target_spark_lake.iceberg_catalog import IcebergCatalog, catalog_problems, is_directory
 from target_spark_lake.receivers import OUTCOMES, Receiver, receiver_problems, register_urls
@@ -289,6 +290,7 @@ def _missing(given: Mapping[str, Any]) -> list[str]:
 
 def _unavailable(given: Mapping[str, Any]) -> list[str]:
     problems = [*StateBackend.problems(given.get("state_backend")), *root_problems(given.get("batch_roots"))]
+    problems += data_root_problems(given.get("path"))
     problems += receiver_problems(given.get("notify"))
     problems += catalog_problems(given, local=is_directory(str(given.get("bucket", ""))))
     if isinstance(given.get("spark"), Mapping):
@@ -298,6 +300,7 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
         if not isinstance(each, Mapping):
             continue
         problems += [f"stream_options.{stream}.columns.{problem}" for problem in type_problems(each.get("columns"))]
+        problems += [f"stream_options.{stream}.{problem}" for problem in data_root_problems(each.get("path"))]
         hidden = given.get("format") == ICEBERG
         problems += [f"stream_options.{stream}.{problem}" for problem in setting_problems(each, hidden=hidden)]
     return problems

@@ -196,6 +196,9 @@ COLUMN = {
         None,
     ),
     "a date beyond the year 9999": ({"type": "string", "format": "date"}, pa.date32(), [4_000_000], None),
+    "bytes that are text, as Hive writes it": ({"type": "string"}, pa.binary(), [b"\xc3\xa9", b"b"], False),
+    "bytes that are no text": ({"type": "string"}, pa.binary(), [b"\xff"], None),
+    "bytes where bytes are asked": ({"type": "string", "contentEncoding": "base64"}, pa.binary(), [b"\xff"], True),
     "a number as text where text is asked": ({"type": "string"}, pa.int64(), [1], None),
     "a bounded decimal": (
         {"type": "number", "x-sql-datatype": "DECIMAL(5,2)", "maximum": 1.5},
@@ -230,6 +233,14 @@ def test_a_file_is_taken_as_it_is_only_where_types_footers_and_columns_prove_wha
     lake.load(schema("s", {"value": property_schema}), batch)
     assert (inodes(table_files(lake)) == before) is adopted
     assert len(lake.rows("s", "value")) == len(values)
+
+
+def test_bytes_of_a_text_column_are_its_text(lake: Lake, tap: BatchRun) -> None:
+    array = pa.array([b"\xc3\xa9", None, b""], pa.binary())
+    text, coded = {"type": ["string", "null"]}, {"type": ["string", "null"], "contentEncoding": "base64"}
+    batch = tap.parquet("s", pa.table({"text": array, "coded": array}))
+    lake.load(schema("s", {"text": text, "coded": coded}), batch)
+    assert set(lake.rows("s", "text, coded")) == {("é", b"\xc3\xa9"), (None, None), ("", b"")}
 
 
 def test_what_the_user_does_not_want_validated_is_taken_as_it_is(lake: Lake, tap: BatchRun) -> None:

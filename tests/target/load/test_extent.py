@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.columns.lake_type import Struct
 from target_spark_lake.intake.stream_schema import StreamSchema
-from target_spark_lake.load.extent import Extents
+from target_spark_lake.load.extent import Extents, WholeStreams
+from target_spark_lake.load.sink import SettledStream, StreamSink
+from target_spark_lake.load.source_key_batches import KeyBatches
+from target_spark_lake.staging.batch_plan import BatchPlan
 
 STREAMS = ("s", "beside")
 
@@ -82,3 +88,11 @@ def test_while_schemas_may_still_come_a_strange_bookmark_says_nothing() -> None:
 def test_a_later_schema_makes_no_delta_whole(extents: tuple[str | None, str | None], whole: bool) -> None:
     first, last = (stream("clock", extent=extent) for extent in extents)
     assert Extents({}).is_whole(last.following(first)) == whole
+
+
+def test_rows_are_merged_by_the_schema_that_they_came_under_not_by_a_later_one_without_a_record() -> None:
+    came = replace(stream(method="upsert"), schema={"properties": {"id": {}}})
+    settled = SettledStream(came, None, Struct(()), BatchPlan(Struct(()), None, None, "zstd"), None, True, False)
+    sink = StreamSink(replace(came, cursor=("at",)), "raw/s", settled=settled)
+    whole = WholeStreams({}, KeyBatches(None, None), Extents(None, None))
+    assert whole.load_of(sink).schema is came

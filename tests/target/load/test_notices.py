@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from end_to_end.marked import until
 from servers.webhook import ENDLESS, SECRET, SILENT, Webhook, listening
-from singer_spark.errors import ProtocolError, StorageError
+from singer_spark.errors import ProtocolError, RecordError, StorageError
 from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema, state, to_bytes
 from target_spark_lake.commit import pipeline_run
@@ -89,13 +89,32 @@ def test_a_failure_and_the_recovery_from_it_are_told_and_no_other_success(lake: 
         "pipeline": "test",
         "run_id": first["run_id"],
         "outcome": "failed",
-        "error": first["error"],
+        "error": f"{reason}…; `spark-lake runs` shows it whole",
         "streams": {},
     }
+    assert first["error"].startswith(f"{reason} (")
     assert recovered["text"].startswith(f"test: recovered: {LINES}; the last run had failed: {reason}")
     assert (recovered["run_id"], recovered["error"]) == (third["run_id"], None)
     assert recovered["streams"] == {"s": 2, "t": 1}
     assert set(hook.types) == {"application/json"}
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        ({"id": "top secret"}, "stream s: a record is invalid at /id…"),
+        ({"id": 1, "price": 1.2345678}, "stream s: column price (decimal(6,2)) can't hold…"),
+    ],
+)
+def test_no_value_of_a_record_is_told(lake: Lake, hook: Webhook, odd: dict[str, Any], told: str) -> None:
+    price = {"type": ["null", "number"], "x-sql-datatype": "DECIMAL(6,2)"}
+    settings = {"notify": [{"url": hook.url}]}
+    with pytest.raises(RecordError):
+        lake.load(schema("s", {**ID, "price": price}), record("s", **odd), state(x=1), **settings)
+    succeed(lake, **settings)
+    said = json.dumps(hook.notices, ensure_ascii=False)
+    assert said.count(told) == 3
+    assert "top secret" not in said and "1.2345678" not in said
 
 
 def test_each_is_told_of_what_it_asks_for_and_of_a_run_once(lake: Lake, hook: Webhook) -> None:

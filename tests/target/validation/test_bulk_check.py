@@ -174,6 +174,21 @@ def test_what_passes_is_right_by_jsonschema(record: dict[str, Any]) -> None:
         ({"type": ["integer", "null"], "maximum": 5.0}, ["5", "null"], ["6"]),
         ({"type": "number", "multipleOf": 0.01}, ["0.07"], ["0.015"]),
         ({"format": "email"}, ['"a@b"'], ['"ab"']),
+        (
+            {"format": "time"},
+            ['"15:30:00"', '"15:30:00.5+02"', '"00:00:00Z"'],
+            ['"15:30"', '"24:00:00"', '"15:30:00\\n"'],
+        ),
+        (
+            {"type": "number"},
+            ["900719925474099", "1e300", "9007199254740993.0", "-0.1234567890123456789"],
+            ["9007199254740993", " -12345678901234567890 "],
+        ),
+        ({"type": "number", "x-sql-datatype": "DOUBLE PRECISION"}, ["9007199254740993"], ["true"]),
+        ({"type": "array", "items": {"type": "number"}}, ["[1e300, 1]"], ["[1, 9007199254740993]"]),
+        ({"type": "object", "properties": {"n": {"type": "number"}}}, ['{"n":1e300}'], ['{"n": 9007199254740993}']),
+        ({"type": "integer", "minimum": 0, "maximum": 2**64 - 1}, ["18446744073709551615", "0"], ["-1"]),
+        ({"type": "integer", "minimum": -(2**70), "exclusiveMaximum": 2**63}, ["-1"], ["9223372036854775808"]),
         ({"format": "singer.any"}, ['"x"'], ["1"]),
     ],
 )

@@ -25,6 +25,7 @@ JSON = dict[str, Any]
 
 INTEGER, NUMBER, STRING = {"type": "integer"}, {"type": "number"}, {"type": "string"}
 DECIMAL = {**NUMBER, "x-sql-datatype": "DECIMAL(6,2)"}
+REAL = {"x-sql-datatype": "DOUBLE PRECISION"}
 PERSON = {"type": "object", "properties": {"a": INTEGER, "b": {"type": ["string", "null"]}}}
 FORMATS = ("date-time", "date", "time", "uuid", "email", "ipv4", "ipv6", "hostname", "uri", "iri", "no-such-format")
 ONES = [
@@ -59,6 +60,14 @@ ONES = [
     *({**STRING, "pattern": text} for text in ("^a+$", "a", "^[^@]*$", "\\d\\d", "^(a|b)$", "^.$", "\\w+", "^\\S*$")),
     *({**NUMBER, "multipleOf": step} for step in (5, 0.5, 0.01, 3)),
     *({**INTEGER, "multipleOf": 5}, {"multipleOf": 0.01}),
+    *({**INTEGER, "minimum": low, "maximum": 2**64 - 1} for low in (0, -(2**65))),
+    *(
+        {**INTEGER, "minimum": -(2**63), "maximum": 2**63 - 1},
+        {**INTEGER, "maximum": 2**63},
+        {**NUMBER, "minimum": 1e308},
+    ),
+    *({**DECIMAL, "minimum": -1e9, "exclusiveMaximum": 1e30}, {**NUMBER, "multipleOf": 1e-38, "maximum": 10**62}),
+    *({"type": "array", "items": NUMBER}, {"type": "object", "properties": {"n": NUMBER}}, {**NUMBER, **REAL}),
     *({"type": "array", "items": each} for each in (INTEGER, STRING, {}, PERSON, {"type": "array", "items": INTEGER})),
     *({"type": "array", "items": STRING, name: 1} for name in ("minItems", "maxItems")),
     *({"type": "array", "uniqueItems": True}, {"type": "array", "items": [INTEGER, STRING], "additionalItems": False}),
@@ -84,6 +93,10 @@ TEXTS = [
     *('"2025-01-20 15:30:00+02"', '"2025-01-20T15:30:00-2"', '"2025-01-20T15:30:00+02:"'),
     *('"0001-01-01T00:00:00"', '"2025-01-20T15:30Z"', '"2025-01-20T15:30:00+25:00"', '"2025-01-20T15:30:00.Z"'),
     *('"0000-01-01T00:00:00Z"', '"2025-01-20"', '"2025-1-2"', '"2025-02-29"', '"20250120"', '"2025-W01-1"'),
+    *('"15:30"', '"15:30:00.123"', '"15:30:00+02"', '"15:30:00-02:30"', '"24:00:00"', '"23:59:60"', '"-15:30:00"'),
+    *('"15:30:00 "', '"15:30:00\\n"', '"9:30:00"', '"15:30:00+24:00"', '"15:30:00."', '"18446744073709551615"'),
+    *("18446744073709551615", "-1e30", "9007199254740993", "-9007199254740993", "9007199254740994", "1e23"),
+    *("9007199254740993.0", "123456789012345678901234567890", "[9007199254740993]", '{"n": 9007199254740993}'),
     *('"2025"', '"0000-01-01"', '"15:30:00Z"', '"15:30:00"', '"123e4567-e89b-12d3-a456-426614174000"'),
     *('"123e4567e89b12d3a456426614174000"', '"a@b"', '"@"', '"127.0.0.1"', '"127.0.0.01"', '"256.0.0.1"', '"1.2.3"'),
     *('"::1"', '"fe80::1%eth0"', '"::g"', '"example.com"', '"-a.b"', '"http://a/b"', '"//a"', '"NaN"', "[]", "[1]"),
@@ -115,6 +128,11 @@ def is_moment(text: object) -> bool:
     return any(validate_rfc3339(f"{upper}{end}") for end in ("", "Z", ":00"))
 
 
+def is_clock(text: object) -> bool:
+    """Singer's time: RFC 3339's, whose zone may be missing, or hours."""
+    return not isinstance(text, str) or (is_moment(f"1970-01-01T{text}") and text[:1].isdigit())
+
+
 def is_number(_: object, value: object) -> bool:
     return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
@@ -124,7 +142,8 @@ def judge(schema: str) -> Any:
     """Plain jsonschema with Singer's date-time, the uuid that Draft 7 has not yet, and numbers that nobody rounds."""
     formats = FormatChecker(formats=())
     uuid = {"uuid": FormatChecker.checkers["uuid"]}
-    formats.checkers = {**Draft7Validator.FORMAT_CHECKER.checkers, **uuid, "date-time": (is_moment, ())}
+    times = {"date-time": (is_moment, ()), "time": (is_clock, ())}
+    formats.checkers = {**Draft7Validator.FORMAT_CHECKER.checkers, **uuid, **times}
     types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine(
         "integer", lambda _, value: is_number(_, value) and value % 1 == 0
     )

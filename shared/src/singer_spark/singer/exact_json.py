@@ -114,7 +114,7 @@ def rounded(value: Any) -> Any:
 
 def member_text(text: str, name: str) -> str:
     """A member's value as it stands in the text of a JSON object; the last one where the name stands twice."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     position, found = text.index("{") + 1, ""
     while match := _MEMBER_NAME.match(text, position):
         _, position = decoder.raw_decode(text, match.end())

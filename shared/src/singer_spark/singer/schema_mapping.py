@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["SqlType", "json_types", "property_schema", "single_branch", "spark_type", "stream_spark_schema"]
 
 JSON = dict[str, Any]
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_COMMON_SCALE = 18
 _SCALARS = {"string", "integer", "number", "boolean"}
 
 
@@ -86,6 +88,8 @@ def _integer_type(schema: JSON) -> DataType:
     from pyspark.sql.types import ByteType, DecimalType, IntegerType, LongType, ShortType
 
     sql = annotated_type(schema)
+    if sql is None and (greatest := _greatest(schema)) is not None and greatest > 1 << 63:
+        return DecimalType(20 if greatest <= 1 << 64 else MAX_DECIMAL_PRECISION, 0)
     narrow: dict[str, DataType] = {"TINYINT": ByteType(), "SMALLINT": ShortType(), "INTEGER": IntegerType()}
     if sql is not None and sql.is_exact_decimal and not sql.scale:
         return DecimalType(sql.precision or MAX_DECIMAL_PRECISION, 0)
@@ -93,7 +97,7 @@ def _integer_type(schema: JSON) -> DataType:
 
 
 def _number_type(schema: JSON) -> DataType:
-    from pyspark.sql.types import DecimalType, DoubleType, FloatType
+    from pyspark.sql.types import DecimalType, DoubleType, FloatType, StringType
 
     sql = annotated_type(schema)
     if sql is not None and sql.is_exact_decimal:
@@ -101,8 +105,18 @@ def _number_type(schema: JSON) -> DataType:
     if sql is not None and sql.name == "REAL":
         return FloatType()
     if sql is None and (scale := _scale_of(schema.get("multipleOf"))) is not None:
-        return DecimalType(MAX_DECIMAL_PRECISION, scale)
+        # Beside a fine step few digits are left before the point: there only bounds tell whether that is enough.
+        greatest = _greatest(schema)
+        fits = scale <= _COMMON_SCALE or (greatest is not None and greatest <= 10 ** (MAX_DECIMAL_PRECISION - scale))
+        return DecimalType(MAX_DECIMAL_PRECISION, scale) if fits else StringType()
     return DoubleType()
+
+
+def _greatest(schema: JSON) -> float | None:
+    """The greatest amount that the bounds admit; None where there is none above."""
+    bounds = {name: schema[name] for name in _BOUNDS if isinstance(schema.get(name), int | float)}
+    amounts = [abs(bound) for bound in bounds.values() if not isinstance(bound, bool)]
+    return max(amounts) if {"maximum", "exclusiveMaximum"} & set(bounds) and amounts else None
 
 
 def _scale_of(multiple: Any) -> int | None:

@@ -6,10 +6,10 @@ as it came. Where the values as such need no other reading, the schema stays, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
-from singer_spark.singer.schema_mapping import json_types, single_branch
+from singer_spark.singer.schema_mapping import json_types, single_branch, spark_type
 from singer_spark.singer.sql_type import SQL_DATATYPE, SqlType
 from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct, parse_type
 from target_spark_lake.columns.widening import STRING, TIMESTAMP
@@ -44,6 +44,31 @@ def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, La
         for name, text in columns.items()
         if text.strip().upper() == "TIMESTAMP" and found.get(name) == TIMESTAMP
     }
+
+
+def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict[str, LakeType]:
+    """The columns of numbers that an earlier version gave another type, which they keep in its tables.
+
+    Until 0.1 numbers of any digits were `decimal(38,38)`, and unsigned integers `bigint`. The former can't become text
+    by itself; the latter becomes a decimal, but for `fixed` columns, which can't change.
+
+    Args:
+        properties: As the SCHEMA has them.
+        table: The table's columns.
+        fixed: Names of columns that keep their type.
+    """
+    kept: dict[str, LakeType] = {}
+    for name, schema in properties.items():
+        plain, kind = single_branch(schema), table.types.get(name)
+        if not isinstance(kind, Scalar) or SQL_DATATYPE in plain:
+            continue
+        if json_types(plain) in ({"number"}, {"integer", "number"}):
+            keeps = kind.name == "decimal" and spark_type(schema, name).typeName() == "string"
+        else:
+            keeps = json_types(plain) == {"integer"} and kind.name == "bigint" and name in fixed
+        if keeps:
+            kept[name] = kind
+    return kept
 
 
 def type_problems(columns: Any) -> list[str]:

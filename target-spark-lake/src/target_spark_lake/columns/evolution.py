@@ -93,8 +93,8 @@ class _Join:
         remedies = f"ask for a type that holds both (stream_options, columns: {{{asked}}}), " if asked else ""
         raise SchemaError(
             f"stream {stream}: {'; '.join(self._problems)}; nothing was written. Ways out: {remedies}give the column "
-            "its old type or another name in the tap, load the stream into another table (stream_options, path), or "
-            "load it anew with load_method overwrite"
+            "its old type or another name in the tap, load it anew with load_method overwrite, or load the stream into "
+            f"another table (`spark-lake state reset --stream {stream}`, then stream_options, path)"
         )
 
     def structs(self, path: Path, old: Struct, new: Struct, declared: Struct | None) -> Struct:

@@ -255,8 +255,8 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
     if tuple(before) != tuple(now):
         raise ConfigurationError(
             f"stream {stream}: table {table} is partitioned by {', '.join(before) or 'nothing'}, partition_by says "
-            f"{', '.join(now) or 'nothing'}; set partition_by back, give the stream another `path`, or load it once "
-            "with load_method overwrite"
+            f"{', '.join(now) or 'nothing'}; set partition_by back, load it once with load_method overwrite, or "
+            f"run `spark-lake state reset --stream {stream}` and give the stream another `path`"
         )
 
 

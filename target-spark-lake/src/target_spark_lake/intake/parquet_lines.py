@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from singer_spark.errors import RecordError
 from singer_spark.singer.messages import record_prefix
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.columns.arrow_json import json_objects, json_values
@@ -16,7 +17,7 @@ from target_spark_lake.intake.singer_lines import RecordLines
 from target_spark_lake.tables.parquet_files import open_batch_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
     from target_spark_lake.intake.batch_places import BatchPlace
@@ -27,15 +28,19 @@ BYTES_AT_ONCE = 1 << 26
 _TOLD = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
 
 
-def parquet_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Iterator[RecordLines]:
+def parquet_lines(
+    batch: BatchMessage, file: BatchFile, place: BatchPlace, texts: Container[str] = ()
+) -> Iterator[RecordLines]:
     """The records of a Parquet file.
 
     Args:
         batch: The message that names the file.
         file: What the message says of it.
         place: Where it lies.
+        texts: Columns that are plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala write texts.
 
     Raises:
+        RecordError: bytes are none.
         ProtocolError: it is no whole Parquet file, or holds another number of records than the tap says.
         StorageError: it can't be read.
     """
@@ -43,8 +48,22 @@ def parquet_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> It
     with open_batch_file(place.storage, place.path, f"stream {batch.stream}: batch file {file.url}") as whole:
         check_rows(batch.stream, file, whole.metadata.num_rows)
         for part in (part for each in whole.iter_batches(ROWS_AT_ONCE) for part in _parts(each)):
+            part = _with_texts(part, texts, f"stream {batch.stream}: batch file {file.url}")
             yield RecordLines(batch.stream, _lines(batch, part), part.num_rows, rows + 1, file.url)
             rows += part.num_rows
+
+
+def _with_texts(rows: pa.RecordBatch, texts: Container[str], name: str) -> pa.RecordBatch:
+    for number, field in enumerate(rows.schema):
+        if field.name in texts and pa.types.is_binary(field.type):
+            try:
+                rows = rows.set_column(number, field.name, pc.cast(rows.column(number), pa.string()))
+            except pa.ArrowInvalid as error:
+                raise RecordError(
+                    f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are no UTF-8; where they "
+                    "are bytes, let the SCHEMA say contentEncoding base64"
+                ) from error
+    return rows
 
 
 def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

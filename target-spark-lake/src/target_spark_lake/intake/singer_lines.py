@@ -158,29 +158,29 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        # A state may hold what only records must not: numbers beyond a float, half of a surrogate pair.
-        state = _state(line)
-        if state is None:
+        # Numbers beyond a float, half of a surrogate pair: a state may hold them, and a record of them is invalid.
+        odd = _exactly(line, RECORD, STATE)
+        if odd is None:
             raise ProtocolError(f"input line {number} is not JSON ({error}): {_shown(line)}") from error
-        return state
+        return odd
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise ProtocolError(f"input line {number} is not a Singer message, it has no type: {_shown(line)}")
     if message["type"].upper() != STATE:
         return message
-    state = _state(line)
+    state = _exactly(line, STATE)
     if state is None:
         raise ProtocolError(f"input line {number} is a STATE that is nested too deeply: {_shown(line)}")
     return state
 
 
-def _state(line: bytes) -> dict[str, Any] | None:
-    """A STATE message as it came; None where the line is none."""
+def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
+    """A message of one of these types as it came; None where the line is none."""
     try:
         message = state_from_json(line)
     except (ValueError, RecursionError):
         return None
     kind = message.get("type") if isinstance(message, dict) else None
-    return dict(message) if isinstance(kind, str) and kind.upper() == STATE else None
+    return dict(message) if isinstance(kind, str) and kind.upper() in kinds else None
 
 
 def _record_stream(message: dict[str, Any], number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.singer.messages import LATE_ROWS
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
+from singer_spark.singer.schema_mapping import json_types, single_branch
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
 from target_spark_lake.settings import StreamOptions, TargetSettings
 
 JSON = dict[str, Any]
+logger = logging.getLogger("target-spark-lake")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,19 @@ class StreamSchema:
         return LOAD_METHODS[self.load_method]
 
     @property
+    def has_table(self) -> bool:
+        """Whether it has a column at all."""
+        return bool(self.schema["properties"])
+
+    @property
+    def plain_texts(self) -> frozenset[str]:
+        """The columns that hold text as it is, not bytes spelled as text."""
+        properties = ((name, single_branch(each)) for name, each in self.schema["properties"].items())
+        return frozenset(
+            name for name, each in properties if json_types(each) == {"string"} and "contentEncoding" not in each
+        )
+
+    @property
     def merges(self) -> bool:
         """Whether its table holds one row for each key."""
         return self.method.merges
@@ -79,15 +95,19 @@ class StreamSchema:
         stream, schema = message.get("stream"), message.get("schema")
         if not isinstance(stream, str) or not stream or not isinstance(schema, dict):
             raise ProtocolError("a SCHEMA message has no stream or no schema")
-        if not isinstance(schema.get("properties"), dict) or not schema["properties"]:
-            raise ProtocolError(f"stream {stream}: its SCHEMA has no properties, so its table would have no columns")
-        schema = _with_objects(schema)
+        schema = _with_objects({**schema, "properties": schema.get("properties") or {}})
+        if not isinstance(schema["properties"], dict):
+            raise ProtocolError(f"stream {stream}: the properties of its SCHEMA are no object")
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
         keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
         merging = LOAD_METHODS[method].merges
         keeps_deletes = DELETED_AT in schema["properties"] and (not merging or LOAD_METHODS[method].has_history)
+        if not schema["properties"]:
+            # Of no harm as long as no record comes.
+            logger.warning("stream %s: its SCHEMA has no properties; it gets no table, and may have no record", stream)
+            return cls(stream, schema, keys, method, extent)
         if merging:
             _check_keys(stream, method, keys, schema["properties"])
         return cls(

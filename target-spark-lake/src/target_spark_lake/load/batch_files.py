@@ -107,7 +107,8 @@ class BatchFiles:
             return json_lines(batch, file, place)
         from target_spark_lake.intake.parquet_lines import parquet_lines
 
-        return parquet_lines(batch, file, place)
+        sink = self._batches.sinks.get(batch.stream)
+        return parquet_lines(batch, file, place, sink.schema.plain_texts if sink else ())
 
     def _look(self, stream: str, plan: BatchPlan, rules: TypedRules | None, file: BatchFile) -> FoundFile:
         from target_spark_lake.staging.batch_judge import judge

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from singer_sdk.exceptions import RecordsWithoutSchemaException
 
-from singer_spark.errors import ProtocolError
+from singer_spark.errors import ConfigurationError, ProtocolError
+from singer_spark.state.run_log import folder_name
 from target_spark_lake.columns.declared_columns import declared_types
 from target_spark_lake.columns.evolution import EvolutionRules
 from target_spark_lake.config_schema import QUARANTINE
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
+from target_spark_lake.intake.undeclared_members import undeclared_members
 from target_spark_lake.load.settling import settle
 from target_spark_lake.load.sink import StreamSink
 from target_spark_lake.settings import TargetSettings
@@ -30,6 +33,15 @@ if TYPE_CHECKING:
 STRETCH = 2
 # So many small ones are worth staging too: of many tables the first ones are staged while the last ones are read.
 MANY_OPEN = 8
+# A file system takes 255 bytes, and the longest ending of a file that is named by its stream is `.jsonl`.
+LONGEST_NAME = 240
+
+
+UNDECLARED = (
+    "stream %s: its records have %s, which its SCHEMA does not declare: there is no column for it, so it is left out; "
+    "declare it in the tap's catalog to load it"
+)
+logger = logging.getLogger("target-spark-lake")
 
 
 class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
@@ -93,6 +105,7 @@ class Batches:
         schema = StreamSchema.of(message, self._settings)
         sink = self.sinks.get(schema.stream)
         if sink is None:
+            _check_name(schema.stream, local=self._run.storage.local)
             options, adopted = self._settings.options_of(schema.stream), self.adopted.get(schema.stream)
             self.sinks[schema.stream] = StreamSink(
                 schema,
@@ -114,6 +127,8 @@ class Batches:
         """RECORD lines of one stream."""
         sink = self._known(lines.stream, f"input line {lines.first_line}: a RECORD")
         if not sink.is_settled:
+            if sink.settled is None and (names := undeclared_members(sink.schema, lines)):
+                logger.warning(UNDECLARED, lines.stream, names)
             if self.settle(sink).by_spark:
                 self._staging.pool.start()
         self._staging.write(sink, lines)
@@ -186,3 +201,13 @@ class Batches:
     def _close(self, sink: StreamSink) -> None:
         self._open.pop(sink.schema.stream, None)
         self.closed_between = self._staging.close(sink, self._quarantine) or self.closed_between
+
+
+def _check_name(stream: str, *, local: bool) -> None:
+    """Refuses a name that no folder can have, before anything is read for it."""
+    size = len(folder_name(stream))
+    if local and size > LONGEST_NAME:
+        raise ConfigurationError(
+            f"stream {stream}: its folder's name would have {size} bytes, and a file system takes {LONGEST_NAME} here; "
+            'give it a shorter one by stream_maps ({"' + stream + '": {"__alias__": "short"}})'
+        )

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.columns.lake_type import Struct
 from target_spark_lake.formats.stream_load import StreamLoad
+from target_spark_lake.state.bookmarks import bookmarks_of
 
 if TYPE_CHECKING:
     from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.load.sink import StreamSink
     from target_spark_lake.load.source_key_batches import KeyBatches
-
-# What a state may hold beside its bookmarks that is no bookmark.
-_NO_BOOKMARKS = ("bookmarks", "currently_syncing")
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,8 @@ class WholeStreams:
     def load_of(self, sink: StreamSink) -> StreamLoad:
         """What the run brought for a stream, all of whose batches are staged."""
         return StreamLoad(
-            sink.schema,
+            # Not a later SCHEMA of which no record came: it may name columns that nothing staged has.
+            sink.settled.schema if sink.settled else sink.schema,
             sink.table,
             sink.columns or Struct(()),
             sink.settled.record if sink.settled else None,
@@ -105,29 +104,3 @@ class WholeStreams:
             self.extents.is_whole(sink.schema) and not sink.rejected(),
             self.keys.of(sink.schema.stream),
         )
-
-
-def bookmarks_of(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The bookmarks of a Singer state that are not empty; of a state in another form all that it holds."""
-    bookmarks = (state or {}).get("bookmarks")
-    named = bookmarks if isinstance(bookmarks, Mapping) else {"bookmarks": bookmarks}
-    beside = {name: value for name, value in (state or {}).items() if name not in _NO_BOOKMARKS}
-    return {name: value for name, value in {**beside, **named}.items() if not _is_empty(value)}
-
-
-def _is_empty(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(_is_empty(_positions(each) if name == "partitions" else each) for name, each in value.items())
-    if isinstance(value, list):
-        return all(map(_is_empty, value))
-    return value is None
-
-
-def _positions(partitions: Any) -> Any:
-    """The SDK's bookmarks of partitions, without the contexts by which it names them."""
-    parts = partitions if isinstance(partitions, list) else []
-    named = [
-        {name: value for name, value in each.items() if name != "context"} if isinstance(each, Mapping) else each
-        for each in parts
-    ]
-    return named or partitions

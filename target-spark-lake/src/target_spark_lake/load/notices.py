@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,11 @@ JSON = dict[str, Any]
 FORMAT_VERSION = 1
 # Chat tools refuse what is much longer.
 LONGEST_TEXT = 2000
+# Behind these words an error quotes what a record or a line holds.
+_QUOTING = re.compile(
+    r"( is not JSON| a record is invalid at \S+(?=: )| can't hold| can't be read(?=: )|, so it can't be merged(?=: )"
+    r"| has no record object(?=: )| version is no integer(?=: )| it has no type(?=: )| is nested too deeply(?=: ))"
+)
 logger = logging.getLogger("target-spark-lake")
 
 
@@ -32,7 +38,7 @@ def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
     for run_id in run.recovery.rolled_back if any(FAILED in each.on for each in receivers) else ():
         entry = _newest_sync(run, [run_id])
         if entry is not None:
-            error = entry.body["error"]
+            error = without_values(entry.body["error"])
             _notify(run, receivers, (FAILED,), f"failed: {error}", run_id=run_id, error=error)
 
 
@@ -40,7 +46,7 @@ def notify_of_failure(run: PipelineRun, receivers: Sequence[Receiver], error: Ba
     """Of a run that failed, once that is recorded."""
     if receivers:
         took = span_text((datetime.now(UTC) - run.started_at).total_seconds())
-        reason = reason_of(error)
+        reason = without_values(reason_of(error))
         _notify(run, receivers, (FAILED,), f"failed after {took}: {reason}", error=reason)
 
 
@@ -54,6 +60,12 @@ def notify_of_success(run: PipelineRun, receivers: Sequence[Receiver], reports: 
     else:
         text = f"recovered: {text}; the last run had failed: {failure}"
         _notify(run, receivers, (RECOVERED, SUCCEEDED), text, streams=streams)
+
+
+def without_values(reason: str) -> str:
+    """Why a run failed, without what a record holds: who is told may not be one who may read the data."""
+    found = _QUOTING.search(reason)
+    return f"{reason[: found.end()]}…; `spark-lake runs` shows it whole" if found else reason
 
 
 def _notify(
@@ -93,7 +105,7 @@ def _failure_before(run: PipelineRun) -> str | None:
     entry = _newest_sync(run, run.recovery.decided)
     if entry is None or (entry.phase != ABORTED and entry.run_id != run.recovery.finished):
         return None
-    return entry.body["error"] or "it ended before all of it was published"
+    return without_values(entry.body["error"] or "") or "it ended before all of it was published"
 
 
 def _newest_sync(run: PipelineRun, run_ids: Sequence[str]) -> RunEntry | None:

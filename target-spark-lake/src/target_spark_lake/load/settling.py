@@ -10,10 +10,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import SchemaError
+from singer_spark.errors import ConfigurationError, SchemaError
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.singer.schema_mapping import stream_spark_schema
-from target_spark_lake.columns.declared_columns import read_as_declared, zones_kept
+from target_spark_lake.columns.declared_columns import numbers_kept, read_as_declared, zones_kept
 from target_spark_lake.columns.evolution import EVOLVE, evolve
 from target_spark_lake.columns.lake_type import Struct, columns_from_text, columns_of_spark
 from target_spark_lake.columns.partitioning import check_unchanged
@@ -22,6 +22,8 @@ from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config_schema import ICEBERG
 from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
+from target_spark_lake.state.bookmarks import bookmarks_of
+from target_spark_lake.tables.table_record import records_of
 from target_spark_lake.validation.bulk_check import record_check
 from target_spark_lake.validation.record_validator import RecordValidator
 from target_spark_lake.validation.schema_check import schema_problem
@@ -46,6 +48,7 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     problem = _checked(sink.schema, settings)
     record, columns = _standing(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)
     _keep_zones(sink, settings, record)
+    _keep_numbers(sink, columns)
     schema, now = sink.schema, datetime.now(UTC)
     times = BatchTimes(now, now, int(run.started_at.timestamp() * 1000)) if settings.add_record_metadata else None
     records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
@@ -107,6 +110,8 @@ def _standing(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> t
     """The table before the run, and those of its columns that it keeps."""
     schema = sink.schema
     record = run.table_record(schema.stream, sink.table)
+    if record is None:
+        _refuse_gap(sink, run)
     check_format(run.storage, run.logs, schema.stream, sink.table, record, settings.format)
     before, keeps = record.load_method if record else None, not schema.method.replaces
     if not keeps and before is not None and before == settings.load_method != schema.load_method:
@@ -119,6 +124,21 @@ def _standing(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> t
     if record is None or not record.own_columns or not (keeps or sink.rules.mode != EVOLVE):
         return record, None
     return record, columns_from_text(record.own_columns)
+
+
+def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
+    """A new table that begins with what changed since the bookmark would lack all that the stream's old one has."""
+    stream = sink.schema.stream
+    if sink.schema.extent != "delta" or run.starts_anew or stream not in bookmarks_of(run.committed_state()):
+        return
+    elsewhere = [table for table, each in records_of(run.storage, run.layout.pipeline).items() if each.stream == stream]
+    if elsewhere:
+        raise ConfigurationError(
+            f"stream {stream}: this run sends only what changed since its bookmark, and its rows so far are in table "
+            f"{elsewhere[0]}, not in {sink.table}; nothing was written: set `path` back, or run `spark-lake state "
+            f"reset --stream {stream}` first, so that the next run loads all of it into {sink.table} (with "
+            "start_value in the tap, what is newer than that)"
+        )
 
 
 def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord | None) -> None:
@@ -136,6 +156,21 @@ def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord 
     properties = read_as_declared(sink.schema.schema["properties"], zones)
     sink.schema = replace(sink.schema, schema={**sink.schema.schema, "properties": properties})
     sink.rules = replace(sink.rules, declared={**sink.rules.declared, **zones})
+
+
+def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
+    """Reads numbers as the table has them, or the run that died, where it would not become what is read today."""
+    found = columns if columns is not None or sink.adopted is None else columns_from_text(sink.adopted.columns)
+    schema, fixed = sink.schema, sink.rules.mode != EVOLVE
+    if found is None:
+        return
+    folders = {part.column for part in schema.partitioning.parts} if schema.partitioning else set()
+    stays = found.types if fixed else {name: kind for name, kind in found.types.items() if name in folders}
+    properties = {name: each for name, each in schema.schema["properties"].items() if name not in sink.rules.declared}
+    kept = numbers_kept(properties, found, stays)
+    if kept:
+        read = read_as_declared(schema.schema["properties"], kept)
+        sink.schema = replace(schema, schema={**schema.schema, "properties": read})
 
 
 def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct:

@@ -12,7 +12,7 @@ from singer_spark.errors import ProtocolError
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from target_spark_lake.columns.arrow_columns import arrow_type, columns_of_arrow
 from target_spark_lake.columns.staged_metadata import is_stamped
-from target_spark_lake.tables.file_statistics import statistics_of
+from target_spark_lake.tables.file_statistics import leaf_places, statistics_of
 from target_spark_lake.tables.parquet_files import open_batch_file
 from target_spark_lake.validation.batch_rules import dated
 
@@ -106,7 +106,7 @@ def _is_right(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> bool:
     told = [field for field in schema if field.name in types and _counts(field.name, schema)]
     if not all(_same_values(field.type, types[field.name]) for field in told):
         return False
-    places = _leaf_places(schema)
+    places = leaf_places(schema)
     moments = rules.moments & set(schema.names)
     if not all(dated(metadata, places[name]) for name in moments):
         return False
@@ -135,20 +135,6 @@ def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
         return bool(arrow.unit == wanted.unit and (arrow.tz is None) == (wanted.tz is None))
     found = columns_of_arrow(pa.schema([pa.field("column", arrow)]))
     return found is not None and found.types["column"] == lake
-
-
-def _leaf_places(schema: pa.Schema) -> dict[str, range]:
-    """Where the columns that a file keeps for each column of its schema stand."""
-    places, next_place = {}, 0
-    for field in schema:
-        leaves = _leaves(field.type)
-        places[field.name] = range(next_place, next_place + leaves)
-        next_place += leaves
-    return places
-
-
-def _leaves(arrow: pa.DataType) -> int:
-    return sum(_leaves(arrow.field(number).type) for number in range(arrow.num_fields)) or 1
 
 
 def _look(file: ParquetFile, asked: Mapping[str, ValueCheck]) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from singer_spark.singer.exact_json import Spelled, from_json, to_json
-from singer_spark.singer.metadata_columns import TABLE_VERSION
+from singer_spark.singer.metadata_columns import METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.columns.arrow_columns import arrow_type, fitted, from_text, type_as_read
 from target_spark_lake.columns.lake_type import Scalar
 from target_spark_lake.staging.batch_plan import EXTRACTED_AT, moment_of
@@ -69,7 +69,13 @@ def rows_of(lines: bytes, plan: BatchPlan) -> Iterator[pa.RecordBatch | bytes]:
 def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBatch | None:
     if check.has_quoted_decimals(lines):
         return None
-    envelope = [("record", type_as_read(check.type)), ("time_extracted", pa.string()), ("version", pa.int64())]
+    shape = type_as_read(check.type)
+    if check.closed:
+        # The metadata columns are ours, whoever sends them.
+        extra = {name: kind for name, kind in METADATA_COLUMNS.items() if shape.get_field_index(name) < 0}
+        read_as = {"bigint": pa.int64(), "timestamp": pa.string()}
+        shape = pa.struct([*shape, *(pa.field(name, read_as[kind]) for name, kind in extra.items())])
+    envelope = [("record", shape), ("time_extracted", pa.string()), ("version", pa.int64())]
     if check.closed:
         envelope += [("type", pa.string()), ("stream", pa.string())]
     options = pa.json.ParseOptions(
@@ -78,9 +84,10 @@ def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBa
     read = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     (message,) = pa.json.read_json(pa.BufferReader(lines), read, options).to_batches()
     record = message.column("record")
-    if not check.is_right(record, typed=False):
+    if not check.is_right(record, typed=False) or check.may_be_rounded(record, lines):
         return None
-    columns = dict(zip((each.name for each in record.type), record.flatten(), strict=True)) | _json_texts(lines, check)
+    found = zip((each.name for each in record.type), record.flatten(), strict=True)
+    columns = {name: values for name, values in found if name in check.parts} | _json_texts(lines, check)
     return stamped(columns, _moments(message.column("time_extracted")), message.column("version"), plan)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    import pyarrow as pa
     from pyarrow.parquet import FileMetaData
 
 # Of these Parquet keeps true bounds in the order in which Spark compares; of fractions and bytes it does not.
@@ -72,9 +73,31 @@ class FileStatistics:
         return not isinstance(known.low, int) or known.low < bound
 
 
-def column_places(metadata: FileMetaData) -> dict[str, int]:
-    """Where each column stands in a file."""
-    return {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+def leaf_places(schema: pa.Schema) -> dict[str, range]:
+    """Where the columns that a file keeps for each column of its schema stand."""
+    places, next_place = {}, 0
+    for field in schema:
+        leaves = _leaves(field.type)
+        places[field.name] = range(next_place, next_place + leaves)
+        next_place += leaves
+    return places
+
+
+def _leaves(arrow: pa.DataType) -> int:
+    return sum(_leaves(arrow.field(number).type) for number in range(arrow.num_fields)) or 1
+
+
+def column_places(metadata: FileMetaData) -> dict[str, int | None]:
+    """Where each column stands in a file; None of one that has columns inside.
+
+    A name may have a point in it, and look like a member of a struct.
+    """
+    paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    if not any("." in path for path in paths):
+        return {path: index for index, path in enumerate(paths)}
+    schema = metadata.schema.to_arrow_schema()
+    is_flat = {field.name: field.type.num_fields == 0 for field in schema}
+    return {name: place.start if is_flat[name] else None for name, place in leaf_places(schema).items()}
 
 
 def statistics_of(metadata: FileMetaData, size: int, columns: Iterable[str]) -> FileStatistics:
@@ -83,11 +106,11 @@ def statistics_of(metadata: FileMetaData, size: int, columns: Iterable[str]) -> 
     groups = range(metadata.num_row_groups)
     found: dict[str, ColumnRange] = {}
     for name in columns:
-        if name in places:
-            found[name] = _united([group_range(metadata, group, places[name]) for group in groups])
+        place = places.get(name)
+        if place is not None:
+            found[name] = _united([group_range(metadata, group, place) for group in groups])
         else:
-            inside = any(path.startswith(f"{name}.") for path in places)
-            found[name] = ColumnRange() if inside else ColumnRange(nulls=metadata.num_rows)
+            found[name] = ColumnRange() if name in places else ColumnRange(nulls=metadata.num_rows)
     return FileStatistics(metadata.num_rows, size, found)
 
 

@@ -17,6 +17,7 @@ from singer_spark.singer.schema_mapping import json_types, spark_type
 from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct, type_of_spark
 from target_spark_lake.validation.limits import Limit, limits_of
+from target_spark_lake.validation.plain_numbers import ELEMENT, GREATEST_EXACT
 from target_spark_lake.validation.schema_reading import (
     ASSERTIONS,
     FLOATING,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 
-ELEMENT = ""
 JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 # As RE2 knows them; the conversion decides whether the day exists.
 _DATE = r"(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-\d\d-\d\d"
@@ -41,10 +41,11 @@ _SPELLINGS = {
     "timestamp": rf"^{_DATE}{_CLOCK}(?:Z|[+-](?:(?:0\d|1[0-7])(?::[0-5]\d)?|18(?::00)?))?$",
 }
 _OF_TIMES = ("date", "date-time")
+_LONG_INTEGER = r"[:,\[]\s*-?\d{16,}\s*[,}\]]"
 # What else jsonschema knows in Draft 7; of any other name nothing is asked.
 _UNDECIDED_FORMATS = frozenset(
     {
-        *("time", "idn-email", "hostname", "idn-hostname", "ipv6", "iri", "iri-reference", "uri"),
+        *("idn-email", "hostname", "idn-hostname", "ipv6", "iri", "iri-reference", "uri"),
         *("uri-reference", "uri-template", "json-pointer", "relative-json-pointer", "regex"),
     }
 )
@@ -115,6 +116,26 @@ class ValueCheck:
             return False
         return all(_all(limit.kept_by(values)) for limit in self.limits)
 
+    def may_be_rounded(self, values: pa.Array, lines: bytes) -> bool:
+        """Whether a whole number may have more digits than the double that it was read as, of a plain `number`.
+
+        Args:
+            values: As for `is_right`, not typed.
+            lines: What they were read from.
+        """
+        return self._has_great(values) and _found(_LONG_INTEGER, lines)
+
+    def _has_great(self, values: pa.Array) -> bool:
+        import pyarrow.compute as pc
+
+        if isinstance(self.type, Scalar):
+            if not self.finite or self.type.name != "double":
+                return False
+            return bool((pc.max(pc.abs(values)).as_py() or 0) >= GREATEST_EXACT)
+        if isinstance(self.type, Array):
+            return bool(self.parts) and self.parts[ELEMENT]._has_great(values.flatten())
+        return any(part._has_great(values.field(name)) for name, part in self.parts.items())
+
     def decimals(self, name: str = "") -> Iterator[str]:
         """The names under which decimals stand, at any depth."""
         if isinstance(self.type, Scalar) and self.type.name == "decimal":
@@ -124,9 +145,6 @@ class ValueCheck:
 
     def has_quoted_decimals(self, lines: bytes) -> bool:
         """Whether a decimal may be written as text, which the reader takes for a number."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         names = [re.escape(name) for name in self.decimals()]
         if not names:
             return False
@@ -134,8 +152,7 @@ class ValueCheck:
         if b"\\" in lines:
             # A name with an escape in it could be any.
             name = rf'(?:{name}|\\.(?:[^"\\]|\\.)*)'
-        quoted = rf'{name}"\s*:\s*"'
-        return bool(pc.match_substring_regex(pa.array([lines], pa.large_binary()), quoted)[0].as_py())
+        return _found(rf'{name}"\s*:\s*"', lines)
 
 
 def record_check(schema: JSON, keys: Iterable[str]) -> ValueCheck | None:
@@ -213,6 +230,13 @@ def _is_decided(rest: JSON, kinds: set[str], lake: LakeType) -> bool:
         # A value of unknown shape, or of several types, is kept as its JSON text.
         return kinds == {"string"} and rest.get("format") not in _UNDECIDED_FORMATS
     return "string" not in kinds or not rest.get("format") or rest["format"] in _OF_TIMES
+
+
+def _found(pattern: str, lines: bytes) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return bool(pc.match_substring_regex(pa.array([lines], pa.large_binary()), pattern)[0].as_py())
 
 
 def _all(verdicts: pa.Array) -> bool:

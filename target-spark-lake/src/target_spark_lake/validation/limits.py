@@ -34,6 +34,7 @@ _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _FORMATS = {
     "uuid": r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z",
     "email": "@",
+    "time": r"^(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?\z",
     "ipv4": rf"^(?:{_OCTET}\.){{3}}{_OCTET}\z",
 }
 _TIMES = r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})?"
@@ -96,6 +97,8 @@ def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
         # Draft 4 wrote a bare true beside the bound; Draft 7 does not know it.
         if isinstance(value, bool) and keyword in BOUNDS:
             del rest[keyword]
+        elif isinstance(value, int | float) and keyword in BOUNDS and _is_beyond(keyword, value, lake):
+            del rest[keyword]
         elif isinstance(value, int if is_text else int | float) and (is_text or _is_comparable(value, lake)):
             limits.append(Limit(keyword, rest.pop(keyword)))
     if is_text and (pattern := _portable(rest.get("pattern"))) is not None:
@@ -108,12 +111,23 @@ def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
     return tuple(limits), rest
 
 
+def _is_beyond(keyword: str, bound: float, lake: LakeType) -> bool:
+    """Whether no value that the column can hold is on the wrong side of the bound."""
+    if lake in _INTEGERS:
+        greatest = 1 << 63
+    elif isinstance(lake, Scalar) and lake.name == "decimal":
+        greatest = 10 ** (lake.precision - lake.scale)
+    else:
+        return False
+    return bound >= greatest if keyword in ("maximum", "exclusiveMaximum") else bound < -greatest
+
+
 def _is_comparable(bound: float, lake: LakeType) -> bool:
     """Whether Arrow compares the column with the bound exactly."""
     if lake in _INTEGERS:
-        return float(bound).is_integer() and abs(bound) < 2**63
+        return abs(bound) < 2**63 and float(bound).is_integer()
     if not isinstance(lake, Scalar) or lake.name != "decimal":
-        return lake == Scalar("double")
+        return lake == Scalar("double") and abs(bound) < 1e308
     scaled = Decimal(str(bound)).scaleb(lake.scale)
     return scaled == scaled.to_integral_value() and abs(scaled) < 10**lake.precision
 

@@ -91,7 +91,7 @@ class RejectedRecords:
         self._quarantine.count(self._stream, 1, str(error))
         if self._file is None:
             self._file = self._path.open("wb")
-        record = member_text(line.decode(), "record")
+        record = _record_text(line.decode())
         reason, path = (json.dumps(text, ensure_ascii=False) for text in (error.reason, error.path))
         text = f'{{"record": {record}, "error": {reason}, "path": {path}, "received_at": {self._received}}}\n'
         self._file.write(text.encode())
@@ -115,6 +115,14 @@ class RejectedRecords:
         if self._file is not None:
             self._file.close()
             self._path.unlink(missing_ok=True)
+
+
+def _record_text(line: str) -> str:
+    try:
+        return member_text(line, "record")
+    except RecursionError:
+        # Nested too deeply to be found in its line, and for who reads the file: the line, as a text.
+        return json.dumps(line)
 
 
 def one_file(storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path) -> StagedFile | None:

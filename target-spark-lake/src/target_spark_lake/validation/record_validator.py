@@ -14,9 +14,11 @@ from singer_sdk.exceptions import MissingKeyPropertiesError
 
 from singer_spark.errors import ProtocolError, RecordError
 from singer_spark.singer.exact_json import from_json, to_json
+from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import json_types
 from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.validation.lake_value import UnholdableError, lake_value
+from target_spark_lake.validation.plain_numbers import plain_numbers, refuse_rounded
 from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, plain_branch
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ _EXACT = Context(prec=1000)
 # A time zone may be whole hours, as PostgreSQL writes it and other taps pass it on.
 _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(\.\d+)?([Zz]|[+-]\d\d(?::\d\d)?)?", re.ASCII
+)
+# The same of a time: SQL's has mostly no zone.
+_CLOCK = re.compile(
+    r"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?", re.ASCII
 )
 
 
@@ -88,6 +94,12 @@ class RecordValidator:
     def _validator(self) -> Validator:
         return draft7(self._schema)
 
+    @cached_property
+    def _plain_numbers(self) -> JSON:
+        """Where values stand that are numbers by the schema and nothing more, and doubles in the lake."""
+        found = plain_numbers({"type": "object", **self._schema}, self._columns)
+        return found if isinstance(found, dict) else {}
+
     def message(self, line: bytes) -> JSON:
         """A valid RECORD line: its record has the values of the lake's columns.
 
@@ -95,8 +107,13 @@ class RecordValidator:
             ProtocolError: the line is malformed.
             InvalidRecordError: the record is invalid, or its column can't hold a value of it.
         """
-        message = self._parse(line)
-        record = message["record"]
+        try:
+            message = self._parse(line)
+            return {**message, "record": self._held(message["record"])}
+        except RecursionError as error:
+            raise self._unreadable("it is nested too deeply", line) from error
+
+    def _held(self, record: JSON) -> JSON:
         missing = [name for name in self._keys if name not in record]
         if missing:
             lacks = f"lacks its key property {', '.join(missing)}"
@@ -105,16 +122,22 @@ class RecordValidator:
         if self._validate:
             self._judge(record)
         types = self._columns.types
-        return {**message, "record": {name: self._value(name, record[name]) for name in types if name in record}}
+        return {name: self._value(name, record[name]) for name in types if name in record}
+
+    def _unreadable(self, reason: str, line: bytes) -> InvalidRecordError:
+        return InvalidRecordError(f"stream {self._stream}: a record can't be read: {reason}: {shown(line)}", reason)
 
     def _value(self, name: str, value: Any) -> Any:
         kind = self._columns.types[name]
         try:
-            return lake_value(value, kind)
+            held = lake_value(value, kind)
+            refuse_rounded(value, self._plain_numbers.get(name))
+            return held
         except UnholdableError as error:
             reason = f"column {name} ({kind}) can't hold {shown(value)}: {error}"
             raise InvalidRecordError(
-                f"stream {self._stream}: {reason}; correct the column's type in the tap's schema",
+                f"stream {self._stream}: {reason}; name a type that holds it in stream_options (columns), or correct "
+                "the column's type in the tap's schema",
                 reason,
                 (name, *error.path),
             ) from error
@@ -133,7 +156,11 @@ class RecordValidator:
     def _parse(self, line: bytes) -> JSON:
         try:
             message = from_json(line)
-        except (ValueError, RecursionError, InvalidOperation) as error:
+        except (ValueError, InvalidOperation) as error:
+            if _is_json(line):
+                # Half of a surrogate pair, or a number that is too long: Python's json writes them.
+                reason = "it has a number that is too long" if not isinstance(error, UnicodeError) else str(error)
+                raise self._unreadable(reason, line) from error
             raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
         if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
             raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
@@ -142,6 +169,10 @@ class RecordValidator:
         return message
 
     def _judge(self, record: JSON) -> None:
+        own = self._schema.get("properties", {})
+        if any(name in record and name not in own for name in METADATA_COLUMNS):
+            # They are ours, whoever sends them.
+            record = {name: each for name, each in record.items() if name in own or name not in METADATA_COLUMNS}
         error = next(
             iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
         )
@@ -149,6 +180,19 @@ class RecordValidator:
             path, reason = tuple(error.absolute_path), _reason(error.message)
             place = pointer(path) or "/"
             raise InvalidRecordError(f"stream {self._stream}: a record is invalid at {place}: {reason}", reason, path)
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether it is JSON by its grammar, whatever its numbers and texts are."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    try:
+        json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=refuse)
+    except ValueError:
+        return False
+    return True
 
 
 def pointer(path: Iterable[str | int]) -> str:
@@ -173,7 +217,7 @@ def draft7(schema: JSON) -> Validator:
     known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
     formats = FormatChecker(formats=())
     iris = {name: (partial(_is_iri, name.replace("-", "_")), ValueError) for name in ("iri", "iri-reference")}
-    formats.checkers = {**known, **iris, "date-time": (_is_moment, ValueError)}
+    formats.checkers = {**known, **iris, "date-time": (_is_moment, ValueError), "time": (_is_clock, ())}
     exact = json.loads(json.dumps(_as_draft7(schema)), parse_float=Decimal)
     checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
         Draft7Validator, {"multipleOf": _multiple_of}, type_checker=types
@@ -231,6 +275,10 @@ def _is_moment(value: object) -> bool:
     # RFC 3339 knows the leap second, Python does not.
     datetime.fromisoformat(f"{day}T{clock[:6]}{'59' if clock[6:] == '60' else clock[6:]}{(zone or '').upper()}")
     return True
+
+
+def _is_clock(value: object) -> bool:
+    return not isinstance(value, str) or _CLOCK.fullmatch(value) is not None
 
 
 def shown(value: Any) -> str:

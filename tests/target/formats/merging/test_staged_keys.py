@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from target_spark_lake.formats.merging import staged_keys as module
 from target_spark_lake.formats.merging.staged_keys import StagedKeys, staged_keys
-from target_spark_lake.tables.file_statistics import FileStatistics, statistics_of
+from target_spark_lake.tables.file_statistics import ColumnRange, FileStatistics, statistics_of
 from target_spark_lake.tables.table_index import TableIndex
 
 UTC = dt.UTC
@@ -115,3 +115,14 @@ def test_a_widened_key_and_a_column_that_is_not_there_are_unknown_or_null() -> N
     assert missing.all_null("other")
     assert missing.may_hold_below("other", 5)
     assert not look(parquet({"other": pa.array([1])}), "other").may_be_in(missing)
+
+
+def test_a_name_with_a_point_is_no_member_of_a_struct() -> None:
+    members = pa.array([{"b": 100}, {"b": 200}])
+    for columns in ({"a.b": pa.array([1, 2]), "a": members}, {"a": members, "a.b": pa.array([1, 2])}):
+        found = known(parquet(columns), "a.b", "a", "a.c")
+        assert (found.columns["a.b"].low, found.columns["a.b"].high) == (1, 2)
+        assert found.columns["a"] == ColumnRange()
+        assert found.columns["a.c"] == ColumnRange(nulls=2)
+        keys = look(parquet(columns), "a.b")
+        assert keys.may_be_in(known(parquet({"a.b": pa.array([2])}), "a.b"))

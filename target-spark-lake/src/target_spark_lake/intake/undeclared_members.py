@@ -1,0 +1,25 @@
+"""Members of records that the SCHEMA does not declare: they get no column, which people should know."""
+
+from __future__ import annotations
+
+import orjson
+
+from target_spark_lake.intake.singer_lines import RecordLines
+from target_spark_lake.intake.stream_schema import StreamSchema
+
+LOOKED_AT = 20
+SHOWN = 10
+
+
+def undeclared_members(schema: StreamSchema, lines: RecordLines) -> str:
+    """Their names in the first of these records, as a person reads them; empty where there are none."""
+    found: dict[str, None] = {}
+    for line in lines.data.split(b"\n", LOOKED_AT)[:LOOKED_AT]:
+        try:
+            record = orjson.loads(line)["record"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            continue
+        if isinstance(record, dict):
+            found |= dict.fromkeys(name for name in record if not name.startswith("_sdc_"))
+    names = [name for name in found if name not in schema.schema["properties"]]
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

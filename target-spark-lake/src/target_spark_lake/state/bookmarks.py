@@ -1,0 +1,35 @@
+"""The bookmarks that a state of any tap holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# What a state may hold beside its bookmarks that is no bookmark.
+_NO_BOOKMARKS = ("bookmarks", "currently_syncing")
+
+
+def bookmarks_of(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The bookmarks of a Singer state that are not empty; of a state in another form all that it holds."""
+    bookmarks = (state or {}).get("bookmarks")
+    named = bookmarks if isinstance(bookmarks, Mapping) else {"bookmarks": bookmarks}
+    beside = {name: value for name, value in (state or {}).items() if name not in _NO_BOOKMARKS}
+    return {name: value for name, value in {**beside, **named}.items() if not _is_empty(value)}
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_empty(_positions(each) if name == "partitions" else each) for name, each in value.items())
+    if isinstance(value, list):
+        return all(map(_is_empty, value))
+    return value is None
+
+
+def _positions(partitions: Any) -> Any:
+    """The SDK's bookmarks of partitions, without the contexts by which it names them."""
+    parts = partitions if isinstance(partitions, list) else []
+    named = [
+        {name: value for name, value in each.items() if name != "context"} if isinstance(each, Mapping) else each
+        for each in parts
+    ]
+    return named or partitions

@@ -1,0 +1,59 @@
+"""A stream whose table is to lie elsewhere: never a new table that begins in the middle."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.errors import ConfigurationError
+from singer_spark.storage.storage import Storage
+from target.loading import JSON, Lake, record, schema
+from target_spark_lake.cli import state_editing
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.layout import Layout
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+ID = {"id": {"type": "integer"}}
+ELSEWHERE = [{"path": "other"}, {"stream_options": {"s": {"path": "other"}}}]
+
+
+def run(lake: Lake, number: int, extent: str | None = "delta", **settings: object) -> None:
+    """A run that brings one row, of a tap that keeps a bookmark of it."""
+    said = {"x-extent": extent} if extent else {}
+    last: JSON = {"type": "STATE", "value": {"bookmarks": {"s": {"replication_key_value": number}}}}
+    lake.load(*lake.announced([schema("s", ID, ("id",), **said), record("s", id=number), last]), **settings)
+
+
+def held(lake: Lake, folder: str) -> list[str]:
+    return sorted(map(str, (lake.folder / folder).rglob("*.parquet")))
+
+
+@pytest.mark.parametrize("settings", ELSEWHERE)
+def test_a_delta_does_not_begin_a_table_while_the_stream_has_one_elsewhere(tmp_path, settings: JSON) -> None:
+    lake = Lake(tmp_path / "lake")
+    run(lake, 1)
+    with pytest.raises(ConfigurationError, match=r"in table raw/s, not in other/s.*state reset --stream s"):
+        run(lake, 2, **settings)
+    assert lake.state()["bookmarks"]["s"] == {"replication_key_value": 1}
+    assert held(lake, "other") == []
+    state_editing.reset(open_run(Storage(str(lake.folder), {}), Layout("test"), command="state reset"), "s")
+    run(lake, 2, **settings)
+    run(lake, 3, **settings)
+    assert len(held(lake, "other")) == 2
+
+
+@pytest.mark.parametrize("extent", ["full", None])
+def test_whatever_may_be_whole_begins_a_table_anywhere(tmp_path, extent: str | None) -> None:
+    lake = Lake(tmp_path / "lake")
+    run(lake, 1)
+    run(lake, 2, extent, path="other")
+    assert len(held(lake, "other")) == 1
+
+
+def test_a_stream_without_a_table_begins_one_at_its_bookmark(tmp_path) -> None:
+    lake = Lake(tmp_path / "lake")
+    run(lake, 1)
+    more: JSON = {"type": "STATE", "value": {"bookmarks": {"t": {"replication_key_value": 7}}}}
+    for number in (1, 2):
+        delta = schema("t", ID, ("id",), **{"x-extent": "delta"})
+        lake.load(*lake.announced([delta, *([record("t", id=8)] if number == 2 else []), more]))
+    assert lake.rows("t", "id") == [(8,)]

@@ -1,0 +1,101 @@
+"""What taps send that nobody expects: the run takes it, or says what to do, and nothing is stuck for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.errors import ConfigurationError, ProtocolError, RecordError, SchemaError
+from target.loading import JSON, Lake, record, schema, state
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+ID: JSON = {"id": {"type": "integer"}}
+ANY: JSON = {**ID, "x": {}}
+MARKED: JSON = {"_sdc_extracted_at": {"type": "string"}, "_sdc_sequence": {"type": "integer"}, "_sdc_batched_at": {}}
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+@pytest.mark.parametrize("method", ["append-only", "overwrite", "upsert", "append-dedup"])
+@pytest.mark.parametrize("empty", [{"type": "object"}, {"properties": {}}, {"properties": None}])
+def test_a_schema_without_properties_harms_nobody_until_a_record_comes(
+    lake: Lake, empty: JSON, method: str, caplog
+) -> None:
+    bare = {"type": "SCHEMA", "stream": "bare", "schema": empty, "key_properties": ["id"]}
+    options = {"stream_options": {"bare": {"load_method": method}}}
+    lake.load(bare, schema("s", ID), record("s", id=1), state(n=1), **options)
+    assert lake.rows("s", "id") == [(1,)]
+    assert lake.tables() == ["s"]
+    assert [each for each in caplog.messages if "stream bare: its SCHEMA has no properties" in each]
+    with pytest.raises(SchemaError, match="stream bare: its schema has no properties"):
+        lake.load(bare, record("bare", id=1), schema("s", ID), record("s", id=2), state(n=2), **options)
+    lake.load(bare, {**bare, "schema": {"properties": ID}}, record("bare", id=1), **{"load_method": "append-only"})
+    assert lake.rows("bare", "id") == [(1,)]
+
+
+def test_metadata_columns_that_a_tap_declares_too_are_ours(lake: Lake, monkeypatch) -> None:
+    closed = schema("s", {**ID, **MARKED}, additionalProperties=False)
+    values = {"_sdc_extracted_at": "2020-01-01T00:00:00Z", "_sdc_sequence": 5}
+    lake.load(closed, record("s", id=1, **values), record("s", id=2, **values, _sdc_batched_at={"a": 1}))
+    assert lake.rows("s", "id") == [(1,), (2,)]
+    assert all(row[0].year > 2020 for row in lake.rows("s", "_sdc_batched_at"))
+    with pytest.raises(RecordError, match="Additional properties"):
+        lake.load(closed, record("s", id=1, **values, more=1))
+
+
+def test_metadata_columns_of_the_usual_types_need_no_second_look(lake: Lake, monkeypatch) -> None:
+    monkeypatch.setattr("target_spark_lake.validation.record_validator.RecordValidator.message", None)
+    closed = schema("s", {**ID, **MARKED}, additionalProperties=False)
+    lake.load(closed, record("s", id=1, _sdc_extracted_at="2020-01-01T00:00:00Z", _sdc_sequence=5))
+    assert lake.rows("s", "id") == [(1,)]
+
+
+ODD = {
+    "half a surrogate pair": b'"\\ud83d"',
+    "a number of 5,000 digits": b"9" * 5000,
+    "an exponent beyond all": b"1e99999999999999999999999",
+    "nested 600 deep": b'{"a":' * 600 + b"1" + b"}" * 600,
+    "nested 200,000 deep": b"[" * 200_000 + b"]" * 200_000,
+}
+
+
+@pytest.mark.parametrize(("odd", "is_first"), [(odd, first) for odd in ODD for first in (0, 1)][:-1])
+def test_an_odd_record_is_an_invalid_one(lake: Lake, odd: str, is_first: bool) -> None:
+    """Also as the first one that is written as it is, by which the intake learns to know the others."""
+    line = b'{"type": "RECORD", "stream": "s", "record": {"id":2,"x":' + ODD[odd] + b"}}\n"
+    line = line.replace(b": ", b":").replace(b", ", b",") if is_first else line
+    good = [record("s", id=1, x="a"), record("s", id=3, x="b")]
+    with pytest.raises(RecordError, match="input line 3: stream s: a record"):
+        lake.load(schema("s", ANY), good[0], line, good[1], state(n=1))
+    lake.load(schema("s", ANY), good[0], line, good[1], state(n=1), on_invalid_record="quarantine")
+    assert lake.rows("s", "id") == [(1,), (3,)]
+    (rejected,) = (lake.folder / ".dataspoc/rejected").rglob("*.jsonl")
+    (kept,) = rejected.read_bytes().splitlines()
+    assert ODD[odd].replace(b'"', b"") in kept.replace(b'\\"', b"").replace(b'"', b"") or b"ud83d" in kept
+    assert kept.startswith(b'{"record": ')
+
+
+@pytest.mark.parametrize("odd", [b"NaN", b"{", b'"\xff"'])
+def test_what_is_no_json_is_no_record(lake: Lake, odd: bytes) -> None:
+    line = b'{"type":"RECORD","stream":"s","record":{"id":2,"x":' + odd + b"}}\n"
+    with pytest.raises(ProtocolError, match="is not JSON"):
+        lake.load(schema("s", ANY), record("s", id=1), line, on_invalid_record="quarantine")
+
+
+def test_a_name_that_no_folder_can_have_is_refused_with_a_way_out(lake: Lake) -> None:
+    name = "\u6f22" * 40
+    with pytest.raises(ConfigurationError, match=r"would have 360 bytes.*stream_maps"):
+        lake.load(schema(name, ID), record(name, id=1))
+    lake.load(schema(name, ID), record(name, id=1), stream_maps={name: {"__alias__": "short"}})
+    assert lake.rows("short", "id") == [(1,)]
+
+
+def test_members_that_are_not_declared_are_left_out_and_told_once_a_stream(lake: Lake, caplog) -> None:
+    lines = [record("s", id=n, more=1, _sdc_sequence=1, other={"a": 1}) for n in range(3)]
+    lake.load(schema("s", ID), schema("t", ID), *lines, record("t", id=1), *lines, state(n=1))
+    assert not {"more", "other"} & set(lake.types("s"))
+    told = [each for each in caplog.messages if "does not declare" in each]
+    assert len(told) == 1
+    assert told[0].startswith("stream s: its records have more, other, which its SCHEMA does not declare")
