@@ -347,6 +347,44 @@ def test_sqlite_keys_that_do_not_compare_as_their_type_are_refused_by_name(
         pipe.run()
 
 
+def test_a_lag_leaves_keys_without_distances_alone_and_says_so(
+    sqlite_pipe: tuple[Pipe, sqlite3.Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    pipe, database = sqlite_pipe
+    database.executescript("""
+        create table names (id integer primary key, k text);
+        create table numbers (id integer primary key, k integer);
+        insert into names values (1, 'a');
+        insert into numbers values (1, 10);
+    """)
+    pipe.config |= {"incremental_tables": ["names:k:string", "numbers:k:integer"], "safety_lag_seconds": 5}
+    pipe.save(pipe.run().final)
+    database.executescript("insert into names values (2, 'b'); insert into numbers values (2, 6), (3, 1)")
+    second = pipe.run()
+    assert second.ids("names") == Counter([2])
+    assert second.ids("numbers") == Counter([2])
+    assert (
+        "stream names: safety_lag_seconds does nothing here, its replication key 'k' is of type string" in caplog.text
+    )
+    assert "stream numbers: safety_lag_seconds does nothing" not in caplog.text
+
+
+def test_values_that_an_override_reads_end_the_cuts_of_a_full_table_and_no_run(
+    spark: Any, tmp_path: Path, postgresql: Any
+) -> None:
+    del spark
+    database = postgresql.new_database()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute("create table t (at timestamptz primary key, id integer)")
+        connection.execute("insert into t values ('-infinity', 0), ('infinity', 30)")
+        connection.execute(
+            "insert into t select timestamptz '2025-01-01' + n * interval '1 day', n from generate_series(1, 20) n"
+        )
+        options = {"public-t": {"type_overrides": {"at": "text"}}}
+        pipe = Pipe(tmp_path, login(database, stream_options=options, slice_rows=5, reader="jdbc"))
+        assert pipe.run().ids("public-t") == Counter(range(21)) + Counter([30])
+
+
 def test_sqlite_bytes_in_a_text_that_a_table_would_be_cut_by_are_refused_by_name(
     sqlite_pipe: tuple[Pipe, sqlite3.Connection],
 ) -> None:

@@ -31,12 +31,15 @@ class Boundary:
         buckets: Then sums (modulo 2**64) of the fingerprints, one for each value of their first byte; else empty.
         checksum: What the database itself said of these rows, where it can: a run that gets the same answer need not
             read them.
+        mixed: Rows that were sent before another one came to this value may have become that one: their fingerprints
+            do not say that they are what the target has.
     """
 
     rows: int = 0
     hashes: tuple[str, ...] = ()
     buckets: tuple[int, ...] = ()
     checksum: str | None = None
+    mixed: bool = False
 
     @classmethod
     def of(cls, hashes: Iterable[str]) -> Boundary:
@@ -55,7 +58,7 @@ class Boundary:
         return cls(rows, (), tuple(value % 2**64 for value in sums))
 
     def to_json(self) -> dict[str, Any]:
-        """`{"format_version", "rows"}` and `hashes` or `buckets`, in base64 (8 bytes each); `checksum` if any."""
+        """`{"format_version", "rows"}` and `hashes` or `buckets`, in base64 (8 bytes each); what else there is."""
         packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "rows": self.rows}
         if self.hashes:
             packed["hashes"] = base64.b64encode(bytes.fromhex("".join(self.hashes))).decode()
@@ -63,7 +66,7 @@ class Boundary:
             packed["buckets"] = base64.b64encode(b"".join(v.to_bytes(8, "big") for v in self.buckets)).decode()
         if self.checksum is not None:
             packed["checksum"] = self.checksum
-        return packed
+        return {**packed, "mixed": True} if self.mixed else packed
 
     @classmethod
     def from_json(cls, packed: Mapping[str, Any]) -> Boundary:
@@ -82,7 +85,8 @@ class Boundary:
         if len(buckets) not in (0, BUCKETS) or (not buckets and len(hashes) != rows):
             raise ValueError("its boundary does not hold as many fingerprints as it counts rows")
         checksum = packed.get("checksum")
-        return cls(rows, hashes, buckets, checksum if isinstance(checksum, str) else None)
+        known = checksum if isinstance(checksum, str) else None
+        return cls(rows, hashes, buckets, known, packed.get("mixed") is True)
 
 
 def _unpack(text: str) -> list[bytes]:

@@ -29,9 +29,10 @@ class Edges:
     def __init__(self, extraction: Extraction) -> None:
         self._extraction = extraction
         saved = extraction.bookmark.boundary if extraction.bookmark is not None else None
-        # Rows that the last run saw are not read; those that are were written since, though one may be as it once was.
+        # Rows that the last run saw are not read; of those that are, one with a key may still be the same as it was.
         self._unread = saved if extraction.sql.unseen is not None else None
-        self.sent = Counter(saved.hashes if saved is not None and self._unread is None else ())
+        is_new = self._unread is not None and (extraction.plan.has_twins or self._unread.mixed)
+        self.sent = Counter(saved.hashes if saved is not None and not is_new else ())
         self._left = self.sent.copy()
         self._at_bookmark = BoundaryBuilder()
         self._at_upper = BoundaryBuilder()
@@ -128,7 +129,7 @@ class Edges:
         """Where the stream stands is what this run can see of it, as far as it was sent before."""
         saved, place, seen = self._extraction.bookmark, progress.split, self._extraction.snapshot
         if place is not None and place.upper is not None:
-            upper = replace(place.upper, snapshot=seen, boundary=self._at_upper.build())
+            upper = replace(place.upper, snapshot=seen, boundary=self._boundary_at_upper())
             progress = replace(progress, split=replace(place, upper=upper))
         if saved is not None and self._extraction.misses_bookmark:
             saved = replace(saved, boundary=self._boundary_at_bookmark())
@@ -161,7 +162,7 @@ class Edges:
         if each.key is None or upper is None:
             return SplitPosition(following)
         until = None if each.key.closed or each.key.upper is None else extraction.bookmark_at(each.key.upper)
-        return SplitPosition(following, until, extraction.bookmark_at(upper, self._at_upper.build()))
+        return SplitPosition(following, until, extraction.bookmark_at(upper, self._boundary_at_upper()))
 
     def _final_bookmark(self) -> Bookmark | None:
         extraction, upper = self._extraction, self._extraction.sql.upper
@@ -173,7 +174,13 @@ class Edges:
         if upper == extraction.sql.bookmark:
             changed = self._new_at_bookmark > 0 or self._reads_unseen
             return extraction.bookmark_at(upper, self._boundary_at_bookmark()) if changed else None
-        return extraction.bookmark_at(upper, self._at_upper.build())
+        return extraction.bookmark_at(upper, self._boundary_at_upper())
+
+    def _boundary_at_upper(self) -> Boundary:
+        place = self._extraction.progress.split
+        before = place.upper.boundary if place is not None and place.upper is not None else None
+        late = self._extraction.sql.late is not None and before is not None and before.rows > 0
+        return replace(self._at_upper.build(), mixed=late or (before is not None and before.mixed))
 
     def _boundary_at_bookmark(self) -> Boundary:
         present = self._at_bookmark.build()
@@ -181,5 +188,6 @@ class Edges:
             return present
         whole = BoundaryBuilder()
         whole.add_boundary(self._unread)
-        whole.add_boundary(present)
-        return whole.build()
+        new = Counter(present.hashes) - self.sent
+        whole.add_boundary(Boundary.of(new.elements()) if present.hashes else present)
+        return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)

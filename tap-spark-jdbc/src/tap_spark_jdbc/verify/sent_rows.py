@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import FIRM, ROW
-from tap_spark_jdbc.extraction.extraction import Extraction, split_key
+from tap_spark_jdbc.extraction.extraction import Extraction, lag_of, split_key
 from tap_spark_jdbc.extraction.fingerprints import changed_buckets
 from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
@@ -81,7 +81,7 @@ def standing(database: Database, plan: StreamPlan, bookmark: Bookmark | None, la
     dialect, connection = database.source.dialect, database.connection
     kept = None if plan.end_value is not None else bookmark
     sql = StandingSql(dialect, plan, split_key(plan, dialect))
-    key = plan.replication_key
+    key, lag = plan.replication_key, lag_of(plan, lag)
     if key is not None:
         bounds = ColumnBounds(connection, sql, key)
         sql = replace(
