@@ -34,6 +34,7 @@ from typing import Any, ClassVar
 
 import duckdb
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 from source import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -196,6 +197,10 @@ class Soak:
         table = self.folder / "raw" / stream
         if self.format == "delta":
             return [Path(path.removeprefix("file://")) for path in DeltaTable(str(table)).file_uris()]
+        if self.format == "iceberg":
+            catalog = SqlCatalog("lake", uri=f"sqlite:///{self.folder}/.dataspoc/catalog.db")
+            tasks = catalog.load_table(("raw", stream)).scan().plan_files()
+            return [Path(task.file.file_path.removeprefix("file://")) for task in tasks]
         return sorted(table.rglob("*.parquet"))
 
     def objects(self) -> tuple[int, int, int, int]:

@@ -212,8 +212,8 @@ FAULTS = (
     Fault(
         "somebody else's state is written over",
         "shared:state/store.py",
-        "return self.storage.exchange(self.path, seen, state_text(value).encode())",
-        "return self.storage.replace(self.path, state_text(value).encode()) or True",
+        "return self.storage.exchange(self.path, seen, state_text(value, mark).encode())",
+        "return self.storage.replace(self.path, state_text(value, mark).encode()) or True",
         ("tests/faults/test_rivals.py",),
     ),
     Fault(

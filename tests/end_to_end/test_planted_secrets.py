@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ import pytest
 
 from servers.processes import command_lines
 from servers.ssh import PASSPHRASE, Ssh
+from shared.config.test_secret_stores import serving
 
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_SECONDS = 200
 STORED, FILED, IN_URL = "planted-in-a-store-'%42", "planted-in-a-file", "planted-in-a-url"
 IN_SPARK, IN_NOTICE, WRONG = "planted-for-spark", "planted-in-a-notice", "planted-wrong-password"
+IN_STATE, IN_CATALOG, IN_STORAGE = "planted-in-a-state-url", "planted-in-a-catalog", "planted-for-a-store"
+VAULT_TOKEN = "planted-token-of-vault"
 # What is masked is as secret; its last digits may be shown.
 MASKED = "planted-person", "411111111111"
 
@@ -51,11 +55,31 @@ def temporary_files(folder: Path) -> Iterator[dict[str, bytes]]:
 
 
 @pytest.fixture
-def planted(moto: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ssh: Ssh) -> list[str]:
+def vault() -> Iterator[str]:
+    """Answers whoever has the token with the passphrase of a key."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.headers["X-Vault-Token"] == VAULT_TOKEN and self.path == "/v1/secret/data/ssh"
+            self.send_response(200 if known else 403)
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": {"data": {"phrase": PASSPHRASE}, "metadata": {}}}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield url
+
+
+@pytest.fixture
+def planted(moto: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ssh: Ssh, vault: str) -> list[str]:
     """All secrets; the stores, files and variables that hold them are there."""
     import boto3
 
     for name, value in {
+        "VAULT_ADDR": vault,
+        "VAULT_TOKEN": VAULT_TOKEN,
         "AWS_ENDPOINT_URL": moto.endpoint,
         "AWS_ACCESS_KEY_ID": moto.key,
         "AWS_SECRET_ACCESS_KEY": moto.secret,
@@ -70,7 +94,8 @@ def planted(moto: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ssh: Ssh
     with suppress(client.exceptions.ResourceExistsException):
         client.create_secret(Name="planted/db", SecretString=json.dumps({"password": STORED}))
     body = Path(ssh.folder, "locked").read_text().splitlines()[4:-1]
-    return [STORED, FILED, IN_URL, IN_SPARK, IN_NOTICE, WRONG, PASSPHRASE, *body, *MASKED]
+    of_target = [IN_NOTICE, IN_STATE, IN_CATALOG, IN_STORAGE]
+    return [STORED, FILED, IN_URL, IN_SPARK, WRONG, PASSPHRASE, VAULT_TOKEN, *of_target, *body, *MASKED]
 
 
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
@@ -86,21 +111,36 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
             "insert into people select n, 'planted-person' || n, '411111111111' || n from generate_series(1000, 1200) n"
         )
         source.execute(f"grant select on people to {role}")
+        source.execute(f"create role state_{reader} login password '{IN_STATE}'")
+        source.execute(f"create schema kept authorization state_{reader}")
+        source.execute(f"alter role state_{reader} set search_path to kept")
     of_url = "" if reader == "arrow" else f"?sslpassword={IN_URL}"
     tap: dict[str, Any] = {
         "jdbc_url": database.jdbc_url + of_url,
+        "tables": ["people"],
         "user": role,
         "password": "${aws-sm:planted/db#password}",
         "reader": reader,
         "mask_key": f"${{file:{tmp_path}/mask_key}}",
         "stream_options": {"public-people": {"mask": {"name": "hash", "card": "last4"}}},
-        "ssh_tunnel": {**ssh.settings(), "private_key": "${SSH_KEY}", "private_key_password": PASSPHRASE},
+        "ssh_tunnel": {**ssh.settings(), "private_key": "${SSH_KEY}"},
         "batch_config": {"encoding": {"format": "parquet"}, "storage": {"root": f"{lake}/.dataspoc/staging/batches"}},
         "spark": {"master": "local[2]", "conf": {"spark.hadoop.fs.s3a.secret.key": IN_SPARK}},
     }
     del tap["ssh_tunnel"]["private_key_path"]
+    # Once from a store, and once as it stands in the config.
+    phrase = "${vault:secret/data/ssh#phrase}" if reader == "arrow" else PASSPHRASE
+    tap["ssh_tunnel"]["private_key_password"] = phrase
     notify = [{"url": f"http://127.0.0.1:1/{IN_NOTICE}", "on": ["failed", "succeeded"]}]
     target = {"bucket": str(lake), "pipeline": "p", "notify": notify}
+    if reader == "jdbc":
+        place = f"{database.host}:{database.port}/{database.name}"
+        catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "token": IN_CATALOG}
+        target |= {
+            "state_backend": {"uri": f"postgresql://state_{reader}:{IN_STATE}@{place}", "table_name": "states"},
+            "format": "iceberg", "catalog": catalog, "namespace": "raw",
+            "storage_options": {"key": "reader", "secret": IN_STORAGE},
+        }  # fmt: skip
     with command_lines() as commands, temporary_files(tmp_path / "tmp") as temporary:
         good, told = pipe(tmp_path, tap, target)
         assert good == (0, 0), told
@@ -108,9 +148,11 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
         assert bad != (0, 0)
     assert "authentication failed" in refused
     left = {str(path): path.read_bytes() for path in lake.rglob("*") if path.is_file()}
-    assert any(path.endswith("state.json") for path in left)
+    assert any(path.endswith("state.json") for path in left) == (reader == "arrow")
     assert any("/runs/" in path for path in left)
-    places = {"log": (told + refused).encode(), "processes": "\n".join(commands).encode(), **temporary, **left}
+    # A key is made so by the fixture of somebody's server.
+    seen = "\n".join(each for each in commands if not each.startswith("ssh-keygen"))
+    places = {"log": (told + refused).encode(), "processes": seen.encode(), **temporary, **left}
     found = {(place, secret) for place, content in places.items() for secret in planted if secret.encode() in content}
     assert found == set()
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 from end_to_end.round_trip import PIPELINE, RoundTrip
 from end_to_end.test_verify import ORDERS, postgresql_trip, sqlite_trip
@@ -40,10 +41,20 @@ def database(tmp_path: Path) -> Any:
 
 def spoil(trip: RoundTrip, change: Callable[[pa.Table], pa.Table], folder: str = "raw/t") -> None:
     """Changes each file of a table in place, as nobody should; a file's size may stay what it was."""
-    log = trip.folder / folder / "_delta_log"
-    known = [Path(path) for path in DeltaTable(str(trip.folder / folder)).file_uris()] if log.exists() else []
-    for path in known or sorted((trip.folder / folder).rglob("*.parquet")):
+    for path in data_files(trip, folder):
         pq.write_table(change(pq.read_table(path, partitioning=None)), path)
+
+
+def data_files(trip: RoundTrip, folder: str = "raw/t") -> list[Path]:
+    """Those of the table's current version."""
+    whole = trip.folder / folder
+    if (whole / "_delta_log").exists():
+        return [Path(path) for path in DeltaTable(str(whole)).file_uris()]
+    if (whole / "metadata").exists():
+        with closing(SqlCatalog("lake", uri=f"sqlite:///{trip.folder}/.dataspoc/catalog.db")) as catalog:
+            files = catalog.load_table(tuple(folder.split("/"))).inspect.files()
+        return [Path(path.removeprefix("file://")) for path in files["file_path"].to_pylist()]
+    return sorted(whole.rglob("*.parquet"))
 
 
 def spoilt(rows: pa.Table) -> pa.Table:
@@ -70,12 +81,13 @@ def truth(trip: RoundTrip, layout: str, columns: tuple[str, ...] = ("id", "k", "
     if layout == "delta":
         table = DeltaTable(str(trip.folder / "raw/t")).to_pyarrow_table()
     else:
-        table = pq.read_table(trip.folder / "raw/t", partitioning=None)
+        files = [pq.read_table(path, partitioning=None) for path in data_files(trip)]
+        table = pa.concat_tables(files, promote_options="default")
     rows = table.to_pylist()
     return sorted(tuple(row[name] for name in columns) for row in rows if row.get("_sdc_deleted_at") is None)
 
 
-@pytest.mark.parametrize("layout", ["parquet", "delta"])
+@pytest.mark.parametrize("layout", ["parquet", "delta", "iceberg"])
 def test_altered_removed_and_invented_rows_are_repaired_and_nothing_else(
     spark: SparkSession, database: Any, tmp_path: Path, layout: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 
 from end_to_end.round_trip import RoundTrip
+from end_to_end.summed_values import texts_of_both
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,14 +225,29 @@ def bits(value: Any) -> Any:
     return struct.pack("d", value) if isinstance(value, float) else (type(value), str(value))
 
 
-def test_every_type_at_its_extremes_lies_in_the_parquet_as_psycopg_reads_it(
-    spark: SparkSession, source: Any, tmp_path: Path
-) -> None:
-    database, connection = source
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, source: Any, tmp_path_factory: pytest.TempPathFactory) -> RoundTrip:
+    """The table as tap and target have brought it."""
+    database, _ = source
     login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
-    trip = RoundTrip(tmp_path, login)
+    trip = RoundTrip(tmp_path_factory.mktemp("postgresql"), login)
     trip.run()
-    found = trip.table("public-t").sort_by("id")
+    return trip
+
+
+def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_sides(
+    spark: SparkSession, lake: RoundTrip, tmp_path: Path
+) -> None:
+    texts = texts_of_both(spark, lake, "public-t", tmp_path)
+    assert texts.lake == texts.source
+    assert {name: len(set(each)) for name, each in texts.lake.items()} == texts.distinct
+    lists = {f"c{number}" for number, kind in enumerate(KINDS) if pa.types.is_list(kind.arrow)}
+    assert texts.unsummed == lists
+
+
+def test_every_type_at_its_extremes_lies_in_the_parquet_as_psycopg_reads_it(source: Any, lake: RoundTrip) -> None:
+    _, connection = source
+    found = lake.table("public-t").sort_by("id")
 
     asked = [f"{kind.asked.format(f'c{number}')}" for number, kind in enumerate(KINDS)]
     rows = connection.execute(f"select {', '.join(asked)}, by_default, stored, virtual from t order by id").fetchall()

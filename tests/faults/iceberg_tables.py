@@ -21,7 +21,7 @@ from servers.s3 import S3
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun
 from target_spark_lake.iceberg_catalog import IcebergCatalog
-from target_spark_lake.iceberg_log.file_io import io_properties
+from target_spark_lake.iceberg_log.lake_catalog import io_properties
 from target_spark_lake.tables.changes import StagedFile, TableChange
 
 BETWEEN_LOOKS = 0.1

@@ -46,7 +46,7 @@ def state_of(bound: int) -> dict[str, Any]:
 
 def bound_of(state: dict[str, Any] | None) -> int:
     """The rows below this are in the lake, says a state."""
-    return 0 if state is None else int(state["bookmarks"]["grows"]["replication_key_value"])
+    return int(((state or {}).get("bookmarks") or state_of(0)["bookmarks"])["grows"]["replication_key_value"])
 
 
 @dataclass(frozen=True)

@@ -231,3 +231,21 @@ def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(tmp_pa
         lake.sync()
     newest.write_bytes(kept)
     check(lake, lake.sync())
+
+
+def test_a_delta_log_that_has_forgotten_what_a_run_was_planned_on_is_for_a_person_and_the_run_is_given_up(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    with pytest.raises(Died):  # lock, journal
+        lake.sync(lake.storage(lambda files: Faulty(files, 2, DIE_AFTER, CREATES)), dead)
+    lake.table(GROWS).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+    lake.table(GROWS).create_checkpoint()
+    (tmp_path / GROWS / "_delta_log" / f"{0:020d}.json").unlink()
+    gone = r"the log of Delta table raw/grows has forgotten version 0.*give the run up"
+    with pytest.raises(UnpublishableError, match=gone):
+        lake.sync()
+    give_up(lake)
+    check(lake, 1)
+    check(lake, lake.sync())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 
+from faults import iceberg_writer
 from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted, Proxy
 from faults.iceberg_tables import StoredTables, TwoIcebergTables, catalog_calls, watched
 from faults.small_lake import NO_BEATS
@@ -25,9 +29,14 @@ from servers.s3 import S3
 from singer_spark.errors import SingerSparkError, StorageError, UnpublishableError
 from singer_spark.process.identity import Process
 from singer_spark.state.run_log import last_committed
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.iceberg_log.producer import RunSnapshot
 from target_spark_lake.maintenance import conversion
+from target_spark_lake.maintenance.compaction import compact
+from target_spark_lake.maintenance.vacuum import vacuum
+from target_spark_lake.settings import TargetSettings
 
 pytestmark = pytest.mark.slow
 
@@ -83,27 +92,74 @@ def test_a_fault_at_every_other_change_on_s3_leaves_each_table_at_one_snapshot_a
 ) -> None:
     lake, counting = StoredTables(tmp_path, s3), Counting(None)
     lake.sync()
-    sync_through(lake, counting, monkeypatch)
+    through(lake, counting, monkeypatch, lake.sync)
     changes = sum(name in CHANGING for name in counting.calls)
     assert changes > 12
     for nth, fault in zip(range(1, changes + 1, 2), cycle((DIE_AFTER, FAIL_AFTER)), strict=False):
         with suppress(SingerSparkError, Died):
-            sync_through(lake, Faulty(None, nth, fault, CHANGING), monkeypatch, dead)
+            through(lake, Faulty(None, nth, fault, CHANGING), monkeypatch, lambda storage: lake.sync(storage, dead))
         lake.check_readers_see_whole_runs(at_least=1)
         lake.check_exact(lake.sync())
 
 
-def sync_through(
-    lake: StoredTables, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, process: Process | None = None
-) -> None:
-    """A run whose requests to the store and calls of the catalog go through a proxy."""
+def through(lake: TwoIcebergTables, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, act: Callable[[Any], Any]) -> None:
+    """Does something with calls to the storage, or requests to the store, and calls of the catalog by a proxy."""
 
-    def around(bucket: Any) -> Proxy:
-        proxy.inner = bucket
+    def around(inner: Any) -> Proxy:
+        proxy.inner = inner
         return proxy
 
     with catalog_calls(monkeypatch, proxy):
-        lake.sync(lake.storage(around), process)
+        act(lake.storage(around))
+
+
+class UpkeptTables(TwoIcebergTables):
+    """What `compact` and `vacuum` make of them."""
+
+    def compact(self, storage: Storage, process: Process | None = None) -> None:
+        settings = TargetSettings.from_config({"bucket": str(self.folder), "pipeline": "test", "format": "iceberg"})
+        compact(open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process), settings)
+
+    def vacuum(self, storage: Storage, process: Process | None = None) -> None:
+        run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        vacuum(run, store_of(self), timedelta(0))
+
+    def needed(self, table: str) -> list[str]:
+        return [task.file.file_path.removeprefix("file://") for task in self.table(table).scan().plan_files()]
+
+
+@pytest.mark.parametrize("upkeep", ["compact", "vacuum"])
+def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_it_is_read(
+    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, upkeep: str
+) -> None:
+    lake, counting, kept = UpkeptTables(tmp_path / "lake"), Counting(None), tmp_path / "kept"
+    for _ in range(3):
+        lake.sync()
+    shutil.copytree(lake.folder, kept)
+    act = getattr(lake, upkeep)
+    through(lake, counting, monkeypatch, act)
+    changes = sum(name in iceberg_writer.CHANGES for name in counting.calls)
+    assert changes > 6
+    for nth, fault in zip(range(1, changes + 1), cycle((FAIL_AFTER, DIE_AFTER)), strict=False):
+        shutil.rmtree(lake.folder)
+        shutil.copytree(kept, lake.folder)
+        proxy = Faulty(None, nth, fault, iceberg_writer.CHANGES)
+        with suppress(SingerSparkError, Died):
+            through(lake, proxy, monkeypatch, lambda storage: act(storage, dead))
+        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, 3) for each in (GROWS, CHANGES)]
+        act(lake.storage())
+        for table in (GROWS, CHANGES):
+            assert lake.rows(table) == rows_after(table, 3)
+            made = lake.table(table).metadata.snapshots
+            if upkeep == "compact":
+                assert len(lake.needed(table)) == 1
+                assert len(made) == 4
+            else:
+                standing = sorted(map(str, (lake.folder / table).rglob("*.parquet")))
+                assert [each.snapshot_id for each in made] == [lake.table(table).metadata.current_snapshot_id]
+                assert standing == sorted(lake.needed(table))
+    assert lake.sync() == 4
+    assert lake.rows(GROWS) == rows_after(GROWS, 4)
 
 
 def meanwhile(lake: TwoIcebergTables, table: str, act: Any) -> Interrupted:

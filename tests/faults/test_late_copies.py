@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from faults.faulty import Counting
 from faults.small_lake import LAYOUT, NO_BEATS, SmallLake
+from servers.azure import AzureStore
+from servers.google import GoogleStore
 from servers.s3 import S3
 from singer_spark.state.run_log import PUBLISHED, RunEntry, last_committed
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.publish import RETIRED_LOOKED_AT, remove_late_copies
 
 
-def test_a_copy_that_ends_after_its_file_was_retired_is_removed_at_the_next_start(s3: S3) -> None:
-    lake = SmallLake(s3.new_bucket(), s3.storage_options)
+def test_a_copy_that_ends_after_its_file_was_retired_is_removed_at_the_next_start(
+    store: S3 | GoogleStore | AzureStore,
+) -> None:
+    lake = SmallLake(store.new_bucket(), store.storage_options)
     lake.sync()
     storage = lake.storage()
     kept = {file.path: storage.read(file.path) for file in storage.list(LAYOUT.table("whole"))}

@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
+from faults.iceberg_tables import TwoIcebergTables
 from faults.small_lake import LAYOUT, SmallLake
+from faults.test_delta_faults import GROWS, TwoTables
 from singer_spark.errors import ProtocolError
 from singer_spark.state.run_log import last_committed
 from target.increment import increment, lake_with_two_rows
 from target_spark_lake.commit.journal import Plan
 from target_spark_lake.commit.staged_stream import staged_files
+from target_spark_lake.delta_log.log_publish import write_checkpoint
+from target_spark_lake.delta_log.snapshot import LOG_FOLDER
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
@@ -93,3 +99,39 @@ def test_what_a_checkpoint_names_is_on_the_disk_before_it(tmp_path: Path, monkey
     written = max(at for at, (call, path) in enumerate(events) if call == "replace" and "checkpoint.json" in path)
     for path in (*files, *(file.parent for file in files)):
         assert ("fsync", str(path)) in events[:written]
+
+
+def test_what_a_snapshot_consists_of_is_on_the_disk_before_the_catalog_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = TwoIcebergTables(tmp_path)
+    lake.sync()
+    events = recorded(monkeypatch)
+    before = set((tmp_path / GROWS / "metadata").iterdir())
+    commits = SqlCatalog._write_metadata
+
+    def written(**given: Any) -> None:
+        commits(**given)
+        events.append(("written", given["metadata_path"]))
+
+    monkeypatch.setattr(SqlCatalog, "_write_metadata", staticmethod(written))
+    lake.sync()
+    folder = tmp_path / GROWS / "metadata"
+    new = set(folder.iterdir()) - before
+    assert len(new) >= 3, "a manifest, their list, and the metadata"
+    (named,) = [at for at, (call, path) in enumerate(events) if call == "written" and str(folder) in path]
+    for path in (*new, folder, folder.parent):
+        assert ("fsync", str(path)) in events[:named]
+
+
+def test_a_checkpoint_of_a_delta_log_is_on_the_disk_before_older_entries_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    events = recorded(monkeypatch)
+    monkeypatch.setattr(DeltaTable, "cleanup_metadata", lambda _: events.append(("cleanup", "")))
+    write_checkpoint(lake.storage(), GROWS)
+    log = tmp_path / GROWS / LOG_FOLDER
+    for name in (f"{0:020d}.checkpoint.parquet", "_last_checkpoint"):
+        assert ("fsync", str(log / name)) in events[: events.index(("cleanup", ""))]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from faults.faulty import Interrupted
+from faults.faulty import Interrupted, Proxy
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, state_of
 from servers.s3 import S3
 from singer_spark.errors import LockedError, SingerSparkError, StorageError
@@ -152,3 +154,25 @@ def test_a_publisher_that_slept_while_retiring_does_not_undo_a_persons_reset(tmp
     with pytest.raises(StorageError, match="is committed"):
         paused_sync(lake, retires_a_file, rival)
     assert lake.storage().read(LAYOUT.state) == before
+
+
+def test_a_commit_whose_answer_was_lost_and_which_a_successor_has_published_is_not_called_undone(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync()
+
+    class Lost(Proxy):
+        done = False
+
+        def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+            result = call()
+            if not self.done and name == "create" and args[0].startswith(LAYOUT.runs):
+                self.done = True
+                lake.sync()
+                raise OSError(errno.EIO, "the answer got lost")
+            return result
+
+    with pytest.raises(StorageError, match=r"is committed, .* was published by another process"):
+        lake.sync(lake.faulty_files(Lost), dead)
+    lake.check_exact(3 * STEP)

@@ -1,20 +1,29 @@
-"""Two runs at once, fifty times, on each store: one of them takes the pipeline, the other is told so."""
+"""Two runs on each store: of fifty pairs at once one takes the pipeline each time; clocks that differ commit once."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from faults.small_lake import LAYOUT, NO_BEATS, SmallLake
+import pytest
+
+from faults.faulty import Interrupted
+from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake
+from faults.test_rivals import ELSEWHERE
 from servers.azure import AzureStore
 from servers.google import GoogleStore
 from servers.s3 import S3
-from singer_spark.errors import SingerSparkError
+from singer_spark.errors import LockedError, SingerSparkError
+from singer_spark.state.run_log import encode
+from target_spark_lake.commit.lock_entry import entry_path, newest_entry
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 
+Store = S3 | GoogleStore | AzureStore
 ROUNDS = 50
 
 
-def test_two_runs_at_once_have_one_winner_each_time(store: S3 | GoogleStore | AzureStore) -> None:
+def test_two_runs_at_once_have_one_winner_each_time(store: Store) -> None:
     lake = SmallLake(store.new_bucket(), store.storage_options)
     for _ in range(ROUNDS):
         barrier = threading.Barrier(2)
@@ -40,3 +49,24 @@ def test_two_runs_at_once_have_one_winner_each_time(store: S3 | GoogleStore | Az
         assert (len(runs), len(refused)) == (1, 1)
         runs[0].fail(RuntimeError("only started"))
     lake.check_exact(lake.sync())
+
+
+@pytest.mark.parametrize("ahead", [-1, 1])
+def test_a_holder_whose_clock_is_an_hour_off_is_taken_for_dead_and_can_not_commit(store: Store, ahead: int) -> None:
+    """Its signs of life are dated by its own clock: it is the journal that decides, not a clock."""
+    lake = SmallLake(store.new_bucket(), store.storage_options)
+    lake.sync()
+
+    def meanwhile() -> None:
+        entry = newest_entry(lake.storage(), LAYOUT)
+        assert entry is not None
+        dated = replace(entry, beat=datetime.now(UTC) + ahead * timedelta(hours=1), ttl_seconds=60)
+        lake.storage().replace(entry_path(LAYOUT, entry.generation), encode(dated.to_body()))
+        lake.sync()
+
+    def commits(name: str, args: tuple[object, ...]) -> bool:
+        return name == "create" and str(args[0]).startswith(LAYOUT.runs)
+
+    with pytest.raises(LockedError, match="undid it"):
+        lake.sync(lake.faulty_files(lambda files: Interrupted(files, commits, meanwhile)), ELSEWHERE)
+    lake.check_exact(2 * STEP)

@@ -2,8 +2,8 @@
 
 To be run by hand: `cd tests && ../.venv/bin/python -m storms.budgeted_pipelines --pipelines 50 --rows 20000000`. Each
 pipeline has a table of its own, and every second one a budget of rows, too; a few programs run at a time (`--at-once`),
-in turns, and a run that has used its budget ends well. After each turn every lake table must be a part of its source without a gap at the front: what the
-bookmark says, and nothing twice.
+in turns, and a run that has used its budget ends well. After each turn every lake table must be a part of its source
+without a gap at the front: what the bookmark says, and nothing twice.
 """
 
 from __future__ import annotations

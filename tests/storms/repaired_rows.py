@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 from servers.postgresql import PostgreSQL, running
 
@@ -37,6 +38,10 @@ def files_of(folder: Path) -> list[Path]:
     """The files of the table's current version."""
     if (folder / "_delta_log").exists():
         return [Path(path.removeprefix("file://")) for path in DeltaTable(str(folder)).file_uris()]
+    if (folder / "metadata").exists():
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{folder.parents[1]}/.dataspoc/catalog.db")
+        files = catalog.load_table((folder.parent.name, folder.name)).inspect.files()
+        return [Path(path.removeprefix("file://")) for path in files["file_path"].to_pylist()]
     return sorted(folder.rglob("*.parquet"))
 
 

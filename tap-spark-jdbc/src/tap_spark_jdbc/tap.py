@@ -193,6 +193,8 @@ class TapSparkJdbc(Tap):
         self._send([stream for stream in streams if log is None or not log.reads(stream.name)])
         if self.batches is not None:
             self.batches.finish()
+        if log is not None:
+            log.finish()
         self.run_state.write_final()
         self.progress.finish()
         self.finish_streams()

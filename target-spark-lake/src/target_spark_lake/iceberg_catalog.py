@@ -8,6 +8,8 @@ from typing import Any
 
 DEFAULT_NAME = "lake"
 KINDS = ("sql", "rest", "glue", "hive")
+# What tells catalogs of one kind apart besides their address.
+WHICH = {"rest": ("warehouse", "prefix"), "glue": ("glue.id", "glue.region")}
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,20 @@ class IcebergCatalog:
         levels = self.namespace.split(".") if self.namespace else above
         return (*(levels or [DEFAULT_NAME]), name)
 
-    def registered(self, table: str) -> str:
-        """What a table is called, and where, without secrets."""
-        kind = self.properties.get("type")
-        return f"{'.'.join(self.identifier(table))} in catalog {self.name}" + (f" of type {kind}" if kind else "")
+    def registered(self, table: str, *, is_new: bool = False) -> str:
+        """What a table is called, and where, without secrets.
+
+        Of a new table also at which address: nothing else tells its catalog from others.
+        """
+        kind = self.properties.get("type", "")
+        where = f" of type {kind}" if kind else ""
+        if is_new and self.properties:
+            scheme, _, rest = self.properties.get("uri", "").partition("?")[0].rpartition("://")
+            host, slash, path = rest.partition("/")
+            uri = f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if rest else ""
+            named = (uri, *(self.properties.get(name, "") for name in WHICH.get(kind, ())))
+            where += f" ({' '.join(filter(None, named))})" if any(named) else ""
+        return f"{'.'.join(self.identifier(table))} in catalog {self.name}{where}"
 
 
 def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.changes import PublishedFile, TableChange
     from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
+    from target_spark_lake.tables.taking_back import Fate
 
 _COMMITS: dict[str, tuple[Any, Any]] = {DELTA: (DeltaCommit, plan_delta), ICEBERG: (IcebergCommit, plan_iceberg)}
 
@@ -92,8 +93,8 @@ class TableLog(Protocol):
     def take_back(self, commit: Any) -> int | None:
         """Makes the commit that undoes another one, likewise."""
 
-    def can_take_back(self, commit: Any) -> bool:
-        """Whether the one that it undoes was made; an UnpublishableError where it can't be undone."""
+    def fate(self, commit: Any) -> Fate:
+        """What becomes of the one that it undoes; an UnpublishableError where it can't be undone."""
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
         """What no version needs that was current at `before` or later; only files that are the table's. It only reads.

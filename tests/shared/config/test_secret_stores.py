@@ -99,6 +99,15 @@ def test_aws_secrets_manager_gives_a_text_a_member_of_it_and_bytes(moto: Any, mo
     assert PASSWORD not in str(raised.value)
 
 
+@pytest.mark.parametrize("name", secret_stores.STORES)
+def test_what_any_store_gives_is_in_no_log_from_then_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"planted-in-{name}"
+    monkeypatch.setattr(secret_stores, "STORES", {name: (lambda _: text, "extra")})
+    assert redact(text) == text
+    assert expand({"password": f"${{{name}:shop}}"}) == {"password": text}
+    assert redact(f"it was {text}") == f"it was {MASK}"
+
+
 def test_google_secret_manager_gives_the_latest_version_or_the_one_that_is_named(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from singer_spark.errors import StateError
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES, Bookmark, Boundary, KeyType, KeyValue
+from singer_spark.singer.transaction_snapshot import TransactionSnapshot
 
 hashes = st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}")
 
@@ -58,6 +59,20 @@ def test_an_edited_value_no_longer_trusts_the_raw_text() -> None:
     entry["replication_key_value"] = "2024-01-01T00:00:00"
     edited = Bookmark.from_json("s", entry, "d", KeyType.DATETIME, aware=False)
     assert (edited.raw, edited.boundary) == (None, None)
+
+
+def test_a_value_that_was_edited_alone_forgets_what_was_sent_at_the_old_one() -> None:
+    seen = TransactionSnapshot("7", 740, 745)
+    entry = Bookmark("d", KeyValue.parse(9, KeyType.INTEGER), Boundary.of(["00" * 8]), None, seen).to_json()
+    for value, snapshot in ((8, seen), (10, None)):
+        edited = Bookmark.from_json("s", {**entry, "replication_key_value": value}, "d", KeyType.INTEGER, aware=False)
+        assert edited is not None
+        assert (edited.boundary, edited.snapshot) == (None, snapshot)
+    # One of before this was kept is trusted, as it was then.
+    del entry["boundary"]["value"]
+    old = Bookmark.from_json("s", {**entry, "replication_key_value": 8}, "d", KeyType.INTEGER, aware=False)
+    assert old is not None
+    assert (old.boundary, old.snapshot) == (Boundary.of(["00" * 8]), seen)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,13 @@ def test_nanoseconds_are_kept_and_compared() -> None:
     assert late.json_value() == "2025-01-20T15:30:00.123456789"
 
 
+def test_zeros_behind_nanoseconds_are_nothing_and_other_digits_are_refused() -> None:
+    value = KeyValue.parse("2025-01-20 15:30:00.123456000000", KeyType.DATETIME)
+    assert value.text == "2025-01-20T15:30:00.123456"
+    with pytest.raises(ValueError, match="is not a datetime"):
+        KeyValue.parse("2025-01-20 15:30:00.123456789012", KeyType.DATETIME)
+
+
 def test_a_lag_only_lowers_the_bound() -> None:
     value = KeyValue.parse("2025-01-20T15:30:00.123456789", KeyType.TIMESTAMP)
     assert value.minus(30).text == "2025-01-20T15:29:30.123456"

@@ -65,7 +65,8 @@ def write_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "[night]\naws_access_key_id = AKIANIGHT\naws_secret_access_key = own-secret\n"
     )
     (tmp_path / "config").write_text(
-        "[profile writer]\nrole_arn = arn:aws:iam::123456789012:role/writer\nsource_profile = night\nregion = eu-west-1\n"
+        "[profile writer]\nrole_arn = arn:aws:iam::123456789012:role/writer\nsource_profile = night\n"
+        "region = eu-west-1\n"
     )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))

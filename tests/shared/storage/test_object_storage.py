@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,23 @@ def test_a_large_file_is_uploaded_in_pieces_and_never_held_whole(storage: Storag
     assert storage.size("staging/part") == large.stat().st_size
     assert storage.read("staging/part") == large.read_bytes()
     assert max(request.sent for request in proxy.passed) == PIECE_BYTES
+
+
+def test_an_upload_takes_memory_for_a_few_pieces_of_any_file(store: Store, bucket: str, tmp_path: Path) -> None:
+    storage = Storage(bucket, store.storage_options)
+    storage.replace("first", b"1")  # what every program needs is loaded
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(144 << 20)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = peak_bytes()
+    storage.upload(tmp_path / "sparse", "part")
+    assert peak_bytes() - before < 10 * PIECE_BYTES
+    assert storage.size("part") == 144 << 20
+
+
+def peak_bytes() -> int:
+    """The greatest memory of this process so far."""
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) << 10
 
 
 def test_what_is_written_as_a_stream_is_there_once_it_is_closed(storage: Storage, proxy: Proxy, large: Path) -> None:
@@ -289,6 +307,19 @@ def test_an_s3_that_ignores_a_condition_is_found_out(moto: S3, stripped: set[str
         storage = Storage(moto.new_bucket(), moto.options_at(proxy.endpoint))
         storage.create("lock", b"mine")
         with pytest.raises(StorageError, match=f"{told}.* accept_unconditional_storage"):
+            storage.check_conditions("lock", b"another's")
+
+
+def test_an_azure_that_ignores_conditions_is_found_out(azure: AzureStore) -> None:
+    # Who asks by a signature of the URL does not sign the headers.
+    signature = azure.shared_access(datetime.now(UTC) + timedelta(hours=1))
+    with running(azure.endpoint, frozenset({"if-none-match", "if-match"})) as proxy:
+        place = {"account_name": azure.name, "endpoint_url": f"{proxy.endpoint}/{azure.name}"}
+        storage = Storage(azure.new_bucket(), {**place, "sas_token": signature})
+        storage.create("lock", b"mine")
+        with pytest.raises(
+            StorageError, match=r"in spite of If-None-Match and If-Match:.* accept_unconditional_storage"
+        ):
             storage.check_conditions("lock", b"another's")
 
 

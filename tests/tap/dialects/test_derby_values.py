@@ -107,6 +107,29 @@ def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSessi
     assert values_of(spark, url, "PRECISE", "text") == ["2025-01-20 15:30:00.123456789"]
 
 
+@pytest.mark.parametrize(
+    ("native_type", "texts"),
+    [
+        ("integer", ["2147483647"]),
+        ("bigint", ["-9223372036854775808"]),
+        ("decimal(31,5)", ["9" * 26 + ".99999"]),
+        ("double", ["0.1", "1.7976931348623157E308"]),
+        ("clob", ["it's"]),
+        ("date", ["0001-01-01", "1500-02-28", "9999-12-31"]),
+    ],
+)
+def test_any_value_has_a_text(spark: SparkSession, url: str, native_type: str, texts: list[str]) -> None:
+    assert values_of(spark, url, native_type, "text") == [*texts, None]
+
+
+def test_the_text_of_a_long_one_is_whole(spark: SparkSession, url: str) -> None:
+    with connected(spark, {"jdbc_url": url}) as connection:
+        connection.execute("create table long (id int primary key, v clob)")
+        part = f"cast('{'x' * 30_000}' as clob)"
+        connection.execute(f"insert into long values (0, {part} || {part})")
+    assert values_of(spark, url, "LONG", "text") == ["x" * 60_000]
+
+
 def test_a_type_without_exact_reading_says_so(spark: SparkSession, url: str) -> None:
     found = discovered(spark, {"jdbc_url": url, "tables": ["PRICES"]})["APP-PRICES"]
     assert "no exact reading" in found.column("V").reading.problem

@@ -14,6 +14,7 @@ import pytest
 from pymysql.constants import FIELD_TYPE
 
 from end_to_end.round_trip import RoundTrip
+from end_to_end.summed_values import texts_of_both
 from tap.opened import connected, discovered, login, read
 from tap_spark_jdbc.dialects import known_dialects, overridden
 from tap_spark_jdbc.source.queries import described_columns
@@ -162,6 +163,16 @@ def lake(spark: SparkSession, database: MariaDatabase, matrix: list[dict[str, An
     trip = RoundTrip(tmp_path_factory.mktemp("mariadb"), config)
     trip.run()
     return trip
+
+
+def test_a_checksum_has_the_same_text_of_every_type_at_its_extremes_on_both_sides(
+    spark: SparkSession, lake: RoundTrip, database: MariaDatabase, tmp_path: Path
+) -> None:
+    texts = texts_of_both(spark, lake, f"{database.name}-matrix", tmp_path)
+    assert texts.lake == texts.source
+    assert {name: len(set(each)) for name, each in texts.lake.items()} == texts.distinct
+    floating = {column(number) for number, kind in enumerate(VALUES) if kind.startswith(("float", "double"))}
+    assert texts.unsummed == floating
 
 
 def _slot(native_type: str, value: Any) -> str:

@@ -15,6 +15,7 @@ from servers.postgresql import PostgreSQL, running
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.dialects.postgresql import POSTGRESQL
 from tap_spark_jdbc.log.log_server import log_server
+from tap_spark_jdbc.log.publication import Publication
 from tap_spark_jdbc.log.slot import LogSlot
 from tap_spark_jdbc.source.database import Database
 from tap_spark_jdbc.source.jdbc_errors import with_hint
@@ -53,4 +54,5 @@ def served(**settings: str) -> Iterator[str]:
 
 
 def slot_of(database: Database, name: str) -> LogSlot:
-    return LogSlot(database, log_server(database), name, "published")
+    server = log_server(database)
+    return LogSlot(database, server, name, Publication(database, server, "published"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from servers.postgresql import PostgreSQL
 from tap.log.piped import TABLE, committed, piped, records, refused
 from tap_spark_jdbc.log import slot
+from tap_spark_jdbc.log.slot import LogSlot
 
 
 def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
@@ -44,6 +47,29 @@ def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
         assert not records(idle)
         assert idle.final == second.final
         assert [each["type"] for each in idle.messages] == ["STATE", "SCHEMA", "SCHEMA", "STATE"]
+
+
+def test_an_idle_run_asks_the_log_one_question_and_loads_nothing_to_read_it(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    question = LogSlot._rows
+    monkeypatch.setattr(LogSlot, "_rows", lambda slot, sql: (asked.append(sql), question(slot, sql))[1])
+    with piped(postgresql, tmp_path, TABLE + "create table other (id int)", tables=["orders"]) as (pipe, connection):
+        committed(pipe)
+        connection.execute("insert into other values (1)")
+        committed(pipe)
+        connection.execute("insert into other values (2)")
+        asked.clear()
+        monkeypatch.setitem(sys.modules, "tap_spark_jdbc.log.log_reading", None)
+        idle = committed(pipe)
+        assert [each["type"] for each in idle.messages] == ["STATE", "SCHEMA", "STATE", "STATE"]
+        assert sum("pg_logical_slot_peek" in each for each in asked) == 1
+        # The slot, its move, publication, its tables, the end of the log; written first where it lies in memory.
+        assert len(asked) - sum(slot._FLUSH in each for each in asked) <= 7
+    loaded = "import sys, tap_spark_jdbc.log.log_run; print({'pyarrow', 'numpy', 'pandas'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True)
+    assert told.stdout == b"set()\n"
 
 
 def test_the_slot_moves_only_to_what_was_committed_before(
@@ -153,7 +179,8 @@ def test_a_slot_that_is_still_being_made_is_waited_for(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tap that was killed leaves a session that goes on with what it was asked."""
-    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+    script = TABLE + 'create publication "the tap\'s" for table orders with (publish_via_partition_root = true)'
+    with piped(postgresql, tmp_path, script) as (pipe, connection):
         dsn = connection.info.dsn + f" password={connection.info.password}"
         with psycopg.connect(dsn) as slow, psycopg.connect(dsn, autocommit=True) as dead, ThreadPoolExecutor(1) as pool:
             slow.execute("insert into orders values (8, 'slow')")

@@ -39,6 +39,7 @@ def test_numbers_that_came_round_are_told_apart(cycle: int) -> None:
         LogBookmark(5),
         LogBookmark(2**40, "slot", "77", "16384", "16390"),
         LogBookmark(7, "slot", "77", "1", "", Moment("1:2:", 9), reading=True, version=4),
+        LogBookmark(8, "slot", timeline="0000000A", partitions=frozenset({16390, 16385})),
     ],
 )
 def test_a_bookmark_comes_back_as_it_was(bookmark: LogBookmark) -> None:
@@ -52,7 +53,9 @@ def test_a_bookmark_of_another_method_is_none_of_the_log() -> None:
     assert LogBookmark.from_json("orders", None) is None
 
 
-@pytest.mark.parametrize("spoilt", [{"lsn": "x"}, {"snapshot": "1:2"}, {"snapshot": "1:2:", "snapshot_lsn": 3}])
+@pytest.mark.parametrize(
+    "spoilt", [{"lsn": "x"}, {"snapshot": "1:2"}, {"snapshot": "1:2:", "snapshot_lsn": 3}, {"partitions": 3}]
+)
 def test_a_malformed_bookmark_is_refused_by_name(spoilt: dict[str, object]) -> None:
     with pytest.raises(StateError, match="stream orders: the saved bookmark can't be used"):
         LogBookmark.from_json("orders", {**LogBookmark(5).to_json(), **spoilt})

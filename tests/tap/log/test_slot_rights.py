@@ -13,7 +13,7 @@ from servers.postgresql import PostgreSQL
 from singer_spark.errors import ConfigurationError, SourceError
 from tap.log.served import asked, served, slot_of
 from tap.opened import filled
-from tap_spark_jdbc.log import slot
+from tap_spark_jdbc.log import publication, slot
 from tap_spark_jdbc.log.log_server import log_server
 from tap_spark_jdbc.log.published_tables import LogTable
 from tap_spark_jdbc.log.slot import LogSlot
@@ -47,11 +47,11 @@ def test_a_user_without_rights_reads_which_statement_to_run(
     ours, superuser = reader
     user = f'"Reader {ours.slot}"'
     ((oid,),) = superuser.execute("select cast(cast('orders' as regclass) as int)").fetchall()
-    orders = LogTable("public-orders", '"public"."orders"', str(oid), frozenset(), False)
+    orders = LogTable("public-orders", '"public"."orders"', str(oid))
     with pytest.raises(SourceError) as raised:
-        ours.publish([orders])
+        ours.publication.publish([orders])
     superuser.execute(str(raised.value).rpartition("run: ")[2])  # type: ignore[call-overload]
-    assert ours.publish([orders])["public-orders"].columns == {"id"}
+    assert ours.publication.publish([orders])["public-orders"].columns == {"id"}
 
     statement = f"ALTER ROLE {user} REPLICATION"
     with pytest.raises(SourceError, match=r"could not be made: .*" + statement):
@@ -92,3 +92,27 @@ def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatc
                 ours.advance(ours.end_of_log() + 1)
             clock(lambda seconds: other.close())
             assert ours.look()
+
+
+def test_a_server_forgets_that_a_table_was_not_published_once_its_writers_are_through(
+    older_postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old minor version would go on with what it remembers of the transaction that wrote before."""
+    with filled(older_postgresql, "create table orders (id int primary key)") as (database, connection):
+        with asked(database.dsn) as asking, psycopg.connect(database.dsn) as late:
+            ours = slot_of(asking, database.name)
+            ((oid,),) = connection.execute("select cast(cast('orders' as regclass) as int)").fetchall()
+            orders = LogTable("public-orders", '"public"."orders"', str(oid))
+            late.execute("insert into orders values (1)")
+            ours.publication.publish([orders])
+            options = "select xmin, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot from pg_publication"
+            (before,) = connection.execute(options).fetchall()
+            waits = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: late.commit())
+            monkeypatch.setattr(publication, "time", waits)
+            ours.publication.wait_for_writers([orders])
+            (after,) = connection.execute(options).fetchall()
+            assert after[0] != before[0]
+            assert after[1:] == before[1:]
+            # Nobody was waited for.
+            ours.publication.wait_for_writers([orders])
+            assert connection.execute(options).fetchall() == [after]

@@ -67,4 +67,4 @@ def test_a_bookmark_of_before_snapshots_is_as_good_as_it_was():
     bookmark = Bookmark.from_json("t", entry, "k", KeyType.INTEGER, aware=False)
     assert bookmark is not None
     assert bookmark.snapshot is None
-    assert bookmark.to_json() == entry
+    assert bookmark.to_json() == {**entry, "boundary": {**entry["boundary"], "value": 7}}

@@ -43,6 +43,17 @@ def test_types_follow_the_mask_and_names_fit_in_any_case() -> None:
     assert "null" in properties["cost"]["type"]
 
 
+def test_a_name_that_fits_two_columns_by_case_masks_whichever_is_sent() -> None:
+    people = table(columns={**COLUMNS, "email": "text"})
+    given = {"jdbc_url": "jdbc:postgresql://localhost/shop", "mask_key": "k"}
+    for left_out, sent in (("email", "Email"), ("Email", "email")):
+        metadata = [{"breadcrumb": ["properties", left_out], "metadata": {"selected": False}}]
+        catalog = {"streams": [{"tap_stream_id": "public-people", "metadata": metadata}]}
+        settings = TapSettings.from_config({**given, "stream_options": {"*": {"mask": {"EMAIL": "hash"}}}})
+        (plan,) = plan_streams([people], settings, catalog, text_moments=False)
+        assert plan.masked_names == {sent}
+
+
 def test_state_never_holds_a_masked_columns_values() -> None:
     (plan,) = plans({"public-people": {"mask": {"id": "hash"}}})
     assert split_key(plan, POSTGRESQL) is None

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from singer_spark.errors import SourceError
 from tap_spark_jdbc.extraction.slice_size import FIRST_SLICE_ROWS, SLICE_BYTES, SPOOL_BYTES, SliceSize
 from tap_spark_jdbc.plan.slices import Range, Slice, cut, indexed_slices, split_slices
 from tap_spark_jdbc.plan.stream_sql import range_condition
@@ -55,6 +56,13 @@ def rows_of(connection, each: Slice):
     if each.split:
         terms.append(where("p", each.split))
     return [row for (row,) in connection.execute(f"SELECT p FROM t WHERE {' AND '.join(terms) or '1=1'}")]
+
+
+def test_bounds_that_go_round_end_in_an_error():
+    # As by literals that the database orders otherwise than the column's values.
+    bounds = SimpleNamespace(at=lambda within, offset: (within.lower or 0) % 3 + 1 if offset else -1)
+    with pytest.raises(SourceError, match="go round"):
+        list(cut(bounds, Range(), lambda: 4))
 
 
 keys_with_ties = st.lists(st.integers(-5, 25), min_size=1, max_size=120)

@@ -362,6 +362,71 @@ def test_a_run_that_goes_on_finds_what_was_committed_late_where_the_dead_one_had
         assert {-5, 8} <= set(news.ids("public-t")), number
 
 
+@pytest.mark.parametrize(("script", "number"), [(TABLE, 5), (UNINDEXED, 3)], ids=["indexed", "unindexed"])
+def test_a_run_that_goes_on_finds_rows_at_its_upper_bound_where_the_dead_one_had_been(source, script, number):
+    it = source(script + "insert into t select n, least(n, 12), 'row' from generate_series(1, 24) n;")
+    died = it.pipe.run().until(number)
+    gone = max(died.ids("public-t"))
+    assert 12 < gone < 24
+    it.pipe.die(died)
+    it.database.execute(
+        f"insert into t values (-1, 12, 'new'); update t set v = 'changed' where id = {gone}; "
+        "update t set v = 'changed' where id = 3"
+    )
+    goes_on = it.pipe.run()
+    assert goes_on.start == "resume"
+    # It may die again right behind these rows.
+    it.pipe.die(goes_on.until(1))
+    last = it.pipe.run()
+    it.pipe.save(last.final)
+
+    late = goes_on.until(1).rows
+    assert {json.loads(row)[1]["id"] for row in late} == {-1, 3, gone}
+    arrived = died.rows + late + last.rows
+    assert set(arrived.values()) == {1}
+    assert not it.rows() - arrived
+    assert it.ids() == []
+    it.pipe.saved["bookmarks"]["public-t"].pop("snapshot")
+    it.pipe.save(it.pipe.saved)
+    assert it.ids() == []
+
+
+def test_rows_at_a_bookmark_that_a_run_does_not_reach_are_not_taken_for_seen(source):
+    it = source(
+        "create table t (id integer primary key, k date, v text); create index on t (k);"
+        "insert into t values (1, current_date - 3, 'row'), (2, current_date + 1, 'row'), (3, current_date + 1, 'row')",
+        incremental_tables=["public.t:k:date"],
+    )
+    assert it.ids() == [1, 2, 3]
+    it.pipe.config["settle_seconds"] = 3600
+    it.database.execute("insert into t values (4, current_date + 1, 'new'); update t set v = 'late' where id in (1, 3)")
+    assert it.ids() == [1, 3, 4]
+    assert it.bookmark["boundary"]["rows"] == 4
+    it.database.execute("insert into t values (5, current_date + 1, 'new')")
+    it.pipe.config["settle_seconds"] = 0
+    assert it.ids() == [5]
+    assert it.ids() == []
+
+
+def test_a_bookmark_that_is_set_back_by_hand_sends_the_rows_at_its_value_too(source):
+    it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 9) n;")
+    assert it.ids() == list(range(1, 10))
+    it.bookmark["replication_key_value"] = 7
+    it.pipe.save(it.pipe.saved)
+    it.database.execute("insert into t values (10, 3, 'late')")
+    assert it.ids() == [7, 8, 9, 10]
+    assert it.ids() == []
+
+
+def test_a_row_at_the_bookmark_that_becomes_what_it_was_is_sent_again(source):
+    it = source(TABLE + "insert into t values (1, 10, 'on'), (2, 10, 'on');")
+    assert it.ids() == [1, 2]
+    for value in ("off", "on", "off"):
+        it.database.execute(f"update t set v = '{value}' where id = 1")
+        assert it.ids() == [1]
+    assert it.ids() == []
+
+
 def test_without_a_shared_snapshot_nothing_is_skipped_and_the_log_says_so(source, caplog):
     it = source(TABLE + "insert into t select n, n, 'row' from generate_series(1, 20) n;")
     user = f"reader_{it.database.info.dbname}"

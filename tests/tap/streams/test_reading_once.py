@@ -95,6 +95,28 @@ def test_a_full_table_is_cut_along_its_primary_key(postgres):
     assert run.final_state == {"bookmarks": {}}
 
 
+def test_decimals_pass_through_stream_maps_and_flattening_with_all_digits(postgres):
+    tap, _ = postgres(
+        """
+        create table t (id integer primary key, a numeric(38,10), b numeric(38,0), c numeric(30,20)[], d numeric(6,2));
+        insert into t values (1, 1234567890123456789012345678.0123456789, 99999999999999999999999999999999999999,
+          '{0.12345678901234567890,1}', 1.50);
+        """,
+        stream_maps={"public-t": {"more": "d * 2.5"}},
+    )
+    exact = b'"a":1234567890123456789012345678.0123456789,"b":99999999999999999999999999999999999999'
+
+    mapped = tap.run_here().succeeded().output
+    tap.config |= {"stream_maps": {}, "flattening_enabled": True, "flattening_max_depth": 1}
+    flattened = tap.run_here().succeeded().output
+
+    assert b'"more":3.75' in mapped
+    assert exact in mapped
+    assert b"0.12345678901234567890" in mapped
+    assert exact in flattened
+    assert b"0.12345678901234567890" in flattened
+
+
 def test_stream_maps_and_flattening_take_the_record_path(sqlite):
     tap, _ = sqlite(
         """

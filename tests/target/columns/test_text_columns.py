@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from singer_spark.singer.exact_json import from_json, to_json
 from target.delta_lake import DeltaLake
+from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
 from target_spark_lake.columns.arrow_json import fraction_texts
 from target_spark_lake.columns.value_text import value_text
@@ -99,7 +100,7 @@ PLAIN = [None if each is None else format(Decimal(repr(each)), "f") for each in 
 KEPT = [text if text is None or "." not in text else text.rstrip("0").rstrip(".") for text in PLAIN]
 
 
-@pytest.mark.parametrize("kind", [Lake, DeltaLake], ids=["parquet", "delta"])
+@pytest.mark.parametrize("kind", [Lake, DeltaLake, IcebergLake], ids=["parquet", "delta", "iceberg"])
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
 def test_old_rows_of_a_column_that_becomes_text_have_plain_digits(
     spark: object, tmp_path: Path, method: str, kind: type[Lake]

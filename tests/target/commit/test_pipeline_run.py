@@ -18,11 +18,12 @@ from singer_spark.errors import (
     register_secret,
 )
 from singer_spark.state.run_log import decode, last_committed, run_ids
+from singer_spark.storage.storage import Storage
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.journal import KEPT_RUNS, PRUNED_AT_ONCE, Plan
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.publish import publish
-from target_spark_lake.layout import Layout
+from target_spark_lake.layout import TABLES, Layout
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 from target_spark_lake.tables.table_record import TableRecord
 
@@ -338,3 +339,15 @@ def test_an_append_on_s3_takes_the_same_requests_whatever_the_table_holds(s3: S3
         run.commit(Commit((lake.appended(run, 2 * STEP),), state_of(2 * STEP)))
         requests.append(sorted(counting[0].calls))
     assert requests[0] == requests[1]
+
+
+def test_a_store_that_takes_no_claim_and_shows_none_fails_the_run(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would ask for ever."""
+    create = Storage.create
+    monkeypatch.setattr(
+        Storage, "create", lambda self, path, data: not path.startswith(TABLES) and create(self, path, data)
+    )
+    with pytest.raises(StorageError, match=r"takes no claim of table raw/\w+, .*; run again"):
+        lake.sync()

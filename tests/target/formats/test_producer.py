@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles, _SnapshotProducer
 
 from target.iceberg_lake import IcebergLake
@@ -36,6 +37,8 @@ def test_the_producers_have_the_members_that_are_used() -> None:
     assert "or not self._snapshot_producers or" in source
     assert "for producer in self._snapshot_producers:" in source
     assert "create_table_transaction" in vars(MetastoreCatalog)
+    assert Snapshot.model_config["frozen"]
+    assert SnapshotLogEntry.model_config["frozen"]
 
 
 @pytest.mark.usefixtures("without_jvm")

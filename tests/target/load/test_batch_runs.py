@@ -17,6 +17,7 @@ from singer_spark.errors import ProtocolError
 from singer_spark.singer.schema_mapping import stream_spark_schema
 from target.batch_making import METADATA, RUN, BatchRun, message, with_metadata
 from target.delta_lake import DeltaLake
+from target.iceberg_lake import IcebergLake
 from target.load.test_batch_files import EVERY_TYPE, EVERY_VALUE
 from target.loading import JSON, Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
@@ -55,8 +56,10 @@ def batches_left(lake: Lake) -> list[str]:
     ("kind", "method", "metadata"),
     [
         (DeltaLake, "append-only", True),
+        (IcebergLake, "append-only", True),
         (Lake, "append-dedup", True),
         (DeltaLake, "upsert", True),
+        (IcebergLake, "upsert", False),
         (Lake, "overwrite-delete-stale", False),
     ],
 )

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singer_spark.storage.files import FileInfo
 from target.cli.test_snapshot_view import rows_of, view
+from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
 from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.layout import Layout, is_in_parts
@@ -106,15 +108,20 @@ def test_a_partitioned_table_of_versions_is_compacted_and_its_latest_rows_stay_t
     assert {path.name.removesuffix(".json") for path in lake.orders()} == set(filter(is_in_parts, lake.names()))
 
 
-def test_a_merge_into_a_compacted_delta_table_of_versions_keeps_the_last_received_row(
-    spark: Any, tmp_path: Path, capsys: Any
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_merge_into_a_compacted_table_of_versions_with_a_log_keeps_the_last_received_row(
+    spark: Any, tmp_path: Path, capsys: Any, kind: str
 ) -> None:
     lake = Partitioned(tmp_path / "lake")
-    latest = lake.feed(4, format="delta")
-    (done,) = lake.compact(capsys, format="delta")
+    latest = lake.feed(4, format=kind)
+    (done,) = lake.compact(capsys, format=kind)
     assert (done["retired"], done["published"]) == (12, 3)
     lake.upsert()
-    rows = DeltaTable(lake.folder / "raw/s").to_pyarrow_table(columns=COLUMNS.split(", ")).to_pylist()
+    if kind == "delta":
+        table = DeltaTable(lake.folder / "raw/s").to_pyarrow_table()
+    else:
+        table = IcebergLake(lake.folder).table("s").scan().to_arrow()
+    rows = table.select(COLUMNS.split(", ")).to_pylist()
     assert sorted(tuple(row.values()) for row in rows) == sorted([*latest.values(), (9, "b", 1, "new")])
 
 

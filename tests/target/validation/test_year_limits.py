@@ -15,6 +15,7 @@ from singer_spark.errors import RecordError
 from singer_spark.singer.key_value import KeyType, KeyValue
 from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
+from target.iceberg_lake import IcebergLake
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.cli import spark_lake
 
@@ -47,7 +48,7 @@ RIGHT = {
 
 
 def lake_of(kind: str, folder: Path) -> Lake:
-    return (DeltaLake if kind == "delta" else Lake)(folder / "lake")
+    return {"parquet": Lake, "delta": DeltaLake, "iceberg": IcebergLake}[kind](folder / "lake")
 
 
 def rejected(lake: Lake) -> list[JSON]:
@@ -55,7 +56,7 @@ def rejected(lake: Lake) -> list[JSON]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
 def test_a_time_outside_of_the_years_1_to_9999_in_utc_is_an_invalid_record(tmp_path: Path, kind: str) -> None:
     lake = lake_of(kind, tmp_path)
     stream = schema("s", ITEM, ("id",), **{"x-load-method": "append-only"})

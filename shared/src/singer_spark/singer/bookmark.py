@@ -31,12 +31,15 @@ class Boundary:
         buckets: Then sums (modulo 2**64) of the fingerprints, one for each value of their first byte; else empty.
         checksum: What the database itself said of these rows, where it can: a run that gets the same answer need not
             read them.
+        mixed: Rows that were sent before another one came to this value may have become that one: their fingerprints
+            do not say that they are what the target has.
     """
 
     rows: int = 0
     hashes: tuple[str, ...] = ()
     buckets: tuple[int, ...] = ()
     checksum: str | None = None
+    mixed: bool = False
 
     @classmethod
     def of(cls, hashes: Iterable[str]) -> Boundary:
@@ -55,7 +58,7 @@ class Boundary:
         return cls(rows, (), tuple(value % 2**64 for value in sums))
 
     def to_json(self) -> dict[str, Any]:
-        """`{"format_version", "rows"}` and `hashes` or `buckets`, in base64 (8 bytes each); `checksum` if any."""
+        """`{"format_version", "rows"}` and `hashes` or `buckets`, in base64 (8 bytes each); what else there is."""
         packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "rows": self.rows}
         if self.hashes:
             packed["hashes"] = base64.b64encode(bytes.fromhex("".join(self.hashes))).decode()
@@ -63,7 +66,7 @@ class Boundary:
             packed["buckets"] = base64.b64encode(b"".join(v.to_bytes(8, "big") for v in self.buckets)).decode()
         if self.checksum is not None:
             packed["checksum"] = self.checksum
-        return packed
+        return {**packed, "mixed": True} if self.mixed else packed
 
     @classmethod
     def from_json(cls, packed: Mapping[str, Any]) -> Boundary:
@@ -82,7 +85,8 @@ class Boundary:
         if len(buckets) not in (0, BUCKETS) or (not buckets and len(hashes) != rows):
             raise ValueError("its boundary does not hold as many fingerprints as it counts rows")
         checksum = packed.get("checksum")
-        return cls(rows, hashes, buckets, checksum if isinstance(checksum, str) else None)
+        known = checksum if isinstance(checksum, str) else None
+        return cls(rows, hashes, buckets, known, packed.get("mixed") is True)
 
 
 def _unpack(text: str) -> list[bytes]:
@@ -119,7 +123,8 @@ class Bookmark:
         if self.raw is not None:
             entry["replication_key_raw"] = self.raw
         if self.boundary is not None:
-            entry["boundary"] = self.boundary.to_json()
+            # With the value that it is of: who edits the bookmark's does not know of it.
+            entry["boundary"] = {**self.boundary.to_json(), "value": entry["replication_key_value"]}
         if self.snapshot is not None:
             entry["snapshot"] = self.snapshot.to_json()
         return entry
@@ -156,6 +161,11 @@ class Bookmark:
         # Somebody who edits the value does not know of the raw text: it counts only while both agree.
         if raw is not None and not _agrees(raw, parsed, key_type, aware):
             raw, boundary = None, None
+        kept = packed.get("value") if packed is not None else None
+        if kept is not None and not _agrees(kept, parsed, key_type, aware):
+            boundary = None
+            # What of open transactions is still to come stays to come below a lower value; a greater one skips it.
+            snapshot = snapshot if _is_below(parsed, kept) else None
         return cls(replication_key, parsed, boundary, raw, snapshot)
 
 
@@ -176,8 +186,15 @@ def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> No
             raise ValueError(f"{value!r} {changed} ({'with' if aware else 'without'} time zone now)")
 
 
-def _agrees(raw: str, value: KeyValue, key_type: KeyType, aware: bool) -> bool:
+def _agrees(raw: Any, value: KeyValue, key_type: KeyType, aware: bool) -> bool:
     try:
         return KeyValue.parse(raw, key_type, aware=aware) == value
+    except ValueError:
+        return False
+
+
+def _is_below(value: KeyValue, kept: Any) -> bool:
+    try:
+        return value < KeyValue.parse(kept, value.key_type, aware=value.aware)
     except ValueError:
         return False

@@ -12,7 +12,7 @@ from typing import Any
 
 _MOMENT = re.compile(
     r"(?P<day>\d{4,}-\d{2}-\d{2})"
-    r"(?:[T ](?P<clock>\d{2}:\d{2}(?::\d{2})?)(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"(?:[T ](?P<clock>\d{2}:\d{2}(?::\d{2})?)(?:[.,](?P<fraction>\d{1,9})0*)?)?"
     r"\s*(?P<zone>Z|z|UTC|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?|[+-]\d(?::\d{2}){1,2})?$"
 )
 _ALIASES = {"int": "integer", "bigint": "integer", "smallint": "integer", "timestamptz": "timestamp"}
@@ -43,6 +43,11 @@ class KeyType(StrEnum):
         except ValueError:
             known = ", ".join([*cls, *_ALIASES])
             raise ValueError(f"unknown key type {name!r}; known are {known}") from None
+
+    @property
+    def has_distance(self) -> bool:
+        """Whether a lag can be taken from values."""
+        return self not in (KeyType.STRING, KeyType.UUID, KeyType.BINARY)
 
     @property
     def is_moment(self) -> bool:

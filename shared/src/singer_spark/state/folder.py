@@ -50,18 +50,18 @@ class FolderState(BucketState):
             if self.storage.exchange(self.owner_path, seen, self._owner(before.run_id if before else None)):
                 return
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None) -> bool:
+    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
         """Replaces the content that was seen, as the run's; False when someone else or another lake wrote meanwhile."""
         owner = self.storage.read(self.owner_path)
         before = self._signature(owner)
         if before is not None and before.lake not in (None, self.lake):
             return False
-        if self.content() not in (seen, state_text(value).encode()):
+        if self.content() not in (seen, state_text(value, mark).encode()):
             return False
         # First: a state whose run the lake does not know is taken for another lake's.
         if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):
             return False
-        return super().write(value, seen, run_id)
+        return super().write(value, seen, run_id, mark)
 
     def _owner(self, run_id: str | None) -> bytes:
         return encode({"lake": self.lake, "run_id": run_id})

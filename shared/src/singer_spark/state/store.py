@@ -54,8 +54,11 @@ class StateStore(Protocol):
     def content(self) -> bytes | None:
         """The published state as it is written there, or None."""
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None) -> bool:
-        """Replaces the content that was seen, as the run's; False when someone else wrote meanwhile."""
+    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
+        """Replaces the content that was seen, as the run's; False when someone else wrote meanwhile.
+
+        `mark` are blanks at the end, which tell the text from any other with the same value.
+        """
 
     def signature(self) -> Signature | None:
         """Whose the place is, None where nothing says so."""
@@ -81,9 +84,9 @@ class BucketState:
         """The published state as it is written there, or None."""
         return self.storage.read(self.path)
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None) -> bool:
+    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
         """Replaces the content that was seen; False when someone else wrote meanwhile."""
-        return self.storage.exchange(self.path, seen, state_text(value).encode())
+        return self.storage.exchange(self.path, seen, state_text(value, mark).encode())
 
     def signature(self) -> Signature | None:
         """None: it lies among the lake's own objects."""
@@ -93,9 +96,9 @@ class BucketState:
         """Nothing needs to be said."""
 
 
-def state_text(value: Mapping[str, Any]) -> str:
+def state_text(value: Mapping[str, Any], mark: str = "") -> str:
     """A state as people read it; what UTF-8 has no bytes for stays escaped."""
-    return to_json_bytes(value, 2).decode() + "\n"
+    return f"{to_json_bytes(value, 2).decode()}{mark}\n"
 
 
 def state_path(pipeline: str) -> str:

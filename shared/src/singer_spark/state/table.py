@@ -110,7 +110,7 @@ class StateTable:
             if signature is None or signature.lake != self._lake:
                 session.execute(_REGISTER, self._values())
 
-    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None) -> bool:
+    def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
         """Replaces the content that was seen, and keeps it as the run's in the history.
 
         Returns:
@@ -125,7 +125,7 @@ class StateTable:
             return False
         with self._database.writing() as session:
             session.create(_CREATE, _CREATE_HISTORY)
-            text = to_json(value, 2, ascii_only=True) if session.is_ascii_only else state_text(value)
+            text = f"{to_json(value, 2, ascii_only=True)}{mark}" if session.is_ascii_only else state_text(value, mark)
             saved = timestamp_text(datetime.now(UTC))
             new = {**self._values(), "state": text, "run_id": run_id, "saved_at": saved, "seen": seen_text}
             if not session.execute(_FIRST if seen is None else _REPLACE, new).rowcount:

@@ -66,7 +66,7 @@ class Storage:
         self.url = folder.as_posix() if folder else url.rstrip("/")
         self.local = folder is not None
         self.kind = "" if self.local else kind_of(self.url)
-        self._accept_unconditional = accept_unconditional
+        self.accept_unconditional = accept_unconditional
         if files is None:
             conditional = not accept_unconditional
             files = LocalFiles(folder, SCRATCH) if folder else _objects(self.url, self.options, conditional=conditional)
@@ -123,7 +123,7 @@ class Storage:
         Raises:
             StorageError: the store wrote it all the same, so it can't tell two runs apart.
         """
-        if self._accept_unconditional and not self.local:
+        if self.accept_unconditional and not self.local:
             logger.warning("The storage's conditional puts are not relied on: never start two runs at once.")
             return
         with self._told("check", path):

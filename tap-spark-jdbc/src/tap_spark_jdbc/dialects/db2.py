@@ -23,7 +23,8 @@ _RULES = (
     TypeRule(r"(?:char\(\d+\)|varchar\(\d+\)|char|varchar|long varchar) .*for bit data", "VARBINARY", read_as="BINARY"),
     TypeRule(r"(?:char|character|graphic)" + _LENGTH, "CHAR({p})"),
     TypeRule(r"(?:varchar|character varying|vargraphic)" + _LENGTH, "VARCHAR({p})"),
-    TypeRule("(?:long varchar|long vargraphic|clob|dbclob).*", "TEXT", ordered=False),
+    # A cast would cut it.
+    TypeRule("(?:long varchar|long vargraphic|clob|dbclob).*", "TEXT", text="{c}", ordered=False),
     TypeRule("(?:varchar|vargraphic|graphic).*", "TEXT"),
     TypeRule("(?:binary|varbinary).*", "VARBINARY", read_as="BINARY", text="HEX({c})"),
     TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)", ordered=False),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
+# It casts no number to VARCHAR, and one that is not exact to no text at all.
+_EXACT, _FLOATING = "RTRIM(CAST({c} AS CHAR(40)))", "RTRIM(CHAR({c}))"
+_TEXTS = {"SMALLINT": _EXACT, "INTEGER": _EXACT, "BIGINT": _EXACT, "DECIMAL({p},{s})": _EXACT}
+_TEXTS |= {"REAL": _FLOATING, "DOUBLE PRECISION": _FLOATING}
+
 _RULES = (
-    *STANDARD_RULES,
-    TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE"),
+    *(replace(rule, text=_TEXTS.get(rule.sql_type)) for rule in STANDARD_RULES),
+    TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE", text=_FLOATING),
     TypeRule("date", "DATE", "CAST({c} AS CHAR(10))", cast_text=True),
     TypeRule("time", "TIME", "CAST({c} AS CHAR(8))"),
     TypeRule("timestamp", "TIMESTAMP", "CAST({c} AS VARCHAR(29))", cast_text=True),
@@ -18,8 +24,9 @@ _RULES = (
     TypeRule(r".*for bit data.*", "VARBINARY", read_as="BINARY"),
     TypeRule(r"char\((?P<p>\d+)\)", "CHAR({p})"),
     TypeRule(r"varchar\((?P<p>\d+)\)", "VARCHAR({p})"),
-    TypeRule(r"(?:long varchar|clob).*", "TEXT", ordered=False),
-    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", ordered=False),
+    # A cast would cut it.
+    TypeRule(r"(?:long varchar|clob).*", "TEXT", text="{c}", ordered=False),
+    TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)", ordered=False),
 )
 
 DERBY = Dialect(

@@ -10,7 +10,7 @@ from singer_spark.singer.bookmark import KeyType, KeyValue
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Key, Reading, Table
 from tap_spark_jdbc.dialects.text_casts import spark_string
-from tap_spark_jdbc.dialects.type_rules import TypeRule, complaint, complaint_of_bytes, matching
+from tap_spark_jdbc.dialects.type_rules import TypeRule, complaint, complaint_of_bytes, complaint_of_key, matching
 
 # Of the standard.
 LITERALS = {
@@ -46,6 +46,23 @@ class CatalogQueries:
 
 
 @dataclass(frozen=True)
+class Checksums:
+    """SQL by which the database sums up checksums of rows, as `singer_spark.compared_source.Summing` has them.
+
+    Attributes:
+        text: Template over `{s}`, a text, that gives its length in characters, a colon, and itself.
+        md5: Template over `{t}`, a text, that gives the MD5 of its UTF-8 in hexadecimal.
+        number: Template over `{h}`, hexadecimal digits of `{bits}` bits, 60 at most.
+        once: What a subselect ends in, so that its columns are not made again wherever they are used.
+    """
+
+    text: str
+    md5: str
+    number: str
+    once: str = ""
+
+
+@dataclass(frozen=True)
 class Dialect:
     """One kind of database.
 
@@ -63,7 +80,10 @@ class Dialect:
         text_read_as: Spark type of what `text_select` gives.
         text_becomes: Spark SQL template over `{c}` that makes text of it.
         bytes_select: SQL template that gives the bytes of any column's text, as they are stored; None: there is none.
-        key_select: SQL template for each key type whose text must be asked for (else the column as it stands).
+        key_select: SQL template for each key type whose text must be asked for (else the column as it stands);
+            `{complaint}` begins the error of a value that does not compare as the key's type.
+        integer_expression: SQL template over `{e}`, an expression, that makes integers of texts that are some, and
+            leaves all else; None: the database gives expressions types.
         now: SQL expression: the database's clock, in UTC.
         now_has_zone: That says its zone, instead of being in UTC.
         has_schemas: Whether tables live in schemas.
@@ -100,6 +120,7 @@ class Dialect:
         statement_timeout: Statement by which each later one of its session ends after `{seconds}` or `{milliseconds}`,
             where only one can be given in the place of `{session}`, the last of them; None: none is known.
         base64: SQL template over `{c}` that gives bytes in base64, as Arrow can't; such a driver needs it.
+        checksums: How rows are summed up; None: it is not known.
     """
 
     name: str
@@ -135,6 +156,7 @@ class Dialect:
     url_form: tuple[str, str] | None = None
     described_type: str | None = None
     undeclared_type: str | None = None
+    integer_expression: str | None = None
     shares_snapshots: bool = False
     width: str | None = None
     fetch_bound: str | None = None
@@ -145,6 +167,7 @@ class Dialect:
     columnar_driver: str | None = None
     statement_timeout: str | None = None
     base64: str = "{c}"
+    checksums: Checksums | None = None
 
     @property
     def own_connections(self) -> int:
@@ -209,7 +232,9 @@ class Dialect:
 
     def key_text(self, key: Key) -> str:
         """SQL whose `getString` is a text of the key that `Key.parse` and `literal(raw=)` take."""
-        return self.key_select.get(_literal_type(key), "{c}").replace("{c}", self.quote(key.column.name))
+        template = self.key_select.get(_literal_type(key), "{c}")
+        told = self.string(complaint_of_key(key.column.name, key.key_type))
+        return template.replace("{complaint}", told).replace("{c}", self.quote(key.column.name))
 
     def select(self, column: Column) -> str:
         """SQL that reads a column exactly; a value that its type can't hold makes the database raise a clear error."""

@@ -6,13 +6,16 @@ Dates and times leave as text, which keeps what no lake type holds (zero dates, 
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Checksums, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
 # As it stands a float is printed with six digits, and a number with a declared scale with that scale.
 _NUMBER = "{c} * 1e0"
 _NUMBER_TEXT = f"CAST({_NUMBER} AS CHAR)"
+# Without the zeros that a `zerofill` puts before it.
+_WHOLE = "CAST({c} + 0 AS CHAR)"
+_MOMENT = f"CASE WHEN {_TEXT} LIKE '%.%' THEN TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {_TEXT})) ELSE {_TEXT} END"
 _BITS = "LPAD(BIN({c}), {p}, '0')"
 _SHAPE = "CONCAT(CASE ST_SRID({c}) WHEN 0 THEN '' ELSE CONCAT('SRID=', ST_SRID({c}), ';') END, ST_AsText({c}))"
 _DIGITS = r"(\(\d+\))?"
@@ -21,23 +24,23 @@ _DECIMAL = r"decimal\((?P<p>\d+),(?P<s>\d+)\)( unsigned)?( zerofill)?"
 
 _RULES = (
     # A BOOLEAN of these databases is a tinyint(1), which holds -128 to 127.
-    TypeRule(f"tinyint{_DIGITS}", "TINYINT", read_as="TINYINT"),
-    TypeRule(f"tinyint{_DIGITS}{_UNSIGNED}|smallint{_DIGITS}", "SMALLINT", read_as="SMALLINT"),
-    TypeRule(f"smallint{_DIGITS}{_UNSIGNED}|(?:mediumint|int){_DIGITS}", "INTEGER", read_as="INT"),
-    TypeRule(f"mediumint{_DIGITS}{_UNSIGNED}", "INTEGER", read_as="INT"),
-    TypeRule(f"int{_DIGITS}{_UNSIGNED}|bigint{_DIGITS}", "BIGINT", read_as="BIGINT"),
-    TypeRule(f"bigint{_DIGITS}{_UNSIGNED}", "DECIMAL(20,0)", read_as="DECIMAL(20,0)"),
-    TypeRule(f"year{_DIGITS}", "SMALLINT", "{c} + 0", "SMALLINT"),
-    TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})"),
+    TypeRule(f"tinyint{_DIGITS}", "TINYINT", read_as="TINYINT", checked=_WHOLE),
+    TypeRule(f"tinyint{_DIGITS}{_UNSIGNED}|smallint{_DIGITS}", "SMALLINT", read_as="SMALLINT", checked=_WHOLE),
+    TypeRule(f"smallint{_DIGITS}{_UNSIGNED}|(?:mediumint|int){_DIGITS}", "INTEGER", read_as="INT", checked=_WHOLE),
+    TypeRule(f"mediumint{_DIGITS}{_UNSIGNED}", "INTEGER", read_as="INT", checked=_WHOLE),
+    TypeRule(f"int{_DIGITS}{_UNSIGNED}|bigint{_DIGITS}", "BIGINT", read_as="BIGINT", checked=_WHOLE),
+    TypeRule(f"bigint{_DIGITS}{_UNSIGNED}", "DECIMAL(20,0)", read_as="DECIMAL(20,0)", checked=_WHOLE),
+    TypeRule(f"year{_DIGITS}", "SMALLINT", "{c} + 0", "SMALLINT", checked=_WHOLE),
+    TypeRule(_DECIMAL, "DECIMAL({p},{s})", read_as="DECIMAL({p},{s})", checked=_WHOLE),
     TypeRule(_DECIMAL, "NUMERIC", _TEXT),
     TypeRule("float.*", "REAL", _NUMBER, "DOUBLE", "CAST({c} AS FLOAT)", text=_NUMBER_TEXT),
     TypeRule("double.*", "DOUBLE PRECISION", _NUMBER, "DOUBLE", text=_NUMBER_TEXT),
-    TypeRule(r"bit\(1\)", "BOOLEAN", "{c} + 0", "BOOLEAN", text="CAST({c} + 0 AS CHAR)"),
+    TypeRule(r"bit\(1\)", "BOOLEAN", "{c} + 0", "BOOLEAN", text=_WHOLE, checked=_WHOLE),
     TypeRule(r"bit\((?P<p>\d+)\)", "BIT({p})", _BITS, text=_BITS),
-    TypeRule("date", "DATE", _TEXT, cast_text=True),
-    TypeRule(r"datetime(\(\d\))?", "TIMESTAMP", _TEXT, cast_text=True),
+    TypeRule("date", "DATE", _TEXT, cast_text=True, checked=_TEXT),
+    TypeRule(r"datetime(\(\d\))?", "TIMESTAMP", _TEXT, cast_text=True, checked=_MOMENT),
     # The session's zone is UTC.
-    TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True),
+    TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, checked=_MOMENT),
     TypeRule(r"time(\(\d\))?", "TIME", _TEXT),
     TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT),
     # The two sort by their members' numbers but compare by their names: no order for a key.
@@ -45,7 +48,9 @@ _RULES = (
     TypeRule(r"set\(.*", "SET", _TEXT),
     TypeRule(r"varchar\((?P<p>\d+)\).*", "VARCHAR({p})"),
     TypeRule("(?:tiny|medium|long)?text.*", "TEXT"),
-    TypeRule(r"(?:var)?binary\(\d+\).*|.*blob.*", "VARBINARY", read_as="BINARY", text="HEX({c})"),
+    TypeRule(
+        r"(?:var)?binary\(\d+\).*|.*blob.*", "VARBINARY", read_as="BINARY", text="HEX({c})", checked="LOWER(HEX({c}))"
+    ),
     TypeRule("json", "JSON", _TEXT),
     TypeRule("uuid", "UUID", _TEXT),
     TypeRule("inet[46]", "TEXT", _TEXT),
@@ -115,6 +120,11 @@ MARIADB = Dialect(
     text_select=_TEXT,
     now="CAST(UTC_TIMESTAMP(6) AS CHAR)",
     system_schemas=("information_schema", "mysql", "performance_schema", "sys"),
+    checksums=Checksums(
+        text="CONCAT(CHAR_LENGTH({s}), ':', CONVERT({s} USING utf8mb4))",
+        md5="MD5(CONVERT({t} USING utf8mb4))",
+        number="CAST(CONV({h}, 16, 10) AS UNSIGNED)",
+    ),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",

@@ -6,7 +6,7 @@ Dates and timestamps leave as integers: the driver's own way shifts days before 
 from __future__ import annotations
 
 from singer_spark.singer.bookmark import KeyType
-from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dialect
+from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Checksums, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 # The years that a lake's date can hold; infinities and years before Christ are outside.
@@ -38,6 +38,11 @@ def _microseconds(kind: str, fits: str) -> str:
     return f"CASE WHEN {near} THEN {quick} ELSE {_guarded(f'{{c}} {fits}', exact, 'bigint')} END"
 
 
+def _bits(count: int, integer: str, sent: str) -> str:
+    """Of a floating number the integer that its bits are."""
+    return f"CAST(CAST(CAST('x' || encode({sent}({{c}}), 'hex') AS bit({count})) AS {integer}) AS text)"
+
+
 _TEXT = "CAST({c} AS text)"
 # No such column holds an infinity.
 _NUMERIC = _guarded("{c} <> 'NaN'", "{c}", "numeric({p},{s})")
@@ -54,13 +59,13 @@ def _array(pattern: str, sql_type: str, read_as: str, element: str = "{e}", valu
 
 
 _RULES = (
-    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
-    TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
-    TypeRule("integer", "INTEGER", read_as="INT"),
-    TypeRule("bigint", "BIGINT", read_as="BIGINT"),
-    TypeRule("oid", "BIGINT", "CAST({c} AS bigint)", "BIGINT"),
-    TypeRule("real", "REAL", read_as="FLOAT"),
-    TypeRule("double precision", "DOUBLE PRECISION", read_as="DOUBLE"),
+    TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN", checked="CAST(CAST({c} AS int) AS text)"),
+    TypeRule("smallint", "SMALLINT", read_as="SMALLINT", checked=_TEXT),
+    TypeRule("integer", "INTEGER", read_as="INT", checked=_TEXT),
+    TypeRule("bigint", "BIGINT", read_as="BIGINT", checked=_TEXT),
+    TypeRule("oid", "BIGINT", "CAST({c} AS bigint)", "BIGINT", checked=_TEXT),
+    TypeRule("real", "REAL", read_as="FLOAT", checked=_bits(32, "int", "float4send")),
+    TypeRule("double precision", "DOUBLE PRECISION", read_as="DOUBLE", checked=_bits(64, "bigint", "float8send")),
     TypeRule(
         r"numeric\((?P<p>[1-9]|[12]\d|3[0-8]),(?P<s>\d|[12]\d|3[0-8])\)",
         "DECIMAL({p},{s})",
@@ -68,6 +73,7 @@ _RULES = (
         "DECIMAL({p},{s})",
         # The driver makes a text of a numeric three times slower than the server. Arrow refuses NaN.
         columnar=_TEXT,
+        checked=_TEXT,
     ),
     TypeRule(r"numeric\((?P<p>\d+),(?P<s>-?\d+)\)", "NUMERIC", _TEXT),
     TypeRule("numeric|money", "NUMERIC", "CAST(CAST({c} AS numeric) AS text)"),
@@ -75,7 +81,7 @@ _RULES = (
     TypeRule("character varying", "VARCHAR"),
     TypeRule(r"character\((?P<p>\d+)\)", "CHAR({p})"),
     TypeRule("text|citext|name|bpchar", "TEXT", _TEXT),
-    TypeRule("bytea", "VARBINARY", read_as="BINARY"),
+    TypeRule("bytea", "VARBINARY", read_as="BINARY", checked="encode({c}, 'hex')"),
     TypeRule(
         "date",
         "DATE",
@@ -83,6 +89,7 @@ _RULES = (
         "INT",
         "date_from_unix_date({c})",
         columnar="{c}",
+        checked=_TEXT,
     ),
     TypeRule(
         r"timestamp(\(\d\))? without time zone",
@@ -91,6 +98,7 @@ _RULES = (
         "BIGINT",
         "CAST(timestamp_micros({c}) AS TIMESTAMP_NTZ)",
         columnar="{c}",
+        checked=_TEXT,
     ),
     TypeRule(
         r"timestamp(\(\d\))? with time zone",
@@ -99,6 +107,7 @@ _RULES = (
         "BIGINT",
         "timestamp_micros({c})",
         columnar="{c}",
+        checked="CAST({c} AT TIME ZONE 'UTC' AS text)",
     ),
     TypeRule(r"time(\(\d\))? without time zone", "TIME", _TEXT),
     TypeRule(r"time(\(\d\))? with time zone", "TIME WITH TIME ZONE", _TEXT),
@@ -223,6 +232,13 @@ POSTGRESQL = Dialect(
     statement_timeout="SET statement_timeout = {milliseconds}",
     # Its own has line breaks.
     base64="translate(encode({c}, 'base64'), chr(10), '')",
+    # A cast would drop the blanks at the end of a `character`.
+    checksums=Checksums(
+        text="concat(char_length(concat({s})), ':', {s})",
+        md5="md5(convert_to({t}, 'UTF8'))",
+        number="CAST(CAST('x' || {h} AS bit({bits})) AS bigint)",
+        once=" OFFSET 0",
+    ),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     properties={
         "ApplicationName": "tap-spark-jdbc",

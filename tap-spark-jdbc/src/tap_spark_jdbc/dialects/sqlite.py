@@ -15,6 +15,7 @@ _REAL_TEXT = (
     "CASE WHEN CAST(CAST({c} AS TEXT) AS REAL) = {c} THEN CAST({c} AS TEXT) "
     "WHEN CAST(printf('%!.16g', {c}) AS REAL) = {c} THEN printf('%!.16g', {c}) ELSE printf('%!.17g', {c}) END"
 )
+_NUMBER_TEXT = f"CASE typeof({{c}}) WHEN 'integer' THEN CAST({{c}} AS TEXT) ELSE {_REAL_TEXT} END"
 
 
 def _by_type(*cases: tuple[str, str]) -> str:
@@ -143,7 +144,19 @@ SQLITE = Dialect(
         **dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP], "{v}"),
         KeyType.BINARY: "unhex({v})",
     },
-    key_select={KeyType.DECIMAL: _REAL_TEXT, KeyType.BINARY: "hex({c})"},
+    # By values of another type the database orders otherwise than by the literals of the key's.
+    key_select={
+        KeyType.INTEGER: _by_type((_is("integer", "real"), "{c}")),
+        KeyType.DECIMAL: _by_type((_is("integer", "real"), _NUMBER_TEXT)),
+        KeyType.BINARY: _by_type((_is("blob"), "hex({c})")),
+        # A column that is declared STRING makes numbers of texts, and those of literals too.
+        **dict.fromkeys(
+            [KeyType.STRING, KeyType.UUID, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP],
+            _by_type((_is("text"), "{c}"), ("{c} = CAST({c} AS TEXT) || ''", "CAST({c} AS TEXT)")),
+        ),
+    },
+    integer_expression="iif(typeof({e}) = 'text' AND CAST(CAST({e} AS INTEGER) AS TEXT) = {e}, "
+    "CAST({e} AS INTEGER), {e})",
     page=LIMIT,
     text_select=_ANY,
     text_read_as="BINARY",

@@ -27,7 +27,8 @@ _RULES = (
     TypeRule("interval .*", "INTERVAL", _TEXT),
     TypeRule(r"(?:character|char)\((?P<p>\d+)\)", "CHAR({p})"),
     TypeRule(r"(?:character varying|varchar)\((?P<p>\d+)\)", "VARCHAR({p})"),
-    TypeRule(r"(?:character varying|varchar|clob|character large object|text).*", "TEXT"),
+    # A cast would cut it.
+    TypeRule(r"(?:character varying|varchar|clob|character large object|text).*", "TEXT", text="{c}"),
     TypeRule(r"(?:binary varying|varbinary|binary|blob|binary large object).*", "VARBINARY", read_as="BINARY"),
     TypeRule("uuid", "UUID", _TEXT),
 )

@@ -45,6 +45,8 @@ class Reading:
             key type does not.
         columnar: SQL template of what the database's columnar driver reads as the value itself, where that is another
             than `select`.
+        checked: SQL template over `{c}` of the text that stands for a value, no text itself, in a checksum of its row;
+            None: there is none.
     """
 
     sql_type: SqlType
@@ -56,6 +58,7 @@ class Reading:
     ordered: bool = True
     key_literal: str | None = None
     columnar: str | None = None
+    checked: str | None = None
 
     @property
     def columnar_select(self) -> str | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from singer_spark.singer.key_value import KeyType
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
@@ -30,6 +31,7 @@ class TypeRule:
         text: SQL template over `{c}` that gives a value's text; None: as the dialect says.
         key_literal: See `Reading`.
         columnar: See `Reading`.
+        checked: See `Reading`.
     """
 
     pattern: str
@@ -43,6 +45,7 @@ class TypeRule:
     text: str | None = None
     key_literal: str | None = None
     columnar: str | None = None
+    checked: str | None = None
 
 
 # What most databases call by the names of the standard; rules of their own may come before these.
@@ -80,6 +83,12 @@ def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str]
 def complaint_of_bytes(name: str, native_type: str) -> str:
     """How the error begins that bytes raise which are no Unicode text."""
     text = f"column {name} ({native_type}) holds bytes that are no UTF-8 text, set its type_overrides to binary: "
+    return text.replace("{", "{ ")
+
+
+def complaint_of_key(name: str, key_type: KeyType) -> str:
+    """How the error begins that a value raises which does not compare as values of the key's type do."""
+    text = f"key column {name} holds a value that is no {key_type}, leave such rows out by where, or take another key: "
     return text.replace("{", "{ ")
 
 
@@ -124,6 +133,7 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
         ordered=rule.ordered,
         key_literal=rule.key_literal,
         columnar=None if rule.columnar is None else _fill(rule.columnar, groups),
+        checked=rule.checked,
     )
 
 

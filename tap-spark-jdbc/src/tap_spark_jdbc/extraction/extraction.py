@@ -69,7 +69,7 @@ class Extraction:
         Raises:
             SourceError: the database refused, or there are NULL keys where the user wants none.
         """
-        sql = StreamSql(dialect, plan, split_key(plan, dialect))
+        sql, lag = StreamSql(dialect, plan, split_key(plan, dialect)), lag_of(plan, lag)
         kept = None if plan.end_value is not None else bookmark
         key = plan.replication_key
         part = plan.settle_seconds or (key is not None and may_end_early)
@@ -140,7 +140,7 @@ class Extraction:
 
     def bounds(self, key: Key) -> ColumnBounds:
         """The bounds of slices along a column."""
-        return ColumnBounds(self.connection, self.sql, key)
+        return ColumnBounds(self.connection, self.sql, key, only_cuts=key != self.plan.replication_key)
 
     def count(self, each: Slice[Point]) -> int:
         """How many rows a slice has now."""
@@ -166,6 +166,12 @@ class Extraction:
         at, whole = self.sql.bookmark, self.whole
         return at is not None and whole is not None and whole.lower == at and not whole.after
 
+    @property
+    def misses_bookmark(self) -> bool:
+        """Whether its upper bound lies below a bookmark at which rows were sent (as `settle_seconds` may have it)."""
+        at, upper = self.sql.bookmark, self.sql.upper
+        return at is not None and (upper is None or (self.lag > 0 and upper.value < at.value))
+
     def behind_bookmark(self) -> Extraction:
         """The same without the rows at the bookmark, of which none has changed."""
         if self.whole is None or not self.reads_at_bookmark:
@@ -174,7 +180,8 @@ class Extraction:
 
     def of_unseen_rows(self, unseen: str) -> Extraction:
         """The same with those rows alone at the bookmark that meet this condition: the last run could not see them."""
-        return replace(self, sql=replace(self.sql, unseen=unseen)) if self.reads_at_bookmark else self
+        looks = self.reads_at_bookmark or self.misses_bookmark
+        return replace(self, sql=replace(self.sql, unseen=unseen)) if looks else self
 
     def reads_again(self, part: Range[Point] | None) -> bool:
         """Whether a run that goes on inside of these keys sends rows again, or must look at them twice."""
@@ -189,6 +196,18 @@ class Extraction:
             raise ValueError("a stream without replication key has no bookmark")
         bookmark = point.bookmark(key, boundary)
         return bookmark if boundary is None else replace(bookmark, snapshot=self.snapshot)
+
+
+def lag_of(plan: StreamPlan, lag: float) -> float:
+    """How far below a bookmark a stream is read again: not at all by a key without distances."""
+    key = plan.replication_key
+    if not lag or key is None or key.key_type.has_distance:
+        return lag
+    logger.warning(
+        "stream %s: safety_lag_seconds does nothing here, its replication key %r is of type %s and has no distances",
+        plan.stream, key.column.name, key.key_type,
+    )  # fmt: skip
+    return 0
 
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:

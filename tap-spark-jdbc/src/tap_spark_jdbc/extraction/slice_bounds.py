@@ -25,12 +25,16 @@ CAREFUL_BYTES = 32_000
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """Bounds along one key column of a stream (`slices.BoundsSource`)."""
+    """Bounds along one key column of a stream (`slices.BoundsSource`).
+
+    Where it `only_cuts`, a value that no state can hold (infinity, a zero date) ends the cuts; the rest is one slice.
+    """
 
     connection: JdbcConnection
     sql: StreamSql
     key: Key
     key_range: Range[Point] | None = None
+    only_cuts: bool = False
 
     def greatest(self, within: Range[Point]) -> Point | None:
         """The greatest value of the range; None where it is empty. NULLs do not count."""
@@ -94,7 +98,16 @@ class ColumnBounds:
 
     def _one(self, ordered: str, offset: int) -> Point | None:
         raw = self._text(ordered, offset)
+        if raw is not None and self.only_cuts and not self._parses(raw):
+            return None
         return None if raw is None else self.point(raw)
+
+    def _parses(self, raw: str) -> bool:
+        try:
+            self.key.parse(raw)
+        except ValueError:
+            return False
+        return True
 
     def _text(self, condition: str, offset: int = 0) -> str | None:
         # The text is made of the one row that is wanted, and not of all that the offset skips.

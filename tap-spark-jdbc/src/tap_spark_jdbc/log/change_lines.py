@@ -18,7 +18,7 @@ from tap_spark_jdbc.log.pgoutput import DELETE, INSERT, NEW, OLD, UPDATE
 from tap_spark_jdbc.log.row_columns import RowColumn, Rows, rows_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -76,14 +76,15 @@ class ChangeLines:
         tags = content[begins[updated] + 5]
         plain = updated[tags == NEW]
         news.append((plain, rows_at(content, begins[plain] + 6, names)))
-        keyed, moves = updated[tags != NEW], updated[:0]
+        # An insert lacks values only where the publication's row filter made it of an update.
+        keyed, moves = updated[tags != NEW], added
         if len(keyed):
             old = rows_at(content, begins[keyed] + 6, names)
             new = rows_at(content, old.ends + 1, names)
             whole = content[begins[keyed] + 5] == OLD
             new = Rows(
                 {
-                    name: column.filled(old.columns[name], whole & column.unchanged)
+                    name: column.filled(old.columns[name], (whole | (name in relation.key)) & column.unchanged)
                     for name, column in new.columns.items()
                 },
                 new.ends,
@@ -91,7 +92,7 @@ class ChangeLines:
             moved = np.flatnonzero(_differ(old, new, self.key))
             self._add_deletes(keyed[moved], old.take(moved), whole[moved], changes, relation)
             news.append((keyed, new))
-            moves = keyed[moved]
+            moves = np.concatenate([added, keyed[moved]])
         deleted = changes.of(DELETE)
         if len(deleted):
             old = rows_at(content, begins[deleted] + 6, names)
@@ -197,9 +198,3 @@ def _differ(old: Rows, new: Rows, key: Sequence[str]) -> npt.NDArray[np.bool_]:
         same = pc.equal(old.columns[name].texts(), new.columns[name].texts())
         found |= ~np.asarray(pc.fill_null(same, False))
     return found
-
-
-def known_columns(relation: Relation, columns: Mapping[str, object]) -> tuple[list[str], list[str]]:
-    """Columns of the log that the stream has not, and columns of the stream that the log has not."""
-    gone = [name for name in relation.columns if name not in columns]
-    return gone, [name for name in columns if name not in relation.columns]

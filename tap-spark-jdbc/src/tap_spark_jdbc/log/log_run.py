@@ -3,58 +3,36 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.errors import SingerSparkError
 from singer_spark.process import stdout
 from singer_spark.singer import messages
-from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
-from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
-from tap_spark_jdbc.log.change_lines import ChangeLines
-from tap_spark_jdbc.log.column_values import LogValues
-from tap_spark_jdbc.log.log_server import log_server
-from tap_spark_jdbc.log.log_sink import EnoughError, LogSink, LogStream
-from tap_spark_jdbc.log.position import LogBookmark, Moment, lsn_of, lsn_text
-from tap_spark_jdbc.log.position_check import check_bookmark, check_end, lost
-from tap_spark_jdbc.log.published_tables import LogTable, log_table, restricted
-from tap_spark_jdbc.log.slot import LogSlot, object_name
-from tap_spark_jdbc.source.jdbc_errors import with_hint
-from tap_spark_jdbc.source.libpq import conninfo
+from tap_spark_jdbc.log.log_start import LogStart
+from tap_spark_jdbc.log.position import LogBookmark, lost, lsn_text
+from tap_spark_jdbc.log.position_check import check_bookmark, check_end, check_partitions
+from tap_spark_jdbc.log.publication import restricted
+from tap_spark_jdbc.log.published_tables import LogTable, log_table
+from tap_spark_jdbc.log.slot import LogSlot, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
+    from tap_spark_jdbc.log.log_sink import LogSink, LogStream
+    from tap_spark_jdbc.log.publication import Published
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-_MESSAGES = pa.schema([("data", pa.binary())])
-
-
-@dataclass
-class LogStart:
-    """Where a stream goes on once its table is read.
-
-    Attributes:
-        bookmark: Without the moment at which the table is read, but that of a run that died.
-    """
-
-    bookmark: LogBookmark
-    database: Database
-
-    def begin(self, moment: str) -> None:
-        """The table is read as this snapshot shows it, what is left of it where a dead run had begun."""
-        if self.bookmark.moment is None:
-            ((place,),) = self.database.connection.rows("SELECT CAST(pg_current_wal_insert_lsn() AS text)")
-            self.bookmark = replace(self.bookmark, moment=Moment(moment, lsn_of(str(place))))
+# So much log is decoded sooner by the server than Arrow and the columnar driver are loaded here.
+_LITTLE = 16 * 2**20
 
 
 class LogRun:
@@ -67,15 +45,14 @@ class LogRun:
 
     def __init__(self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> None:
         """Asks nothing yet."""
-        settings = database.settings
         self._database = database
         self._state = state
         self._system = snapshots.server
         self._pipeline = pipeline
-        self._names = (settings.log_slot, settings.log_publication)
         self.starts: dict[str, LogStart] = {}
         self.plans: dict[str, StreamPlan] = {}
         self._bookmarks: dict[str, LogBookmark] = {}
+        self._begun: dict[str, LogBookmark] = {}
         self._tables: dict[str, LogTable] = {}
         self._slot: LogSlot | None = None
         self._until = 0
@@ -88,34 +65,56 @@ class LogRun:
             SourceError: changes are lost, or rights are missing.
         """
         slot = self._slot = self._opened()
+        # Before the tables are looked at: of what is read from the log, nothing is newer than what is known of them.
+        self._until = slot.end_of_log()
         self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
         there = slot.look()
-        for plan in plans:
-            bookmark = LogBookmark.from_json(plan.stream, self._state.entry(plan.stream))
-            if bookmark is not None and not bookmark.reading:
-                check_bookmark(self._tables[plan.stream], bookmark, slot, self._system.system, there=there)
-                self._bookmarks[plan.stream] = bookmark
-        published = slot.publish(list(self._tables.values()))
-        if not there:
-            slot.make()
-        self._until = slot.end_of_log()
+        for stream, table in self._tables.items():
+            bookmark = self._goes_on(stream)
+            if bookmark is not None:
+                check_bookmark(table, bookmark, slot, self._system.system, there=there)
+                check_end(stream, bookmark, self._until)
+                check_partitions(self._database, table, bookmark)
+                self._bookmarks[stream] = bookmark
+        published = slot.publication.publish(
+            list(self._tables.values()), going_on=self._bookmarks, slot=slot.slot if there else None
+        )
         for stream, bookmark in self._bookmarks.items():
-            check_end(stream, bookmark, self._until)
+            if bookmark.published not in ("", published[stream].entry):
+                raise lost(stream, "its table was taken out of the publication for a while")
+        if there:
+            slot.publication.wait_for_writers(self._joining(slot, published))
+        else:
+            slot.make()
         self._advance(slot)
         for plan in plans:
-            table = published[plan.stream]
-            self.plans[plan.stream] = restricted(plan, self._tables[plan.stream], table)
-            known = self._bookmarks.get(plan.stream)
-            if known is not None and known.published != table.entry and known.published:
-                raise lost(plan.stream, "its table was taken out of the publication for a while")
-            if known is None:
-                oid = self._tables[plan.stream].oid
-                begun = LogBookmark(slot.confirmed, slot.slot, self._system.system, oid, table.entry, reading=True)
-                self.starts[plan.stream] = LogStart(begun, self._database)
+            stream, table, entry = plan.stream, self._tables[plan.stream], published[plan.stream]
+            self.plans[stream] = restricted(plan, table, entry)
+            self._begun[stream] = begun = LogBookmark(
+                slot.confirmed, slot.slot, self._system.system, table.oid, entry.entry,
+                reading=True, timeline=slot.timeline, partitions=table.partitions,
+            )  # fmt: skip
+            if stream not in self._bookmarks:
+                self.starts[stream] = LogStart(begun, self._database, plan)
+
+    def _joining(self, slot: LogSlot, published: Mapping[str, Published]) -> list[LogTable]:
+        """The tables that are read, and for which no run has yet waited until who wrote before is through."""
+        joining = []
+        for stream, table in self._tables.items():
+            entries = (self._state.entry(stream), self._state.committed_entries().get(stream))
+            known = [LogBookmark.from_json(stream, entry) for entry in entries]
+            places = {(each.slot, each.system, each.published) for each in known if each is not None}
+            ours = (slot.slot, self._system.system, published[stream].entry)
+            if stream not in self._bookmarks and ours not in places:
+                joining.append(table)
+        return joining
 
     def bookmark(self, plan: StreamPlan) -> LogBookmark | None:
         """Where in the log a stream goes on; None: its table is to be read."""
-        found = LogBookmark.from_json(plan.stream, self._state.entry(plan.stream))
+        return self._goes_on(plan.stream)
+
+    def _goes_on(self, stream: str) -> LogBookmark | None:
+        found = LogBookmark.from_json(stream, self._state.entry(stream))
         return None if found is None or found.reading else found
 
     def outlook(self, plan: StreamPlan, bookmark: LogBookmark) -> str:
@@ -146,55 +145,44 @@ class LogRun:
         slot = self._slot
         if not plans or slot is None:
             return
-        streams = {int(self._tables[plan.stream].oid): self._stream(plan) for plan in plans}
-        for stream in streams.values():
-            stream.announce(False)
-            version = self._bookmarks[stream.name].version if self._state.start == "resume" else None
-            if version is not None:
-                stream.lines.version = version
-                stdout.write(messages.activate_version_message(stream.name, version))
+        for plan in plans:
+            self._announce(plan, unchanged=False)
+            if (version := self._resumed_version(plan.stream)) is not None:
+                stdout.write(messages.activate_version_message(plan.stream, version))
         until = self._until
-        first = min(stream.lsn for stream in streams.values())
-        if until == first:
+        places = [self._bookmarks[plan.stream].lsn for plan in plans]
+        if until == min(places):
             return
-        behind = any(stream.lsn != slot.confirmed for stream in streams.values())
+        if until - slot.confirmed <= _LITTLE and not slot.has_changes(until):
+            self._move({}, until)
+            return
+        streams = self._streams(plans)
+        behind = any(place != slot.confirmed for place in places)
         most = None if behind else budget.rows_left()
-        sink = LogSink(streams, budget, progress, lambda lsn: self._move(streams.values(), lsn))
-        self._read(slot, until, most, sink)
+        sink = self._read(slot, until, most, streams, budget, progress)
         if sink.stopped or (most is not None and sink.count >= most):
-            end = sink.committed or first
+            end = sink.committed or min(places)
             logger.info("the log is read up to %s (%s); the next run goes on there", lsn_text(end), "the run's budget")
         else:
             end = max(until, sink.committed or 0)
-        self._move(streams.values(), end, last=True)
+        self._move(streams, end)
+
+    def finish(self) -> None:
+        """The run is complete: no other one goes on with it, and its versions are of no use any more."""
+        for stream in self._bookmarks:
+            bookmark = self._goes_on(stream)
+            if bookmark is not None and bookmark.version is not None:
+                self._state.note(stream, replace(bookmark, version=None).to_json())
 
     def _opened(self) -> LogSlot:
-        database = self._database
-        if database.source.dialect.name != "postgresql":
-            raise ConfigurationError(
-                f"LOG_BASED is for PostgreSQL, and this is {database.source.dialect.name}; set another method"
-            )
-        try:
-            conninfo(database.source)
-        except ValueError as error:
-            raise ConfigurationError(f"LOG_BASED reads by the columnar driver, which can't connect: {error}") from error
-        server = log_server(database)
-        saved = {LogBookmark.from_json("", entry) for entry in self._state.entries().values()}
-        slots = {bookmark.slot for bookmark in saved if bookmark is not None and bookmark.slot}
-        known = next(iter(slots)) if len(slots) == 1 else None
-        slot, publication = (object_name(each, self._pipeline, server.database) for each in self._names)
-        if self._names[0] is None and known is not None:
-            # A bookmark is of one slot alone, however this run was started.
-            slot = known
-            publication = self._names[1] or known
-        return LogSlot(database, server, slot, publication)
+        return opened(self._database, self._pipeline, self._state.entries())
 
     def _advance(self, slot: LogSlot) -> None:
         """What is committed in the lake need not be kept: as the saved state says, for all streams of the slot."""
         saved = {}
         for stream, entry in self._state.committed_entries().items():
             bookmark = LogBookmark.from_json(stream, entry)
-            if bookmark is not None and bookmark.slot == slot.slot:
+            if bookmark is not None and bookmark.slot in (None, slot.slot):
                 saved[stream] = bookmark
         last = min(saved, key=lambda stream: saved[stream].lsn, default=None)
         if last is None or saved[last].lsn > self._until:
@@ -207,58 +195,63 @@ class LogRun:
             )  # fmt: skip
         slot.advance(saved[last].lsn)
 
-    def _stream(self, plan: StreamPlan) -> LogStream:
-        types = {
-            field.name: pa.string() if pa.types.is_binary(field.type) else field.type for field in lake_schema(plan)
-        }
-        table = self._tables[plan.stream]
-        values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, self._database, table.name)
-        bookmark, progress = self._bookmarks[plan.stream], self._state.progress(plan)
-        extent = "delta" if progress is None else progress.extent
-
-        def announce(unchanged: bool) -> None:
-            stdout.write(
-                messages.schema_message(
-                    plan.stream,
-                    plan.sent_schema(unchanged=unchanged),
-                    list(plan.key_properties),
-                    [],
-                    replication_method=plan.replication_method,
-                    extent=extent,
-                    load_method=plan.load_method,
-                )
+    def _announce(self, plan: StreamPlan, *, unchanged: bool) -> None:
+        progress = self._state.progress(plan)
+        stdout.write(
+            messages.schema_message(
+                plan.stream,
+                plan.sent_schema(unchanged=unchanged),
+                list(plan.key_properties),
+                [],
+                replication_method=plan.replication_method,
+                extent="delta" if progress is None else progress.extent,
+                load_method=plan.load_method,
             )
+        )
 
-        lines = ChangeLines(plan.stream, values, plan.key_properties)
-        return LogStream(plan.stream, bookmark.lsn, bookmark.moment, lines, announce)
+    def _resumed_version(self, stream: str) -> int | None:
+        """Of the rows behind a TRUNCATE that a dead run has sent."""
+        return self._bookmarks[stream].version if self._state.start == "resume" else None
 
-    def _move(self, streams: Iterable[LogStream], lsn: int, *, last: bool = False) -> None:
-        """All streams have been sent up to the end of a transaction, or to the end of the run."""
-        for stream in streams:
-            bookmark, plan = self._bookmarks[stream.name], self.plans[stream.name]
+    def _streams(self, plans: Sequence[StreamPlan]) -> dict[str, LogStream]:
+        from tap_spark_jdbc.log.log_reading import log_stream
+
+        streams = {}
+        for plan in plans:
+            announce = partial(self._announce, plan)
+            stream = log_stream(plan, self._tables[plan.stream], self._bookmarks[plan.stream], self._database, announce)
+            stream.lines.version = self._resumed_version(plan.stream)
+            streams[plan.stream] = stream
+        return streams
+
+    def _read(
+        self,
+        slot: LogSlot,
+        until: int,
+        most: int | None,
+        streams: Mapping[str, LogStream],
+        budget: RunBudget,
+        progress: Progress,
+    ) -> LogSink:
+        from tap_spark_jdbc.log.log_reading import read_log
+        from tap_spark_jdbc.log.log_sink import LogSink
+
+        by_table = {int(self._tables[name].oid): stream for name, stream in streams.items()}
+        sink = LogSink(by_table, budget, progress, lambda lsn: self._move(streams, lsn))
+        read_log(self._database, slot, until, most, sink)
+        return sink
+
+    def _move(self, streams: Mapping[str, LogStream], lsn: int) -> None:
+        """All streams have been sent up to the end of a transaction, or to the end of the run; others had nothing."""
+        for name, bookmark in self._bookmarks.items():
+            plan, stream = self.plans[name], streams.get(name)
             place, moment = max(lsn, bookmark.lsn), bookmark.moment
             if moment is not None and moment.lsn <= place:
                 moment = None
-            version = None if last else stream.lines.version
-            before = self._state.progress(plan)
-            before = before or StreamProgress("delta")
-            self._state.advance(plan, None, replace(before, rows=before.rows + stream.take_count()))
-            moved = replace(bookmark, lsn=place, moment=moment, version=version)
-            self._state.note(stream.name, moved.to_json())
+            version = self._resumed_version(name) if stream is None else stream.lines.version
+            before = self._state.progress(plan) or StreamProgress("delta")
+            sent = 0 if stream is None else stream.take_count()
+            self._state.advance(plan, None, replace(before, rows=before.rows + sent))
+            moved = replace(self._begun[name], lsn=place, moment=moment, version=version, reading=False)
+            self._state.note(name, moved.to_json())
         self._state.write()
-
-    def _read(self, slot: LogSlot, until: int, most: int | None, sink: LogSink) -> None:
-        source = self._database.source
-        query = ColumnarQuery(
-            conninfo(source),
-            source.dialect.session_statements,
-            slot.peeking(until, most),
-            _MESSAGES,
-            (None,) * len(_MESSAGES),
-        )
-        try:
-            outcome = read(query, sink, self._database.columnar)
-        except EnoughError:
-            return
-        if outcome.state is not None:
-            raise slot.refused("read", with_hint(outcome.refused, outcome.state))

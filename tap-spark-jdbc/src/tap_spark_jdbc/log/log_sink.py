@@ -15,7 +15,7 @@ from tap_spark_jdbc.log.pgoutput import DELETE, INSERT, RELATION, TRUNCATE, UPDA
 from tap_spark_jdbc.reading.text_buffer import joined_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -37,6 +37,7 @@ class LogStream:
         moment: What it shows is known, too.
         lines: Makes its lines.
         announce: Writes its SCHEMA, with the column that names unchanged values where it says so.
+        check: Refuses columns that the log has and the stream should have, too.
         rows: Sent so far.
     """
 
@@ -45,6 +46,7 @@ class LogStream:
     moment: Moment | None
     lines: ChangeLines
     announce: Callable[[bool], None]
+    check: Callable[[Sequence[str]], None]
     rows: int = 0
     _told: int = 0
 
@@ -136,6 +138,8 @@ class LogSink:
                 self._send_rows(batch, transactions, begin, int(place))
                 begin = int(place)
             self._relations[relation.oid] = relation
+            if known != relation and (stream := self._streams.get(relation.oid)) is not None:
+                stream.check(relation.columns)
         self._send_rows(batch, transactions, begin, end)
 
     def _send_rows(self, batch: Messages, transactions: Transactions, begin: int, end: int) -> None:

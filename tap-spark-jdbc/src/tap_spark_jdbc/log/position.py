@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOG_BASED = "LOG_BASED"
+_ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"
+_TEXTS = ("system", "table", "published", "timeline")
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
 
@@ -63,10 +65,12 @@ class LogBookmark:
         slot: Whose position this is; None where a person wrote the bookmark.
         system: The server's identifier.
         table: The table's number in the server, which another table of its name does not have.
-        published: The same of its entry in the publication; empty where the publication has all tables.
+        published: The same of what publishes it; empty where an older version wrote the bookmark.
         moment: By which the table was read; what it shows is not sent again. None once the log is beyond it.
         reading: The table is being read: of no use to any later run, which reads it anew.
         version: Of the rows behind a TRUNCATE in this run, for who goes on with it.
+        timeline: Of the server; empty where an older version wrote the bookmark.
+        partitions: The numbers of the table's partitions; None where it has none, or an older version wrote it.
     """
 
     lsn: int
@@ -77,18 +81,23 @@ class LogBookmark:
     moment: Moment | None = None
     reading: bool = False
     version: int | None = None
+    timeline: str = ""
+    partitions: frozenset[int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A stream's entry under `bookmarks`."""
         entry: dict[str, Any] = {"replication_method": LOG_BASED, "lsn": lsn_text(self.lsn)}
-        named = {"slot": self.slot, "system": self.system, "table": self.table, "published": self.published}
-        entry |= {name: value for name, value in named.items() if value}
+        for name in ("slot", *_TEXTS):
+            if value := getattr(self, name):
+                entry[name] = value
         if self.moment is not None:
             entry |= {"snapshot": self.moment.text, "snapshot_lsn": lsn_text(self.moment.lsn)}
         if self.reading:
             entry["reading"] = True
         if self.version is not None:
             entry["version"] = self.version
+        if self.partitions is not None:
+            entry["partitions"] = sorted(self.partitions)
         return entry
 
     @classmethod
@@ -103,18 +112,17 @@ class LogBookmark:
         try:
             text = entry.get("snapshot")
             moment = None if text is None else Moment(_snapshot(text), lsn_of(str(entry.get("snapshot_lsn"))))
-            version = entry.get("version")
+            version, partitions = entry.get("version"), entry.get("partitions")
             return cls(
                 lsn_of(str(entry.get("lsn"))),
                 entry.get("slot"),
-                str(entry.get("system", "")),
-                str(entry.get("table", "")),
-                str(entry.get("published", "")),
-                moment,
-                entry.get("reading") is True,
-                version if isinstance(version, int) else None,
+                moment=moment,
+                reading=entry.get("reading") is True,
+                version=version if isinstance(version, int) else None,
+                partitions=None if partitions is None else frozenset(map(int, partitions)),
+                **{name: str(entry.get(name, "")) for name in _TEXTS},
             )
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise StateError(
                 f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or run with --full"
             ) from error
@@ -124,3 +132,8 @@ def _snapshot(text: object) -> str:
     if not isinstance(text, str) or not _SNAPSHOT.fullmatch(text):
         raise ValueError(f"its snapshot is {text!r}")
     return text
+
+
+def lost(stream: str, why: str) -> StateError:
+    """The stream's place in the log is of no use any more."""
+    return StateError(f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import StateError
-from tap_spark_jdbc.log.position import lsn_text
+from singer_spark.errors import SourceError
+from tap_spark_jdbc.log.position import lost, lsn_text
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.log.position import LogBookmark
     from tap_spark_jdbc.log.published_tables import LogTable
     from tap_spark_jdbc.log.slot import LogSlot
+    from tap_spark_jdbc.source.database import Database
 
-_ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"
+logger = logging.getLogger("tap-spark-jdbc")
+# Its own transaction's rows, too: those that came before the partition did are not in the log.
+_OLDER = "SELECT CASE WHEN EXISTS (SELECT FROM {table} WHERE {older}) THEN '1' ELSE '0' END"
 
 
 def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system: str, *, there: bool) -> None:
@@ -28,7 +32,14 @@ def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system
         raise lost(
             stream,
             f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark {lsn_text(bookmark.lsn)}: "
-            "the changes in between are gone (an older state was restored, or somebody else moved or remade the slot)",
+            "the changes in between are gone (an older state was restored, or somebody else moved or remade the slot: "
+            "two pipelines that read one database need a log_slot each)",
+        )
+    if bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
+        raise lost(
+            stream,
+            f"its bookmark is of the server's timeline {bookmark.timeline}, and this is {slot.timeline} (a failover, "
+            "or a return to an earlier moment): other changes than those that were read may lie before it",
         )
     if bookmark.table and bookmark.table != table.oid:
         raise lost(stream, "its table was dropped and made anew")
@@ -44,6 +55,27 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
         )
 
 
-def lost(stream: str, why: str) -> StateError:
-    """The stream's place in the log is of no use any more."""
-    return StateError(f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}")
+def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark) -> None:
+    """StateError: a partition came with rows. One that went is a warning, as the lake may keep its rows on purpose."""
+    if bookmark.partitions is None or table.partitions is None:
+        return
+    for oid in table.partitions - bookmark.partitions:
+        name, transactions = table.attached.get(oid, ("", ()))
+        if transactions and _had_rows(database, name, transactions):
+            raise lost(table.stream, f"partition {name} was attached with rows, which the log doesn't have")
+    if gone := len(bookmark.partitions - table.partitions):
+        logger.warning(
+            "stream %s: %d partition(s) were detached or dropped since the last run, which the log does not say: their "
+            "rows stay in the lake; run with --full if they are to go",
+            *(table.stream, gone),
+        )
+
+
+def _had_rows(database: Database, table: str, attached: tuple[str, ...]) -> bool:
+    older = " OR ".join(f"age(xmin) >= age(CAST('{each}' AS xid))" for each in attached)
+    try:
+        ((found,),) = database.connection.rows(_OLDER.replace("{table}", table).replace("{older}", older))
+    except SourceError as error:
+        logger.debug("partition %s could not be asked for its rows: %s", table, error)
+        return True
+    return found == "1"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
@@ -15,44 +14,43 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
-logger = logging.getLogger("tap-spark-jdbc")
-
-# A change is logged as the partition logs it: the keys of all leaves count.
+# A change is logged as the partition logs it, and sent as the root says: the keys of root and leaves count.
 _TABLES = """
-SELECT CAST(c.oid AS text) AS oid, CAST(c.relkind AS text) AS relkind, CAST(c.relpersistence AS text) AS persistence,
+WITH keys AS NOT MATERIALIZED (
+  SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, (
+      SELECT json_agg(a.attname ORDER BY a.attname) FROM pg_catalog.pg_attribute a
+      WHERE a.attrelid = i.indrelid AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1])
+    ) AS columns
+  FROM pg_catalog.pg_index i WHERE i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
+)
+SELECT CAST(c.oid AS text) AS oid, CAST(c.relkind AS text) AS relkind,
+  CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid) THEN '1'
+    ELSE '0' END AS has_heirs,
   CAST(json_agg(json_build_object(
-    'name', CAST(CAST(l.oid AS regclass) AS text), 'identity', l.relreplident, 'key', (
-      SELECT json_agg(a.attname) FROM pg_catalog.pg_index i
-      JOIN pg_catalog.pg_attribute a ON a.attrelid = l.oid AND a.attnum = ANY (i.indkey)
-      WHERE i.indrelid = l.oid
-        AND CASE l.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE FALSE END
-    ))) AS text) AS leaves,
+    'oid', CAST(l.oid AS bigint), 'name', CAST(CAST(l.oid AS regclass) AS text), 'depth', t.depth,
+    'logged', l.relkind IN ('r', 'p') AND l.relpersistence = 'p', 'identity', l.relreplident,
+    'key', (SELECT k.columns FROM keys k WHERE k.indrelid = l.oid AND k.indimmediate
+      AND CASE l.relreplident WHEN 'd' THEN k.indisprimary WHEN 'i' THEN k.indisreplident ELSE FALSE END),
+    'immediate', (SELECT json_agg(k.columns) FROM keys k WHERE k.indrelid = l.oid AND k.indimmediate),
+    'deferred', (SELECT json_agg(k.columns) FROM keys k WHERE k.indrelid = l.oid AND NOT k.indimmediate),
+    'attached', (SELECT json_agg(CAST(h.xmin AS text)) FROM pg_partition_ancestors(l.oid) WITH ORDINALITY AS b (oid, n)
+      JOIN pg_catalog.pg_inherits h ON h.inhrelid = b.oid
+      JOIN pg_catalog.pg_attribute a ON a.attrelid = b.oid AND a.attnum = -1 AND a.xmin <> h.xmin
+      WHERE b.n <= t.depth)
+    ) ORDER BY t.depth) AS text) AS parts,
   CAST((SELECT json_agg(a.attname) FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped
       AND CAST(current_setting('server_version_num') AS int) < 180000) AS text) AS generated
 FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_class l ON l.oid = c.oid AND c.relkind <> 'p' OR c.relkind = 'p' AND l.oid IN (
-  SELECT relid FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf AND relid <> c.oid
-)
+CROSS JOIN LATERAL (
+  SELECT c.oid AS relid, 0 AS depth
+  UNION ALL SELECT relid, level FROM pg_partition_tree(c.oid) WHERE isleaf AND level > 0
+) t
+JOIN pg_catalog.pg_class l ON l.oid = t.relid
 WHERE c.oid = to_regclass({table})
-GROUP BY c.oid, c.relkind, c.relpersistence
+GROUP BY c.oid, c.relkind
 """
 _WAY_OUT = "ALTER TABLE {table} REPLICA IDENTITY FULL, or give it a primary key"
-
-
-@dataclass(frozen=True)
-class Published:
-    """A table in the publication.
-
-    Attributes:
-        entry: The number of its own entry; empty where the publication has all tables, or those of its schema.
-        columns: Those of the list; None where there is no list that is known.
-        row_filter: The condition of the rows that are published; empty: all.
-    """
-
-    entry: str
-    columns: frozenset[str] | None
-    row_filter: str
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,16 @@ class LogTable:
         oid: Its number.
         generated: Columns that the server computes, and does not log: before version 18, which names them in the
             publication all the same.
-        identity_full: The log holds whole old rows.
+        partitions: The numbers of its partitions that have rows; None: it is not partitioned.
+        attached: Of those that were made as tables of their own: name, and the transactions that attached them.
     """
 
     stream: str
     name: str
     oid: str
-    generated: frozenset[str]
-    identity_full: bool
+    generated: frozenset[str] = frozenset()
+    partitions: frozenset[int] | None = None
+    attached: Mapping[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def log_table(database: Database, plan: StreamPlan) -> LogTable:
@@ -80,34 +80,45 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
     name = dialect.table(plan.table)
     found = database.connection.rows(_TABLES.replace("{table}", dialect.string(name)))
     if not found:
+        raise ConfigurationError(f"stream {plan.stream}: table {name} is gone; set another replication_method")
+    oid, kind, has_heirs, parts, generated = found[0]
+    root, *leaves = json.loads(str(parts))
+    for part in (root, *leaves):
+        if not part["logged"]:
+            raise ConfigurationError(
+                f"stream {plan.stream}: only tables that the log holds can be LOG_BASED, and {part['name']} is a view, "
+                "foreign, temporary or unlogged table; set another replication_method"
+            )
+    if kind == "p" and not leaves:
         raise ConfigurationError(
-            f"stream {plan.stream}: table {name} has no rows of its own in the log (it has no partition yet, or is "
-            "gone); set another replication_method"
+            f"stream {plan.stream}: table {name} has no rows of its own in the log, as it has no partition yet; set "
+            "another replication_method"
         )
-    oid, kind, persistence, leaves, generated = found[0]
-    if kind not in ("r", "p") or persistence != "p":
+    if has_heirs == "1":
         raise ConfigurationError(
-            f"stream {plan.stream}: only tables that the log holds can be LOG_BASED, and {name} is a view, foreign, "
-            "temporary or unlogged table; set another replication_method"
+            f"stream {plan.stream}: other tables inherit from {name}, and their rows are read with it, while the log "
+            "has their changes as their own: set another replication_method, or take the children out (ALTER TABLE "
+            f"… NO INHERIT {name}) and run with --full"
         )
-    identities = json.loads(leaves or "[]")
-    for leaf in identities:
-        _check_identity(plan, leaf)
+    for part in (root, *leaves):
+        _check_identity(plan, part)
+        _check_same_identity(plan, root, part)
     return LogTable(
         plan.stream,
         name,
         str(oid),
         frozenset(json.loads(generated or "[]")),
-        all(leaf["identity"] == "f" for leaf in identities),
+        frozenset(leaf["oid"] for leaf in leaves) if kind == "p" else None,
+        {leaf["oid"]: (leaf["name"], tuple(leaf["attached"])) for leaf in leaves if leaf["attached"]},
     )
 
 
-def _check_identity(plan: StreamPlan, leaf: Mapping[str, object]) -> None:
+def _check_identity(plan: StreamPlan, part: Mapping[str, object]) -> None:
     """Without an identity the server would even refuse updates of a table that is published."""
-    table, identity, key = str(leaf["name"]), leaf["identity"], _names(leaf["key"])
+    table, identity, key = str(part["name"]), part["identity"], _names(part["key"])
     way_out = _WAY_OUT.replace("{table}", table)
     if identity == "n" or (identity in ("d", "i") and not key):
-        why = "has REPLICA IDENTITY NOTHING" if identity == "n" else "has no primary key"
+        why = "has REPLICA IDENTITY NOTHING" if identity == "n" else "has no primary key, or a DEFERRABLE one"
         raise ConfigurationError(
             f"stream {plan.stream}: table {table} {why}, so the log can't say which row was changed: {way_out}"
         )
@@ -117,27 +128,31 @@ def _check_identity(plan: StreamPlan, leaf: Mapping[str, object]) -> None:
             f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and its key_properties have "
             f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY FULL"
         )
+    immediate, deferred = ([set(_names(each)) for each in _lists(part[kind])] for kind in ("immediate", "deferred"))
+    ours = set(plan.key_properties)
+    if any(each <= ours for each in deferred) and not any(each <= ours for each in immediate):
+        raise ConfigurationError(
+            f"stream {plan.stream}: the key {', '.join(plan.key_properties)} of {table} is DEFERRABLE, so two rows can "
+            "have it at one time within a transaction: make the constraint NOT DEFERRABLE, or name other key_properties"
+        )
+
+
+def _check_same_identity(plan: StreamPlan, root: Mapping[str, object], part: Mapping[str, object]) -> None:
+    """A partition logs the old row as its own identity says, and the server sends it as the root's says."""
+    whole = part["identity"] == "f"
+    if root["identity"] == part["identity"] and (whole or root["key"] == part["key"]):
+        return
+    if not whole or root["identity"] == "f":
+        raise ConfigurationError(
+            f"stream {plan.stream}: partition {part['name']} has another REPLICA IDENTITY than {root['name']}, so the "
+            f"log can't say which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of {root['name']} and of "
+            "each partition, then run with --full"
+        )
+
+
+def _lists(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _names(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []
-
-
-def restricted(plan: StreamPlan, table: LogTable, published: Published) -> StreamPlan:
-    """The stream without columns that the log has not, and with the rows alone that it has."""
-    has = published.columns
-    left_out = [
-        each.name for each in plan.columns if each.name in table.generated or (has is not None and each.name not in has)
-    ]
-    if set(left_out) & set(plan.key_properties):
-        raise ConfigurationError(
-            f"stream {plan.stream}: the publication leaves out {', '.join(left_out)}, which is part of its key; take "
-            "its column list out of the publication, or set another replication_method"
-        )
-    if left_out:
-        logger.warning(
-            "stream %s: the publication leaves out column(s) %s, and so does the stream",
-            *(plan.stream, ", ".join(left_out)),
-        )
-    columns = tuple(each for each in plan.columns if each.name not in left_out)
-    return replace(plan, columns=columns, where=published.row_filter or None)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SourceError
+from singer_spark.singer.key_value import KeyType
 from tap_spark_jdbc.plan.stream_choice import options_of
 from tap_spark_jdbc.source.queries import described_columns
 
@@ -23,7 +24,8 @@ _LONGEST_NAME = 60
 
 def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings) -> Table:
     """The table, read by a query that computes its replication key where the stream's options give an expression."""
-    expression = options_of(table.stream, settings).replication_key
+    options = options_of(table.stream, settings)
+    expression = options.replication_key
     if expression is None or "(" not in expression or table.column(expression) is not None:
         return table
     name = column_name(expression)
@@ -34,7 +36,12 @@ def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table
         )
     # By which late rows are known.
     writer = ", t.xmin" if dialect.shares_snapshots and not table.is_view else ""
-    sql = f"SELECT t.*{writer}, ({expression}\n) AS {dialect.quote(name)} FROM {dialect.table(table)} t"
+    sql = f"SELECT t.*{writer}, {{key}} AS {dialect.quote(name)} FROM {dialect.table(table)} t"
+    key = f"({expression}\n)"
+    is_cast = expression.lower().startswith("cast(")
+    if dialect.integer_expression and options.replication_key_type is KeyType.INTEGER and not is_cast:
+        key = dialect.integer_expression.replace("{e}", key)
+    sql = sql.replace("{key}", key)
     try:
         *_, computed = described_columns(connection, dialect, sql)
     except SourceError as error:

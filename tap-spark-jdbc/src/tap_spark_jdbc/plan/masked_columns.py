@@ -11,7 +11,7 @@ from singer_spark.config.setting_problems import nearest
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.masking.mask import Mask
-from tap_spark_jdbc.plan.stream_choice import Choice, fits, fitting_name
+from tap_spark_jdbc.plan.stream_choice import Choice, fits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,9 +28,8 @@ def masks_of(table: Table, choice: Choice, key: str | None) -> dict[str, Mask]:
 
     By a pattern of many streams a column may be masked that only some of them have.
     """
-    names = [column.name for column in table.columns]
-    found = {fitting_name(name, names): kind for name, kind in choice.options.mask.items()}
-    masks = {name: Mask.by(kind, key) for name, kind in found.items() if name is not None}
+    named = choice.options.mask.items()
+    masks = {name: Mask.by(kind, key) for given, kind in named for name in _fitting(given, table)}
     for name, mask in masks.items():
         _check(table, choice, name, mask)
     return masks
@@ -45,8 +44,8 @@ def masked(column: Column, mask: Mask) -> Column:
         reading = Reading(SqlType.parse(mask.sql_type), mask.select(text.select))
     else:
         own = column.reading if column.reading.problem is None else text
-        columnar = None if own.columnar is None else mask.select(own.columnar)
-        reading = replace(own, select=mask.select(own.select), columnar=columnar)
+        columnar, checked = (each and mask.select(each) for each in (own.columnar, own.checked))
+        reading = replace(own, select=mask.select(own.select), columnar=columnar, checked=checked)
     return replace(column, reading=reading, mask=mask, nullable=column.nullable or mask.kind == "null")
 
 
@@ -60,13 +59,19 @@ def unknown_masked(tables: Sequence[Table], settings: TapSettings) -> list[str]:
         fitting = [table for table in tables if fits(table.stream, pattern)]
         known = sorted({column.name for table in fitting for column in table.columns})
         for name in options.mask if fitting else ():
-            if all(fitting_name(name, [column.name for column in table.columns]) is None for table in fitting):
+            if not any(_fitting(name, table) for table in fitting):
                 problem = f"stream_options.{pattern}.mask: {name!r} is no column{nearest(name, known)}"
                 if any(sign in pattern for sign in "*?["):
                     logger.warning("%s", problem)
                 else:
                     problems.append(problem)
     return problems
+
+
+def _fitting(name: str, table: Table) -> list[str]:
+    """The column spelled exactly so, else all that differ by case alone: which one is meant, a leak would tell."""
+    names = [column.name for column in table.columns]
+    return [name] if name in names else [each for each in names if each.lower() == name.lower()]
 
 
 def _check(table: Table, choice: Choice, name: str, mask: Mask) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
+from singer_spark.errors import SourceError
+
 K = TypeVar("K")
 
 
@@ -74,8 +76,11 @@ def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> It
 
     Yields:
         Each part, and how many rows it has at most; None: it is a single value, with more of them.
+
+    Raises:
+        SourceError: the column's values are not in the order of its bounds.
     """
-    first, rest = None, whole
+    first, rest, cuts, marked = None, whole, 0, None
     while (bound := bounds.at(rest, most := rows())) is not None:
         # Only what has more rows than one part needs its first value.
         first = bounds.at(rest, 0) if first is None else first
@@ -85,6 +90,11 @@ def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> It
         if bound is None:
             yield rest, None
             return
+        # A bound that comes again would be found for ever.
+        if bound == marked:
+            raise SourceError(f"the bounds of slices go round: behind {bound!r} comes {bound!r} again")
+        cuts += 1
+        marked = bound if cuts & (cuts - 1) == 0 else marked
         yield Range(rest.lower, bound, after=rest.after), None if heavy else most
         first, rest = bound, rest.from_(bound)
     yield rest, most

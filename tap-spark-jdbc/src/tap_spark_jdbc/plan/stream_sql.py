@@ -90,7 +90,7 @@ class StreamSql:
         """The subselect that Spark reads of a slice: the columns by alias, and `edge`."""
         quote = self.dialect.quote
         selected = [f"{self.dialect.select(column)} AS {quote(alias)}" for alias, column in self.aliased]
-        selected.append(f"{self._edge()} AS {quote('edge')}")
+        selected.append(f"{self.edge()} AS {quote('edge')}")
         return f"(SELECT {', '.join(selected)} {self.source} AND {self.condition(each)}) s"
 
     def statement(self, each: Slice[Point]) -> str:
@@ -137,7 +137,8 @@ class StreamSql:
             return []
         return [f"({name} <> {self.bookmark.literal} OR {self.unseen})"]
 
-    def _edge(self) -> str:
+    def edge(self) -> str:
+        """SQL of a row's `Edge`."""
         key = self.plan.replication_key
         if key is None:
             return str(int(Edge.NONE))

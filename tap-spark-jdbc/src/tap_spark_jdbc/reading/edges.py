@@ -31,8 +31,8 @@ class Edges:
         saved = extraction.bookmark.boundary if extraction.bookmark is not None else None
         # Rows that the last run saw are not read; of those that are, one with a key may still be the same as it was.
         self._unread = saved if extraction.sql.unseen is not None else None
-        counts = saved is not None and not (self._unread is not None and extraction.plan.has_twins)
-        self.sent = Counter(saved.hashes if saved is not None and counts else ())
+        is_new = self._unread is not None and (extraction.plan.has_twins or self._unread.mixed)
+        self.sent = Counter(saved.hashes if saved is not None and not is_new else ())
         self._left = self.sent.copy()
         self._at_bookmark = BoundaryBuilder()
         self._at_upper = BoundaryBuilder()
@@ -57,7 +57,7 @@ class Edges:
     def look(self, each: Slice[Point]) -> Look:
         """Which rows of a slice need a second look."""
         sql = self._extraction.sql
-        upper = each.key is not None and each.key.closed and sql.upper != sql.bookmark
+        upper = (each.late or (each.key is not None and each.key.closed)) and sql.upper != sql.bookmark
         return Look(sql.bookmark is not None, upper, each.nulls, self._by_buckets)
 
     def settle(self, found: Found) -> list[int]:
@@ -87,7 +87,7 @@ class Edges:
         None: a next run could not go on from here without sending rows again, so STATE must not speak of it.
         """
         progress, bookmark = self._progress, None
-        if each.late and self._reads_unseen:
+        if each.late and self._leaves_bookmark:
             # The new snapshot would hide what is still to be sent at the bookmark.
             return None
         if each.late:
@@ -129,8 +129,17 @@ class Edges:
         """Where the stream stands is what this run can see of it, as far as it was sent before."""
         saved, place, seen = self._extraction.bookmark, progress.split, self._extraction.snapshot
         if place is not None and place.upper is not None:
-            progress = replace(progress, split=replace(place, upper=replace(place.upper, snapshot=seen)))
+            upper = replace(place.upper, snapshot=seen, boundary=self._boundary_at_upper())
+            progress = replace(progress, split=replace(place, upper=upper))
+        if saved is not None and self._extraction.misses_bookmark:
+            saved = replace(saved, boundary=self._boundary_at_bookmark())
         return None if saved is None else replace(saved, snapshot=seen), progress
+
+    @property
+    def _leaves_bookmark(self) -> bool:
+        """Whether rows at the bookmark are not read with the late ones, but later, or not at all."""
+        extraction = self._extraction
+        return extraction.reads_at_bookmark or (extraction.misses_bookmark and extraction.sql.unseen is None)
 
     @property
     def _reads_unseen(self) -> bool:
@@ -153,7 +162,7 @@ class Edges:
         if each.key is None or upper is None:
             return SplitPosition(following)
         until = None if each.key.closed or each.key.upper is None else extraction.bookmark_at(each.key.upper)
-        return SplitPosition(following, until, extraction.bookmark_at(upper, self._at_upper.build()))
+        return SplitPosition(following, until, extraction.bookmark_at(upper, self._boundary_at_upper()))
 
     def _final_bookmark(self) -> Bookmark | None:
         extraction, upper = self._extraction, self._extraction.sql.upper
@@ -165,7 +174,13 @@ class Edges:
         if upper == extraction.sql.bookmark:
             changed = self._new_at_bookmark > 0 or self._reads_unseen
             return extraction.bookmark_at(upper, self._boundary_at_bookmark()) if changed else None
-        return extraction.bookmark_at(upper, self._at_upper.build())
+        return extraction.bookmark_at(upper, self._boundary_at_upper())
+
+    def _boundary_at_upper(self) -> Boundary:
+        place = self._extraction.progress.split
+        before = place.upper.boundary if place is not None and place.upper is not None else None
+        late = self._extraction.sql.late is not None and before is not None and before.rows > 0
+        return replace(self._at_upper.build(), mixed=late or (before is not None and before.mixed))
 
     def _boundary_at_bookmark(self) -> Boundary:
         present = self._at_bookmark.build()
@@ -175,4 +190,4 @@ class Edges:
         whole.add_boundary(self._unread)
         new = Counter(present.hashes) - self.sent
         whole.add_boundary(Boundary.of(new.elements()) if present.hashes else present)
-        return whole.build()
+        return replace(whole.build(), mixed=self._unread.mixed or self._new_at_bookmark > 0)

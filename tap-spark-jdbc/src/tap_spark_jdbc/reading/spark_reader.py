@@ -101,17 +101,22 @@ class SliceReader:
 
     def rows(self, each: Slice[Point], fetch_size: int, *, bounded: bool = True) -> DataFrame:
         """The rows of a slice: the columns as they are read, or masked, under their aliases, and `edge`."""
-        # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
-        # drivers know most of them only in their own spelling.
-        options = {**self._source.reader_options(), "customSchema": self._read_schema()}
-        if self._fetch_bytes is not None and fetch_size > 1 and bounded:
-            options["url"] = self._source.dialect.bounded_url(options["url"], self._fetch_bytes)
-        reader = self._spark().read.format("jdbc").options(**options).option("fetchsize", fetch_size)
-        rows = self._masked(reader.option("dbtable", self.sql.relation(each)).load())
+        read = self.relation(self.sql.relation(each), self._read_schema(), fetch_size, bounded=bounded)
+        rows = self._masked(read)
         if self.changed_buckets is None:
             return rows
         changed = bucket(fingerprint(self.record())).isin(*self.changed_buckets)
         return rows.where((F.col("edge") != int(Edge.BOOKMARK)) | changed)
+
+    def relation(self, select: str, schema: str, fetch_size: int, *, bounded: bool = False) -> DataFrame:
+        """What a subselect gives, with the types of this schema."""
+        # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
+        # drivers know most of them only in their own spelling.
+        options = {**self._source.reader_options(), "customSchema": schema}
+        if self._fetch_bytes is not None and fetch_size > 1 and bounded:
+            options["url"] = self._source.dialect.bounded_url(options["url"], self._fetch_bytes)
+        reader = self._spark().read.format("jdbc").options(**options).option("fetchsize", fetch_size)
+        return reader.option("dbtable", select).load()
 
     def rows_of(self, slices: Sequence[Slice[Point]], fetch_size: int) -> DataFrame:
         """The rows of several slices, each read by a task of its own."""

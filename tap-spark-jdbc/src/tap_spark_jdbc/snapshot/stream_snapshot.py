@@ -177,6 +177,8 @@ class StreamSnapshots:
             # Nothing was written in all databases of the server.
             return replace(extraction.behind_bookmark(), snapshot=None if followed is None else last)
         late = None if last is None else LateRows(last, xmax, _sent_before(extraction))
+        if late is not None and late.is_exact and extraction.misses_bookmark:
+            late = replace(late, sent=(*late.sent, Slice(_not_reached(extraction))))
         written = self._written(extraction, late, text)
         if late is not None and late.is_exact:
             extraction = extraction.of_unseen_rows(late.unseen(WRITER)) if written.new else extraction.behind_bookmark()
@@ -250,5 +252,13 @@ def _sent_before(extraction: Extraction) -> tuple[Slice[Point], ...]:
     if place is not None and place.upper is not None and extraction.sql.split is not None:
         until = bounds.point_of_bookmark(place.until or place.upper)
         pieces = Range(None, extraction.bounds(extraction.sql.split).point_of_bookmark(place.next))
-        sent.append(Slice(Range(whole.lower if whole is not None else None, until), pieces))
+        lower = whole.lower if whole is not None else None
+        # The upper bound belongs to what was sent below it.
+        sent.append(Slice(Range(lower, until, closed=place.until is None), pieces))
     return tuple(sent)
+
+
+def _not_reached(extraction: Extraction) -> Range[Point]:
+    """From the run's upper bound, below the bookmark, to the rows at that: none of its other slices reads them."""
+    at, upper = extraction.sql.bookmark, extraction.sql.upper
+    return Range(at, at, closed=True) if upper is None else Range(upper, at, closed=True, after=True)

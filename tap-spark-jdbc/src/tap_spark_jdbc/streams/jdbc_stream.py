@@ -15,6 +15,7 @@ from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.reading.bookmark_checksum import sealed
 from tap_spark_jdbc.reading.slices_ahead import Lane
+from tap_spark_jdbc.streams import exact_numbers as numbers
 from tap_spark_jdbc.streams.stream_batches import BatchReading
 from tap_spark_jdbc.streams.stream_keys import KeyReading, keys_plan
 from tap_spark_jdbc.streams.stream_lines import LineReading
@@ -22,12 +23,14 @@ from tap_spark_jdbc.streams.stream_lines import LineReading
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
+    from singer_sdk.singerlib import RecordMessage
+
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.extraction import Extraction
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
-    from tap_spark_jdbc.log.log_run import LogStart
+    from tap_spark_jdbc.log.log_start import LogStart
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
@@ -130,11 +133,17 @@ class JdbcStream(Stream):
         self._run.state.write()
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
-        """The records one by one, for stream maps and flattening."""
+        """The records one by one, for stream maps and flattening; what these leave as it is keeps all digits."""
+        parse = numbers.state_from_json if numbers.has_decimals(self.plan) else orjson.loads
         for file, _ in self._sent_files():
             with file.path.open("rb") as lines:
                 for line in lines:
-                    yield orjson.loads(line)["record"]
+                    yield numbers.for_maps(parse(line)["record"])
+
+    def _generate_record_messages(self, record: dict[str, Any]) -> Generator[RecordMessage, None, None]:
+        for message in super()._generate_record_messages(record):
+            message.record = numbers.as_written(message.record)
+            yield message
 
     def _sync_records(
         self, context: Mapping[str, Any] | None = None, *, write_messages: bool = True

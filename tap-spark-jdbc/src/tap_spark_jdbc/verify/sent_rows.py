@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from singer_spark.compared_source import FIRM, ROW
-from tap_spark_jdbc.extraction.extraction import Extraction, split_key
+from tap_spark_jdbc.extraction.extraction import Extraction, lag_of, split_key
 from tap_spark_jdbc.extraction.fingerprints import changed_buckets
 from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
@@ -39,16 +39,24 @@ class StandingSql(StreamSql):
     """The SQL of all rows of a stream; `edge` says how each stands to the bookmark.
 
     Rows below `start`, and at `end` and above, are left out; from `lowered` on the next run sends rows again.
+    `only` is a condition of the rows that are looked at.
     """
 
     start: Point | None = None
     end: Point | None = None
     lowered: Point | None = None
+    only: str | None = None
 
-    def _edge(self) -> str:
+    def condition(self, each: Slice[Point]) -> str:
+        """A slice's condition."""
+        inside = super().condition(each)
+        return inside if self.only is None else f"({inside}) AND {self.only}"
+
+    def edge(self) -> str:
+        """SQL of a row's `Edge`, or `LOOSE`."""
         key = self.plan.replication_key
         if key is None:
-            return super()._edge()
+            return super().edge()
         name = self.dialect.quote(key.column.name)
         cases = [f"WHEN {name} IS NULL THEN {int(Edge.NULL)}"]
         cases += [f"WHEN {condition} THEN {LOOSE}" for condition in self._left_out(name)]
@@ -73,7 +81,7 @@ def standing(database: Database, plan: StreamPlan, bookmark: Bookmark | None, la
     dialect, connection = database.source.dialect, database.connection
     kept = None if plan.end_value is not None else bookmark
     sql = StandingSql(dialect, plan, split_key(plan, dialect))
-    key = plan.replication_key
+    key, lag = plan.replication_key, lag_of(plan, lag)
     if key is not None:
         bounds = ColumnBounds(connection, sql, key)
         sql = replace(
@@ -96,9 +104,19 @@ def _with_newer_rows(sql: StandingSql) -> StreamPlan:
     return replace(plan, where=f"{enclosed(plan.where)} OR {newer}")
 
 
-def source_rows(extraction: Extraction, reader: SliceReader, slices: Sequence[Slice[Point]], fetch: int) -> DataFrame:
-    """The rows as `SourceRows.rows` has them, each slice a task of its own; the reader is of the SQL of `standing`."""
-    rows = reader.rows_of(slices, fetch)
+def source_rows(
+    extraction: Extraction, reader: SliceReader, part: SliceReader, slices: Sequence[Slice[Point]], fetch: int
+) -> DataFrame:
+    """The rows as `SourceRows.rows` has them, each slice a task of its own.
+
+    Args:
+        extraction: What `standing` gives.
+        reader: Of its SQL.
+        part: The same, or one of SQL that looks at a part of the rows.
+        slices: What is read.
+        fetch: JDBC rows a round trip.
+    """
+    rows = part.rows_of(slices, fetch)
     firm = F.col("edge") == int(Edge.NONE)
     if (sent := _sent(extraction, reader, fetch)) is not None:
         at_bookmark = F.col("edge") == int(Edge.BOOKMARK)

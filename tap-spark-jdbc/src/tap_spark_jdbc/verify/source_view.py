@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import replace
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.compared_source import ReadAgainError, SourceRows
+from singer_spark.compared_source import MOST_BUCKETS, Part, ReadAgainError, SourceRows, Summing
 from singer_spark.errors import ConfigurationError
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
 from singer_spark.singer.schema_mapping import stream_spark_schema
@@ -17,7 +18,7 @@ from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, FEWER, SCAN_FETCHE
 from tap_spark_jdbc.plan.slices import Slice, joined, split_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 SLICE_ROWS = 200_000
 # Spark looks up the columns of each by a connection of its own.
 MOST_SLICES = 64
+# Of each come sums of most buckets.
+MOST_SUMMED = 8
+ROWS_OF_BUCKET = 256
 FETCH_SIZE = 5_000
 _CHANGES_RECORDS = ("stream_maps", "flattening_enabled")
 # A failing stream must not be left out, and no batch is written.
@@ -78,7 +82,8 @@ class SourceView:
     def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
         """The rows of a stream, for as long as the context lasts."""
         from tap_spark_jdbc.reading.spark_reader import SliceReader, TooWideError
-        from tap_spark_jdbc.verify.sent_rows import source_rows, standing
+        from tap_spark_jdbc.verify.checksum_sql import SUMS_SCHEMA, ChecksumSql, part_condition, unsummed
+        from tap_spark_jdbc.verify.sent_rows import StandingSql, source_rows, standing
 
         tap, plan = self._tap, self._by_name()[stream]
         source, fetched = tap.snapshots.source, self._fetch_size(plan)
@@ -88,14 +93,26 @@ class SourceView:
         extraction = tap.snapshots.begin(extraction, follows=False)
         try:
             with tap.snapshots.reading():
-                reader = SliceReader(lambda: session, source, extraction.sql, Frame(b"", b""), fetch_bytes=bound)
+                sql = extraction.sql
+                assert isinstance(sql, StandingSql)
+                reader = SliceReader(lambda: session, source, sql, Frame(b"", b""), fetch_bytes=bound)
                 slices = self._slices(extraction)
+                few = joined(slices, MOST_SUMMED)
+
+                def side_by_side(rows: DataFrame) -> DataFrame:
+                    limited = tap.settings.n_jobs or tap.settings.max_connections
+                    return rows.coalesce(tap.database.n_jobs) if limited else rows
 
                 @cache
-                def rows_by(fetch_size: int) -> DataFrame:
-                    rows = source_rows(extraction, reader, slices, fetch_size)
-                    bounded = tap.settings.n_jobs or tap.settings.max_connections
-                    return rows.coalesce(tap.database.n_jobs) if bounded else rows
+                def rows_by(fetch_size: int, part: Part | None) -> DataFrame:
+                    looked_at = replace(sql, only=part_condition(sql, part))
+                    some = SliceReader(lambda: session, source, looked_at, Frame(b"", b""), fetch_bytes=bound)
+                    return side_by_side(source_rows(extraction, reader, some, joined(slices, MOST_SLICES), fetch_size))
+
+                def sums(summing: Summing) -> DataFrame:
+                    selects = map(ChecksumSql(sql, summing).relation, few)
+                    read = (reader.relation(each, SUMS_SCHEMA, FETCH_SIZE) for each in selects)
+                    return side_by_side(reduce(lambda rows, more: rows.unionAll(more), read))
 
                 @contextmanager
                 def told() -> Iterator[None]:
@@ -112,7 +129,10 @@ class SourceView:
                     stream,
                     plan.schema,
                     stream_spark_schema(plan.schema, stream),
-                    lambda: rows_by(fetched),
+                    lambda part: rows_by(fetched, part),
+                    _buckets(plan, slices),
+                    lambda names: unsummed(sql, names),
+                    sums,
                     plan.key_properties,
                     None if key is None else key.column.name,
                     None if extraction.bookmark is None else extraction.bookmark.value.text,
@@ -141,4 +161,11 @@ class SourceView:
         """Cut along the primary key: a row that moves to another replication key meanwhile is read once."""
         split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
         bounds = None if split is None else extraction.bounds(split)
-        return joined(list(split_slices(bounds, lambda: rows)), MOST_SLICES)
+        return list(split_slices(bounds, lambda: rows))
+
+
+def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
+    """A power of two: into how many the rows are summed up, to be read by few if they differ."""
+    counted = sum(each.most or SLICE_ROWS for each in slices) if len(slices) > 1 else plan.table.row_estimate
+    wanted = (counted or SLICE_ROWS) // ROWS_OF_BUCKET
+    return int(min(2 ** max(wanted, 1).bit_length(), MOST_BUCKETS))

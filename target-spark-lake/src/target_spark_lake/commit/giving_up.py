@@ -20,6 +20,7 @@ from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
 from target_spark_lake.layout import JOINED, is_order, table_of_file, table_of_record
 from target_spark_lake.state.saving import cleared
 from target_spark_lake.table_logs import TableLogs
+from target_spark_lake.tables.taking_back import Fate
 
 if TYPE_CHECKING:
     from singer_spark.errors import UnpublishableError
@@ -87,7 +88,7 @@ def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: Unpublish
     lost = lost_files(storage, plan)
     undoing = _undoing(storage, layout, lock.entry.run_id, entry, plan, lost)
     head = journal.head(layout, lock.entry, entry.last_committed)
-    state, before = _state_before(entry, store), entry.body.get("previous_state")
+    state, before = _state_before(entry), entry.body.get("previous_state")
     body = journal.committed_body(head, undoing, {}, state, before, place_of(entry))
     cause = str(reason).partition(WAY_OUT)[0]
     body[GIVES_UP] = {"run_id": entry.run_id, "reason": cause, "streams": _losses(entry, plan, lost)}
@@ -109,7 +110,7 @@ def _undoing(
     records = {table_of_record(path): (path, record) for path, record in plan.tables.items()}
     logs = TableLogs(storage, layout)
     undone = {commit.table: commit.undone_by(run_id) for commit in plan.logs}
-    made = {table for table, commit in undone.items() if logs.of_commit(commit).can_take_back(commit)}
+    fates = {table: logs.of_commit(commit).fate(commit) for table, commit in undone.items()}
     # First what a process that sleeps could still move.
     retire = [file.staged for file in plan.publish]
     tables: dict[str, TableRecord] = {}
@@ -118,9 +119,12 @@ def _undoing(
         files = [file for file in plan.publish if table_of_file(file.final) == table]
         if table in undone:
             # A version of the log names its files: they go once nobody can ask for it any more (VACUUM).
-            retire += [] if table in made else [file.final for file in files]
-            # What the run has made of a new table can only become an empty table of the pipeline.
-            stays = table in made and (converts or undone[table].makes_table)
+            made = fates[table] is Fate.MADE
+            retire += [] if made else [file.final for file in files]
+            # What the run has made of a new table, or was to make, can only become an empty table of the pipeline.
+            stays = (made and (converts or undone[table].makes_table)) or (
+                fates[table] is Fate.NO_TABLE and not converts
+            )
         else:
             old = [path for path in plan.retire if table_of_file(path) == table]
             stays = None in each(storage, storage.size, old)
@@ -130,7 +134,8 @@ def _undoing(
             retire += old if stays and not set(files) & set(lost) else []
         if stays and record is not None:
             tables[path] = record
-    return Plan((), tuple(dict.fromkeys(retire)), tables, () if converts else tuple(undone.values()))
+    taken = (commit for table, commit in undone.items() if not converts and fates[table] is not Fate.LEFT)
+    return Plan((), tuple(dict.fromkeys(retire)), tables, tuple(taken))
 
 
 def _keeps_versions(table: str, record: TableRecord | None) -> bool:
@@ -147,12 +152,15 @@ def _is_written_anew(file: PublishedFile) -> bool:
     return folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
 
 
-def _state_before(entry: RunEntry, store: StateStore) -> JSON | None:
-    """What the next run starts from; None: what is saved stays, for the run saves none, or nothing was before it."""
+def _state_before(entry: RunEntry) -> JSON | None:
+    """What the next run starts from, where none was the empty one; None: what is saved stays, for the run saves none.
+
+    It is written in any case: a process that sleeps before it writes the run's is to find something else than it saw.
+    """
+    before: JSON | None = entry.body.get("previous_state")
     if entry.state is None:
         return None
-    before: JSON | None = entry.body.get("previous_state")
-    return cleared(entry.state) if before is None and store.content() is not None else before
+    return cleared(entry.state) if before is None else before
 
 
 def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSON:

@@ -187,7 +187,11 @@ def commit(storage: Storage, layout: Layout, body: JSON) -> RunEntry | None:
     except StorageError:
         # Only the answer may have got lost: these very bytes standing there are our commit.
         done = decide(storage, layout, body)
-    return entry_of(body) if done else None
+    if done:
+        return entry_of(body)
+    # A successor may have marked it already: nobody but this run commits it.
+    standing = read_entry(storage, layout.runs, body["run_id"])
+    return None if standing is None or standing.phase == ABORTED else standing
 
 
 def rewritten(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None, **changes: Any) -> RunEntry:

@@ -23,6 +23,7 @@ from singer_spark.state.run_log import ABORTED, read_entry
 from singer_spark.state.store import BucketState
 from target_spark_lake.commit import journal
 from target_spark_lake.commit.checkpoint_file import CheckpointFile, clear
+from target_spark_lake.commit.journal import GIVES_UP
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.publish import publish, remember_tables, verify_staged
 from target_spark_lake.commit.recovery import recover
@@ -90,7 +91,9 @@ class PipelineRun:
         if any(saved.values()):
             return False
         source = source_of(self.storage, self.layout, saved)
-        return source is not None and str(source.body.get("command")).startswith("state ")
+        if source is None:
+            return False
+        return GIVES_UP in source.body or str(source.body.get("command")).startswith("state ")
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
         """Refuses a run that began from another state than the committed one (`state.start_check`)."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
+from zlib import crc32
 
 from singer_spark.errors import LockedError, StorageError, UnpublishableError
 from singer_spark.singer.messages import timestamp_text
 from singer_spark.state.choice import place_of
-from singer_spark.state.run_log import PUBLISHED
+from singer_spark.state.run_log import COMMITTED, PUBLISHED, read_entry
 from singer_spark.storage.at_once import each
 from target_spark_lake.commit.expendables import remove_expendable
 from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
@@ -61,17 +63,19 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     storage, layout = lock.storage, lock.layout
     plan = Plan.of(entry)
     logs = TableLogs(storage, layout)
-    _move(storage, logs, entry, plan)
+    _move(storage, layout, logs, entry, plan)
     # Seen first, held then, written last: once another process took over, what was seen no longer stands.
     records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
     state = None if entry.state is None else store.content()
     lock.ensure_held()
     given_up = entry.body.get(GIVES_UP, {}).get("run_id")
     # The state is never ahead of the rows: it follows them, and goes back before they do.
-    if given_up and entry.state is not None and not store.write(entry.state, state, entry.run_id):
+    if given_up and entry.state is not None and not store.write(entry.state, state, entry.run_id, _mark(entry.run_id)):
         raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
     versions = each(storage, lambda commit: _logged(logs, commit, undo=bool(given_up)), plan.logs)
-    for paths in _in_turn(plan.retire, is_order):
+    if plan.retire and not given_up:
+        _check_stands(storage, layout, entry.run_id, COMMITTED, PUBLISHED)
+    for paths in _in_turn(plan.retire, lambda path: (not path.startswith(layout.pipeline_staging), is_order(path))):
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
     if plan.expendable:
@@ -95,7 +99,7 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     return published
 
 
-def _move(storage: Storage, logs: TableLogs, entry: RunEntry, plan: Plan) -> None:
+def _move(storage: Storage, layout: Layout, logs: TableLogs, entry: RunEntry, plan: Plan) -> None:
     try:
         _moved(storage, plan.publish)
     except StorageError as failure:
@@ -106,6 +110,7 @@ def _move(storage: Storage, logs: TableLogs, entry: RunEntry, plan: Plan) -> Non
         tables = {table_of_file(file.final) for file in absent}
         named = {each.table for each in plan.logs if each.table in tables and logs.of_commit(each).has_run(each)}
         if lost := [file for file in absent if table_of_file(file.final) not in named]:
+            _check_stands(storage, layout, entry.run_id, COMMITTED)
             raise UnpublishableError(
                 f"run {entry.run_id} is committed, and {len(lost)} of its {len(plan.publish)} file(s) are gone, the "
                 f"first of them {lost[0].staged}, which was to become {lost[0].final}: bring them back, then "
@@ -121,11 +126,28 @@ def _moved(storage: Storage, published: Iterable[PublishedFile]) -> None:
         storage.flush(file.final for file in files)
 
 
-def _in_turn(items: Iterable[Item], is_later: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
-    found: tuple[list[Item], list[Item]] = ([], [])
-    for item in items:
-        found[is_later(item)].append(item)
-    return found
+def _in_turn(items: Iterable[Item], turn: Callable[[Item], Any]) -> list[list[Item]]:
+    return [list(group) for _, group in groupby(sorted(items, key=turn), key=turn)]
+
+
+def _check_stands(storage: Storage, layout: Layout, run_id: str, *phases: str) -> None:
+    """Looks whether another process has published the run meanwhile, or given it up: then its old files are the table.
+
+    Raises:
+        LockedError: so it is.
+    """
+    entry = read_entry(storage, layout.runs, run_id)
+    if entry is None or entry.phase not in phases:
+        done = "published" if entry is not None and entry.phase == PUBLISHED else "given up"
+        raise LockedError(f"run {run_id} was {done} by another process, which took this one for dead")
+
+
+def _mark(run_id: str) -> str:
+    """Blanks for the state of a run that takes another one back, of this run alone.
+
+    The state before is the value that a sleeping publisher of the other one saw: it is not to find the same text.
+    """
+    return "".join(" \t"[int(bit)] for bit in f"{crc32(run_id.encode()):032b}")
 
 
 def _logged(logs: TableLogs, commit: LogCommit, *, undo: bool) -> int | None:

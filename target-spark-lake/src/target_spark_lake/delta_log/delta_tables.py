@@ -11,7 +11,7 @@ from target_spark_lake.delta_log.expendable import expendable, forget
 from target_spark_lake.delta_log.files import check_columns, delta_change, readable_folders, rearrangement
 from target_spark_lake.delta_log.log_publish import CHECKPOINT_VERSIONS, has_run, publish_commit, write_checkpoint
 from target_spark_lake.delta_log.snapshot import LOG_FOLDER, read_snapshot
-from target_spark_lake.delta_log.take_back import can_take_back, take_back
+from target_spark_lake.delta_log.take_back import fate, take_back
 from target_spark_lake.tables.changes import DeltaChange
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
+    from target_spark_lake.tables.taking_back import Fate
 
 # delta-rs and what is built on its kernel take `%2F` in the path of a table for a slash.
 UNREADABLE = "%"
@@ -92,9 +93,9 @@ class DeltaTables:
         """Makes the entry that undoes another run's."""
         return take_back(self._storage, commit)
 
-    def can_take_back(self, commit: DeltaCommit) -> bool:
-        """Whether the other run's entry was made."""
-        return can_take_back(self._storage, commit)
+    def fate(self, commit: DeltaCommit) -> Fate:
+        """What becomes of the other run's entry."""
+        return fate(self._storage, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
         """What no version needs that was current at `before` or later."""

@@ -78,7 +78,9 @@ class DeltaCommit:
     def undone_by(self, run_id: str) -> DeltaCommit:
         """What another run makes to undo this: an entry that holds its own transaction."""
         number = transaction_number(run_id)
-        emptied = replace(self, schema=None, features=(), add=(), remove=(), joined=(), joined_from=())
+        emptied = replace(self, add=(), remove=(), joined=(), joined_from=())
+        if not self.makes_table:
+            emptied = replace(emptied, schema=None, features=())
         return replace(emptied, run_id=run_id, transaction=number, takes_back=self.transaction)
 
     def to_body(self) -> dict[str, Any]:

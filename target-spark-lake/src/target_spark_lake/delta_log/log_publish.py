@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,8 +10,18 @@ from urllib.parse import unquote
 from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.delta_log.files import columns_with_null
 from target_spark_lake.delta_log.log_entry import log_entry
+from target_spark_lake.delta_log.log_history import last_transaction, only_rearranges, planned_on
 from target_spark_lake.delta_log.schema import columns_in_the_way, schema_with_others
-from target_spark_lake.delta_log.snapshot import LOG_FOLDER, is_panic, log_file, open_table, plain, read_snapshot
+from target_spark_lake.delta_log.snapshot import (
+    LOG_FOLDER,
+    check_known,
+    is_panic,
+    log_file,
+    open_table,
+    plain,
+    read_snapshot,
+)
+from target_spark_lake.tables.taking_back import for_a_person
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 TRIES = 50
 CHECKPOINT_VERSIONS = 10
-FORGETS = "delta.setTransactionRetentionDuration"
 
 
 def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
@@ -44,34 +52,8 @@ def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
 
 def has_run(storage: Storage, commit: DeltaCommit) -> bool:
     """Whether the commit was made, or one of a later run of the pipeline."""
-    current = read_snapshot(storage, commit.table, commit.application)
+    current = read_snapshot(storage, commit.table, commit.application, known=False)
     return current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction
-
-
-def last_transaction(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot, wanted: int) -> int:
-    """The number of the pipeline's last transaction; 0 where there is none since the commit was planned.
-
-    The log itself is asked for what is wanted, too: a table's owner may have transactions forgotten early.
-
-    Raises:
-        UnpublishableError: the log does not reach back, and has forgotten transactions.
-    """
-    found = current.transaction or 0
-    for version in range(0 if commit.seen is None else commit.seen + 1, current.version + 1):
-        if found >= wanted:
-            break
-        data = storage.read(log_file(commit.table, version))
-        if data is None and FORGETS in current.configuration:
-            raise UnpublishableError(
-                f"Delta table {commit.table} has the property {FORGETS}, and its log does not reach back to version "
-                f"{version}: whether it holds run {commit.run_id} can't be told; restore {LOG_FOLDER}, then "
-                "`spark-lake recover`"
-            )
-        for line in (data or b"").splitlines():
-            transaction = json.loads(line).get("txn", {})
-            if transaction.get("appId") == commit.application:
-                found = max(found, transaction["version"])
-    return found
 
 
 def next_version(
@@ -83,7 +65,7 @@ def next_version(
     a process that slept and its successor both try.
     """
     for _ in range(TRIES):
-        current = read_snapshot(storage, commit.table, commit.application)
+        current = read_snapshot(storage, commit.table, commit.application, known=False)
         if current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction:
             return None
         entry = entry_after(current)
@@ -101,6 +83,8 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
         return log_entry(commit, None, commit.schema, (), ())
     if current is None or commit.seen is None or is_another(commit, current) or current.version < commit.seen:
         raise UnpublishableError(_other_table(commit, current))
+    with for_a_person():
+        check_known(current, commit.table)
     remove = [current.files[path] for path in commit.remove if path in current.files]
     again: list[AddedFile] = []
     if len(remove) < len(commit.remove):
@@ -150,8 +134,8 @@ def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> st
     assert commit.seen is not None
     if current.version == commit.seen:
         return commit.schema
-    before = read_snapshot(storage, commit.table, version=commit.seen)
-    if before is None or before.schema == current.schema:
+    before = planned_on(storage, commit)
+    if before.schema == current.schema:
         return commit.schema
     changed = columns_in_the_way(current.schema, before.schema, commit.schema)
     if changed:
@@ -186,11 +170,9 @@ def _as_it_was(
     """
     assert commit.seen is not None
     way_out = _way_out(commit, f"in files that run {commit.run_id} replaces")
-    if not all(_only_rearranges(storage, commit.table, n) for n in range(commit.seen + 1, current.version + 1)):
+    if not all(only_rearranges(storage, commit.table, n) for n in range(commit.seen + 1, current.version + 1)):
         raise UnpublishableError(way_out)
-    before = read_snapshot(storage, commit.table, version=commit.seen)
-    if before is None:
-        raise UnpublishableError(way_out)
+    before = planned_on(storage, commit)
     gone = [file.path for file in before.data_files(commit.table) if storage.size(file.path) != file.size]
     if gone:
         raise UnpublishableError(
@@ -205,19 +187,6 @@ def _as_it_was(
     return [file for path, file in current.files.items() if path not in kept], back
 
 
-def _only_rearranges(storage: Storage, table: str, version: int) -> bool:
-    """Whether a version says surely that it changed no row and no column."""
-    data = storage.read(log_file(table, version))
-    if data is None:
-        return False
-    for line in data.splitlines():
-        for kind, action in json.loads(line).items():
-            moves = kind in ("add", "remove") and action.get("dataChange") is False
-            if not moves and kind not in ("commitInfo", "txn"):
-                return False
-    return True
-
-
 def write_checkpoint(storage: Storage, table: str) -> None:
     """Spares readers the way through the whole log, and removes what of it is older than the table keeps.
 
@@ -227,6 +196,8 @@ def write_checkpoint(storage: Storage, table: str) -> None:
         found = open_table(storage, table)
         if found is not None:
             found.create_checkpoint()
+            names = (f"{found.version():020d}.checkpoint.parquet", "_last_checkpoint")
+            storage.flush(f"{table}/{LOG_FOLDER}/{name}" for name in names)
             if found.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
                 found.cleanup_metadata()
     except BaseException as failure:

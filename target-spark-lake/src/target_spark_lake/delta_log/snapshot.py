@@ -139,19 +139,20 @@ def log_spelling(table: str, path: str) -> str:
 
 
 def read_snapshot(
-    storage: Storage, table: str, application: str = "", version: int | None = None
+    storage: Storage, table: str, application: str = "", version: int | None = None, *, known: bool = True
 ) -> DeltaSnapshot | None:
     """The table as it is now, or at a version, None where there is no log; with an application's last transaction.
 
     Raises:
-        StorageError: the log can't be read, or the table needs what this program does not know.
+        StorageError: the log can't be read, or (if it is to be `known`) the table has what this program does not know.
     """
     found = open_table(storage, table, version)
     if found is None:
         return None
     with reading(table):
         snapshot = _snapshot(found, application)
-    _check_known(snapshot, table)
+    if known:
+        check_known(snapshot, table)
     return snapshot
 
 
@@ -246,7 +247,7 @@ def _url(storage: Storage, table: str) -> str:
     return f"{protocol}://{quote(place, safe='/@')}"
 
 
-def _check_known(snapshot: DeltaSnapshot, table: str) -> None:
+def check_known(snapshot: DeltaSnapshot, table: str) -> None:
     """Refuses what someone else made of the table, where writing on would be wrong."""
     unknown = {*(snapshot.reader_features - _READER_FEATURES), *(snapshot.writer_features - _WRITER_FEATURES)}
     if snapshot.reader not in (1, 3) or snapshot.writer not in (1, 2, 7):

@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import UnpublishableError
+from singer_spark.errors import StorageError, UnpublishableError
 from target_spark_lake.delta_log.log_entry import log_entry
-from target_spark_lake.delta_log.log_publish import last_transaction, next_version
-from target_spark_lake.delta_log.snapshot import log_file, read_snapshot
+from target_spark_lake.delta_log.log_history import last_transaction
+from target_spark_lake.delta_log.log_publish import is_another, next_version
+from target_spark_lake.delta_log.snapshot import check_known, log_file, read_snapshot
+from target_spark_lake.tables.taking_back import Fate, for_a_person
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
@@ -32,22 +34,36 @@ def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
     return next_version(storage, commit, partial(_entry, storage, commit))
 
 
-def can_take_back(storage: Storage, commit: DeltaCommit) -> bool:
-    """Whether the other run's entry was made; to be asked before anything is decided."""
-    current = read_snapshot(storage, commit.table, commit.application)
-    if current is None or not _was_made(storage, commit, current):
-        return False
+def fate(storage: Storage, commit: DeltaCommit) -> Fate:
+    """What becomes of the other run's entry; to be asked before anything is decided."""
+    current = read_snapshot(storage, commit.table, commit.application, known=False)
+    if current is None:
+        return Fate.NO_TABLE if commit.makes_table else Fate.NOT_MADE
+    if not _was_made(storage, commit, current):
+        return Fate.LEFT if _is_left(commit, current) else Fate.NOT_MADE
     _entry(storage, commit, current)
-    return True
+    return Fate.MADE
+
+
+def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
+    """Whether a table without the other run's entry stays as it is: someone else's, or one not to be written to."""
+    if commit.makes_table or is_another(commit, current):
+        return True
+    try:
+        check_known(current, commit.table)
+    except StorageError:
+        return True
+    return False
 
 
 def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes | None:
     if current is None:
-        return None
+        # A journal of before has no columns for it.
+        return log_entry(commit, None, commit.schema, (), ()) if commit.makes_table and commit.schema else None
     if not _was_made(storage, commit, current):
-        if commit.seen is None:  # the run was to make the table, and what stands there is somebody else's
-            return None
-        return log_entry(commit, current, None, (), ())
+        return None if _is_left(commit, current) else log_entry(commit, current, None, (), ())
+    with for_a_person():
+        check_known(current, commit.table)
     version = _version_of(storage, commit, current.version)
     after = None if version is None else read_snapshot(storage, commit.table, version=version)
     before = read_snapshot(storage, commit.table, version=version - 1) if version else None

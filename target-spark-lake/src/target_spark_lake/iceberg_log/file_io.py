@@ -1,23 +1,26 @@
-"""PyIceberg's files in a bucket, reached as everything else is there: the same login, conditions and patience."""
+"""PyIceberg's files: in a bucket reached as everything else is there, on a disk safe from a power cut."""
 
 from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.storage import Storage
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from pyiceberg.io import InputStream, OutputStream
+    from pyiceberg.io import InputStream
     from pyiceberg.typedef import Properties
 
-# The property that holds the storage options, as JSON.
-OPTIONS = "dataspoc.storage-options"
+# The property that holds how the lake's storage was opened, as JSON.
+STORAGE = "dataspoc.storage"
 
 
 class BucketFiles(FileIO):
@@ -26,7 +29,7 @@ class BucketFiles(FileIO):
     def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (PyIceberg's own signature)
         """Opens nothing yet."""
         super().__init__(properties)
-        self._options = json.loads(properties[OPTIONS])
+        self._opening = json.loads(properties[STORAGE])
         self._buckets: dict[str, Storage] = {}
 
     def new_input(self, location: str) -> BucketFile:
@@ -46,7 +49,7 @@ class BucketFiles(FileIO):
         place, _, path = rest.partition("/")
         bucket = f"{'s3' if scheme == 's3n' else scheme}://{place}"
         if bucket not in self._buckets:
-            self._buckets[bucket] = Storage(bucket, self._options)
+            self._buckets[bucket] = Storage(bucket, **self._opening)
         return BucketFile(location, self._buckets[bucket], path)
 
 
@@ -121,3 +124,41 @@ class _Written(io.BytesIO):
 
     def __del__(self) -> None:
         """Who forgot to close it wrote nothing."""
+
+
+class SyncedFileIO(PyArrowFileIO):
+    """PyIceberg's, on a disk: what is written survives a power cut once it is closed, so before a catalog names it."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to write."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        return _SyncedFile(location, path, self.fs_by_scheme(scheme, netloc))
+
+
+class _SyncedFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _SyncedStream(super().create(overwrite), self._path)
+
+
+class _SyncedStream(OutputStream):
+    def __init__(self, stream: OutputStream, path: str) -> None:
+        self._stream, self._path = stream, path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, b: bytes) -> int:
+        return self._stream.write(b)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self._stream.close()
+        LocalFiles(Path("/"), "").flush([self._path])
+
+    def __enter__(self) -> OutputStream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

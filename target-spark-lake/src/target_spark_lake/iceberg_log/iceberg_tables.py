@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.expendable import Expendable
     from target_spark_lake.tables.table_record import TableRecord
+    from target_spark_lake.tables.taking_back import Fate
 
 
 class IcebergTables:
@@ -106,7 +107,7 @@ class IcebergTables:
         from target_spark_lake.iceberg_log.partitions import spec_of
         from target_spark_lake.iceberg_log.schema import is_same, new_schema, schema_after
 
-        record, registered = change.record, self._catalog.registered(change.table)
+        record, registered = change.record, self._catalog.registered(change.table, is_new=before is None)
         assert record is not None
         columns = columns_from_text(record.columns)
         if before is None:
@@ -208,11 +209,11 @@ class IcebergTables:
 
         take_back(self._storage, self._catalog, commit)
 
-    def can_take_back(self, commit: IcebergCommit) -> bool:
-        """Whether the other run's snapshot was made."""
-        from target_spark_lake.iceberg_log.take_back import can_take_back
+    def fate(self, commit: IcebergCommit) -> Fate:
+        """What becomes of the other run's snapshot."""
+        from target_spark_lake.iceberg_log.take_back import fate
 
-        return can_take_back(self._storage, self._catalog, commit)
+        return fate(self._storage, self._catalog, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
         """What no snapshot needs that was current at `before` or later."""

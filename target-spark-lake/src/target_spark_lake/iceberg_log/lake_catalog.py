@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from target_spark_lake.iceberg_catalog import IcebergCatalog
 
 CATALOG_FILE = f"{LAKE_FOLDER}/catalog.db"
+_FILE_IO = "target_spark_lake.iceberg_log.file_io"
 
 
 class LakeCatalog:
@@ -44,18 +45,27 @@ class LakeCatalog:
         Raises:
             ConfigurationError: the catalog's table of this name lies elsewhere.
         """
+        found = self.find(table)
+        if found is not None:
+            self.check_place(table, found)
+        return found
+
+    def find(self, table: str) -> Table | None:
+        """The same, wherever it lies."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
-            found = self.catalog.load_table(self.identifier(table))
+            return self.catalog.load_table(self.identifier(table))
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+
+    def check_place(self, table: str, found: Table) -> None:
+        """Refuses a table that lies in another folder than that of its name."""
         if found.location().rstrip("/") not in spellings(self._storage, table):
             raise ConfigurationError(
                 f"the catalog's table {'.'.join(self.identifier(table))} lies in {found.location()}, and not in "
                 f"{self.location(table)}; give the stream another `path`, or set another `namespace`"
             )
-        return found
 
     def make_namespace(self, table: str) -> None:
         """Makes the namespace of a table, with those above it, where they are not there."""
@@ -89,10 +99,12 @@ def spellings(storage: Storage, path: str) -> tuple[str, ...]:
 
 def io_properties(storage: Storage) -> dict[str, str]:
     """What PyIceberg reaches the table's files by; it holds secrets."""
+    if storage.local:
+        return {"py-io-impl": f"{_FILE_IO}.SyncedFileIO"}
     if not storage.kind:
         return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-    options = json.dumps(storage.options)
-    return {"py-io-impl": "target_spark_lake.iceberg_log.file_io.BucketFiles", "dataspoc.storage-options": options}
+    place = {"options": storage.options, "accept_unconditional": storage.accept_unconditional}
+    return {"py-io-impl": f"{_FILE_IO}.BucketFiles", "dataspoc.storage": json.dumps(place)}
 
 
 @contextmanager

@@ -5,11 +5,11 @@ PyIceberg's producers are not public. Its version is pinned, and `test_producer`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Transaction
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotLogEntry
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
 if TYPE_CHECKING:
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 # A table with more of them has them merged.
 MOST_MANIFESTS = 16
 MANIFEST_BYTES = 8 << 20
+
+
+def _itself(of_a_snapshot: Any, _: Any) -> Any:
+    return of_a_snapshot
+
+
+# PyIceberg copies all metadata with each change. Of a thousand snapshots that takes longer than the rest of a run, and
+# nobody changes one: they are frozen.
+Snapshot.__deepcopy__ = SnapshotLogEntry.__deepcopy__ = _itself  # type: ignore[method-assign, assignment]
 
 
 class RunTransaction(Transaction):

@@ -31,6 +31,7 @@ from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import RunTransaction, stage_snapshot
 from target_spark_lake.iceberg_log.schema import is_same, numbers_of
 from target_spark_lake.iceberg_log.snapshot import COLUMN_NUMBERS, LAST_RUN, RUN_ID, IcebergSnapshot, joined_schema
+from target_spark_lake.tables.taking_back import for_a_person
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,9 +69,14 @@ def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergComm
 
 def has_run(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
     """Whether the commit's snapshot was made, or one of a later run of the pipeline."""
+    check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
-        current = catalog.load(commit.table)
-        return current is not None and IcebergSnapshot.of(storage, commit.table, current).has_run(commit.run_id)
+        current = catalog.find(commit.table)
+        return current is not None and _has_run(storage, commit, current)
+
+
+def _has_run(storage: Storage, commit: IcebergCommit, current: Table) -> bool:
+    return IcebergSnapshot.unchecked(storage, commit.table, current).has_run(commit.run_id)
 
 
 def next_snapshot(
@@ -87,8 +93,8 @@ def next_snapshot(
     check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         for _ in range(TRIES):
-            current = catalog.load(commit.table)
-            if current is not None and IcebergSnapshot.of(storage, commit.table, current).has_run(commit.run_id):
+            current = catalog.find(commit.table)
+            if current is not None and _has_run(storage, commit, current):
                 return
             transaction = transaction_of(storage, catalog, commit, current)
             if transaction is None:
@@ -109,7 +115,7 @@ def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
     Raises:
         ConfigurationError: whoever publishes has other settings, or none (Meltano's state backend).
     """
-    if commit.registered not in ("", here := chosen.registered(commit.table)):
+    if commit.registered not in ("", here := chosen.registered(commit.table, is_new=commit.makes_table)):
         raise ConfigurationError(
             f"run {commit.run_id} has its Iceberg table as {commit.registered}, which is {here} by the settings here; "
             "finish it with the settings `catalog` and `namespace` that it had (`spark-lake recover` with the "
@@ -127,12 +133,14 @@ def begin(current: Table, commit: IcebergCommit) -> Transaction:
 def _transaction(
     storage: Storage, catalog: LakeCatalog, commit: IcebergCommit, current: Table | None
 ) -> Transaction | None:
-    planned = Schema.model_validate(commit.schema)
     if current is None or commit.seen is None or str(current.metadata.table_uuid) != commit.seen:
         if current is not None or commit.seen is not None:
             raise UnpublishableError(_other_table(catalog, commit, current))
-        return _new_table(catalog, commit, planned)
-    now = IcebergSnapshot.of(storage, commit.table, current)
+        return new_table(catalog, commit)
+    with for_a_person():
+        catalog.check_place(commit.table, current)
+        now = IcebergSnapshot.of(storage, commit.table, current)
+    planned = Schema.model_validate(commit.schema)
     add, gone, again = _files(now, commit)
     transaction = begin(current, commit)
     _change_columns(now, commit, planned, transaction)
@@ -143,7 +151,9 @@ def _transaction(
     return transaction
 
 
-def _new_table(catalog: LakeCatalog, commit: IcebergCommit, planned: Schema) -> Transaction:
+def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
+    """Makes the table, with the commit's files as its first snapshot."""
+    planned = Schema.model_validate(commit.schema)
     catalog.make_namespace(commit.table)
     transaction = catalog.catalog.create_table_transaction(
         catalog.identifier(commit.table),

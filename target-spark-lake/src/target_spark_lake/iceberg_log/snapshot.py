@@ -61,9 +61,14 @@ class IcebergSnapshot:
         Raises:
             StorageError: someone else gave it what this program can't keep.
         """
-        snapshot = cls(table, found.metadata, found.io, spellings(storage, table), found.metadata.current_snapshot_id)
-        snapshot._check_known()
+        snapshot = cls.unchecked(storage, table, found)
+        snapshot.check_known()
         return snapshot
+
+    @classmethod
+    def unchecked(cls, storage: Storage, table: str, found: Table) -> IcebergSnapshot:
+        """The same of a table that may have become what this program can't keep."""
+        return cls(table, found.metadata, found.io, spellings(storage, table), found.metadata.current_snapshot_id)
 
     def at(self, number: int | None) -> IcebergSnapshot:
         """The same table with the files of another snapshot."""
@@ -180,7 +185,7 @@ class IcebergSnapshot:
                 return each.snapshot_id
         return None
 
-    def _check_known(self) -> None:
+    def check_known(self) -> None:
         """Refuses what someone else made of the table, where writing on would be wrong."""
         before = json.loads(self.metadata.properties.get(COLUMN_NUMBERS, "{}"))
         now = numbers_of(self.schema)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table.update import AssertCurrentSchemaId, SetCurrentSchemaUpdate
 
-from singer_spark.errors import UnpublishableError
+from singer_spark.errors import ConfigurationError, StorageError, UnpublishableError
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import stage_snapshot
-from target_spark_lake.iceberg_log.publishing import about_columns, begin, check_catalog, next_snapshot
+from target_spark_lake.iceberg_log.publishing import about_columns, begin, check_catalog, new_table, next_snapshot
 from target_spark_lake.iceberg_log.snapshot import RUN_ID, IcebergSnapshot
+from target_spark_lake.tables.taking_back import Fate, for_a_person
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -33,32 +34,55 @@ def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -
     next_snapshot(storage, chosen, commit, _transaction)
 
 
-def can_take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
-    """Whether the other run's snapshot was made; to be asked before anything is decided."""
+def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fate:
+    """What becomes of the other run's snapshot; to be asked before anything is decided."""
     check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
-        current = catalog.load(commit.table)
-        now = None if current is None else IcebergSnapshot.of(storage, commit.table, current)
-        made = None if now is None else _made(now, commit)
-        if now is None or made is None:
-            return False
+        current = catalog.find(commit.table)
+        if current is None:
+            return Fate.NO_TABLE if commit.makes_table else Fate.NOT_MADE
+        now = IcebergSnapshot.unchecked(storage, commit.table, current)
+        made = _made(now, commit)
+        if made is None:
+            return Fate.LEFT if _is_left(catalog, commit, now, current) else Fate.NOT_MADE
+        with for_a_person():
+            now.check_known()
         _changes(storage, now, commit, made)
+        return Fate.MADE
+
+
+def _is_left(catalog: LakeCatalog, commit: IcebergCommit, now: IcebergSnapshot, current: Table) -> bool:
+    """Whether a table without the other run's snapshot stays as it is: someone else's, or not to be written to."""
+    if str(now.metadata.table_uuid) != commit.seen:
         return True
+    try:
+        catalog.check_place(commit.table, current)
+        now.check_known()
+    except (ConfigurationError, StorageError):
+        return True
+    return False
 
 
 def _transaction(
     storage: Storage, catalog: LakeCatalog, commit: IcebergCommit, current: Table | None
 ) -> Transaction | None:
     if current is None:
-        return None
-    now = IcebergSnapshot.of(storage, commit.table, current)
+        # A journal of before does not keep the table's record for it.
+        return new_table(catalog, commit) if commit.makes_table and commit.registered else None
+    now = IcebergSnapshot.unchecked(storage, commit.table, current)
     made = _made(now, commit)
-    if made is None:
-        # Where the run was to make the table, what stands there is somebody else's.
-        return None if commit.makes_table else begin(current, commit)
-    add, remove = _changes(storage, now, commit, made)
+    if made is None and _is_left(catalog, commit, now, current):
+        return None
+    add: list[DataFile] = []
+    remove: list[DataFile] = []
+    if made is not None:
+        with for_a_person():
+            now.check_known()
+        add, remove = _changes(storage, now, commit, made)
     transaction = begin(current, commit)
-    _columns_back(now, commit, made, transaction)
+    if made is not None:
+        _columns_back(now, commit, made, transaction)
+    # Also where nothing changes: whoever has looked before can't commit on top of it.
     stage_snapshot(transaction, {RUN_ID: commit.run_id}, add, remove)
     return transaction
 

@@ -52,7 +52,7 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     schema, now = sink.schema, datetime.now(UTC)
     times = BatchTimes(now, now, int(run.started_at.timestamp() * 1000)) if settings.add_record_metadata else None
     records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
-    rows = BatchPlan(records, None, times, settings.compression, schema.merges)
+    rows = BatchPlan(records, None, times, settings.compression, schema.merges, keeps_deletes=schema.keeps_deletes)
     if sink.settled is None and sink.adopted is not None:
         columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
     # What merges decide by is the table's only where it has it already, the user wants it, or deletes are its rows.

@@ -44,6 +44,7 @@ class BatchPlan:
         merging: The rows are for a merge: what it decides by is staged with them.
         table: The columns that the rows are staged under; None: as they come.
         partitioning: The table's hive folders, in which the rows are staged; None where they are staged in none.
+        keeps_deletes: Whether the mark of a deleted row is a column that nobody can do without.
     """
 
     columns: Struct
@@ -53,11 +54,12 @@ class BatchPlan:
     merging: bool = False
     table: Struct | None = None
     partitioning: Partitioning | None = None
+    keeps_deletes: bool = False
 
     @property
     def found(self) -> Struct:
         """The columns as they come: the record's, and the metadata columns."""
-        return with_metadata(self.columns, metadata=self.times is not None, merging=self.merging)
+        return with_metadata(self.columns, self.keeps_deletes, metadata=self.times is not None, merging=self.merging)
 
     @property
     def staged(self) -> Struct:
@@ -87,9 +89,9 @@ class BatchPlan:
         return known
 
 
-def with_metadata(columns: Struct, *, metadata: bool, merging: bool = False) -> Struct:
+def with_metadata(columns: Struct, marked: bool = False, *, metadata: bool, merging: bool = False) -> Struct:
     """The record's columns and the metadata columns: what a table's file holds, or a staged one (`merging`)."""
-    names = {*metadata_columns(metadata=metadata, merging=merging), *({DELETED_AT} & set(columns.types))}
+    names = {*metadata_columns(metadata=metadata, merging=merging), *([DELETED_AT] if marked else [])}
     added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names)
     return Struct((*columns.without(METADATA_COLUMNS), *added))
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from target_spark_lake.layout import Layout
 
 
+CLAIM_TRIES = 50
 _LISTS = ("key_properties", "cursor", "partition_by", "foreign")
 _SAID = ("pipeline", "stream", "load_method", "claimed_by")
 _SAID_LATER = ("format", "small_files", "small_files_left")
@@ -195,7 +196,7 @@ def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, ru
     """The record of a table that a commit has written; None for one that is claimed now."""
     path = layout.table_record(table)
     claimed = encode(TableRecord(record.pipeline, record.stream, claimed_by=run_id).to_body())
-    while True:
+    for _ in range(CLAIM_TRIES):
         seen = storage.read(path)
         standing = _parse(seen, path)
         if standing is not None and not _is_free(storage, standing):
@@ -211,6 +212,7 @@ def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, ru
         # Also over an earlier run's of this pipeline: that claim falls once somebody undoes the run.
         if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
             return None
+    raise StorageError(f"the store takes no claim of table {table}, {path}, and shows nobody else's; run again")
 
 
 def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:

@@ -97,21 +97,35 @@ class Comparison:
     keeps_versions: bool
     named: int
 
-    def of(self, source: DataFrame, lake: DataFrame, use: Use | None = None) -> Found:
+    def of(
+        self,
+        source: DataFrame,
+        lake: DataFrame,
+        use: Use | None = None,
+        even: Mapping[str, int] | None = None,
+    ) -> Found:
         """Compares `SourceRows.rows` with the table's columns, `PLACE` and, where the table has it, `DELETED_AT`.
 
         Where they differ `use` gets the groups that do, with their numbers of `firm` rows and of rows by `KINDS`, and
-        the counts of all; the groups are kept only while it is at work.
+        the counts of all; the groups are kept only while it is at work. Where the two are a part, `even` are the counts
+        of the others, which agree.
         """
         both = self._of_source(source).unionByName(self._of_lake(lake))
+        counts = dict.fromkeys(_COUNTS, 0)
+        if even is not None:
+            return self._by_group(both, {**counts, **even}, use)
         slices = self._collected(both.groupBy(self._slice().alias("slice")).agg(*map(F.expr, _SUMS)))
         uneven = [each["slice"] for each in slices if not _is_even(each)]
-        even = sum(each["lake"] for each in slices if _is_even(each))
-        counts = {**dict.fromkeys(_COUNTS, 0), "source_rows": even, "lake_rows": even}
+        agree = sum(each["lake"] for each in slices if _is_even(each))
+        counts |= {"source_rows": agree, "lake_rows": agree}
         if not uneven:
             return Found(counts, dict.fromkeys(KINDS, ()))
         rows = both if len(uneven) == len(slices) else both.where(self._slice().isin(uneven))
         return self._by_group(rows, counts, use)
+
+    def lake_rows(self, lake: DataFrame, checksum: Callable[[str], Column]) -> DataFrame:
+        """The rows that stand on the lake's side: `group`, and a `checksum` of a struct of the compared columns."""
+        return self._standing(lake, checksum).select(*self.group, "checksum")
 
     def firm_rows(self, source: DataFrame) -> DataFrame:
         """The rows that the lake must have: `ROW`, with the columns of their groups."""
@@ -165,35 +179,43 @@ class Comparison:
     def _of_source(self, rows: DataFrame) -> DataFrame:
         values = [each.of_source(ROW).alias(each.name) for each in self.columns]
         firm = F.when(F.col(FIRM), 1).otherwise(0).cast("bigint").alias("firm")
-        hashed = rows.select(F.struct(*values).alias("row"), firm).transform(self._hashed("firm"))
+        hashed = rows.select(F.struct(*values).alias("row"), firm).transform(self._hashed(_checksum, "firm"))
         return hashed.select(
             *self.group, "shown", "firm", (1 - F.col("firm")).alias("loose"), _number("lake", 0), *_parts(1)
         )
 
     def _of_lake(self, rows: DataFrame) -> DataFrame:
+        counted = _number("firm", 0), _number("loose", 0), _number("lake", 1)
+        return self._standing(rows, _checksum).select(*self.group, "shown", *counted, *_parts(-1))
+
+    def _standing(self, rows: DataFrame, checksum: Callable[[str], Column]) -> DataFrame:
         marked = column(DELETED_AT).isNotNull() if DELETED_AT in rows.columns else F.lit(False)
         values = [each.of_lake().alias(each.name) for each in self.columns]
         told = rows.select(F.struct(*values).alias("row"), marked.alias("marked"), F.col(PLACE).alias("place"))
-        hashed = told.transform(self._hashed("marked", "place"))
+        hashed = told.transform(self._hashed(checksum, "marked", "place"))
         if self.keeps_versions and self.keys:
             last = [F.max_by(name, "place").alias(name) for name in ("checksum", "marked")]
             hashed = hashed.groupBy(*self.group, "shown").agg(*last)
-        counted = _number("firm", 0), _number("loose", 0), _number("lake", 1)
-        return hashed.where(~F.col("marked")).select(*self.group, "shown", *counted, *_parts(-1))
+        return hashed.where(~F.col("marked"))
 
-    def _hashed(self, *carried: str) -> Callable[[DataFrame], DataFrame]:
+    def _hashed(self, checksum: Callable[[str], Column], *carried: str) -> Callable[[DataFrame], DataFrame]:
         """The group, the row's checksum, what is shown of a row without key, and what is carried along."""
-        text = F.to_json("row", _JSON)
-        shown = F.lit(None).cast("string") if self.keys else F.substring(text, 1, SHOWN_CHARACTERS)
+        shown = F.lit(None).cast("string")
+        if not self.keys:
+            shown = F.substring(F.to_json("row", _JSON), 1, SHOWN_CHARACTERS)
         named = [each.alias(name) for each, name in zip(self._groups_of("row"), self.group, strict=True)]
-        checksum = F.xxhash64(text).alias("checksum")
-        return lambda rows: rows.select(*named, checksum, shown.alias("shown"), *carried)
+        summed = checksum("row").alias("checksum")
+        return lambda rows: rows.select(*named, summed, shown.alias("shown"), *carried)
 
     def _collected(self, few: DataFrame) -> Sequence[Any]:
         with warnings.catch_warnings():
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
             return few.collect()
+
+
+def _checksum(row: str) -> Column:
+    return F.xxhash64(F.to_json(row, _JSON))
 
 
 def _number(name: str, value: int) -> Column:

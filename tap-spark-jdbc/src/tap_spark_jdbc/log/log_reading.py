@@ -1,0 +1,60 @@
+"""One reading of the slot by Arrow and the columnar driver, which a run without changes does not load."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
+from tap_spark_jdbc.columnar.columnar_source import lake_schema
+from tap_spark_jdbc.log.change_lines import ChangeLines
+from tap_spark_jdbc.log.column_values import LogValues
+from tap_spark_jdbc.log.log_sink import EnoughError, LogStream
+from tap_spark_jdbc.log.log_start import check_columns
+from tap_spark_jdbc.source.jdbc_errors import with_hint
+from tap_spark_jdbc.source.libpq import conninfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tap_spark_jdbc.log.log_sink import LogSink
+    from tap_spark_jdbc.log.position import LogBookmark
+    from tap_spark_jdbc.log.published_tables import LogTable
+    from tap_spark_jdbc.log.slot import LogSlot
+    from tap_spark_jdbc.plan.stream_plan import StreamPlan
+    from tap_spark_jdbc.source.database import Database
+
+_MESSAGES = pa.schema([("data", pa.binary())])
+
+
+def log_stream(
+    plan: StreamPlan, table: LogTable, bookmark: LogBookmark, database: Database, announce: Callable[..., None]
+) -> LogStream:
+    """A stream that goes on at its bookmark; `announce` writes its SCHEMA."""
+    types = {field.name: pa.string() if pa.types.is_binary(field.type) else field.type for field in lake_schema(plan)}
+    values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, database, table.name)
+    lines = ChangeLines(plan.stream, values, plan.key_properties)
+    check = partial(check_columns, database, plan, table.oid)
+    return LogStream(
+        plan.stream, bookmark.lsn, bookmark.moment, lines, lambda unchanged: announce(unchanged=unchanged), check
+    )
+
+
+def read_log(database: Database, slot: LogSlot, until: int, most: int | None, sink: LogSink) -> None:
+    """Gives the sink all messages up to a place, or not many more than `most`; SourceError: the server refused."""
+    source = database.source
+    query = ColumnarQuery(
+        conninfo(source),
+        source.dialect.session_statements,
+        slot.peeking(until, most),
+        _MESSAGES,
+        (None,) * len(_MESSAGES),
+    )
+    try:
+        outcome = read(query, sink, database.columnar)
+    except EnoughError:
+        return
+    if outcome.state is not None:
+        raise slot.refused("read", with_hint(outcome.refused, outcome.state))

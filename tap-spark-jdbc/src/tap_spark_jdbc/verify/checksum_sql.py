@@ -1,0 +1,115 @@
+"""The SQL of checksums of rows, summed up in the database by buckets: `singer_spark.compared_source.Summing`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singer_spark.compared_source import (
+    BUCKET,
+    BUCKET_DIGITS,
+    HALVES,
+    HIGH,
+    LOW,
+    NEWER,
+    NULL_TEXT,
+    ROWS,
+    SEPARATOR,
+    Part,
+    Summing,
+)
+from tap_spark_jdbc.plan.stream_sql import Edge, StreamSql
+
+if TYPE_CHECKING:
+    from tap_spark_jdbc.dialects.dialect import Checksums
+    from tap_spark_jdbc.dialects.tables import Column
+    from tap_spark_jdbc.plan.slices import Slice
+    from tap_spark_jdbc.plan.stream_sql import Point
+
+# Spark's types of a relation's columns: no driver names that of a sum the same.
+SUMS_SCHEMA = f"{BUCKET} INT, {NEWER} INT, {ROWS} BIGINT, {HIGH} DECIMAL(38,0), {LOW} DECIMAL(38,0)"
+# PostgreSQL takes a hundred arguments.
+_ARGUMENTS = 50
+
+
+def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
+    """Which of the columns have no text that stands for a value; None: all have one."""
+    if sql.dialect.checksums is None:
+        return f"{sql.dialect.name} is not known to make checksums of rows"
+    columns = {column.name: column for column in sql.plan.columns}
+    lacking = [name for name in names if _template(columns[name], sql.dialect.checksums) is None]
+    return f"{', '.join(lacking)} can't be summed up there" if lacking else None
+
+
+@dataclass(frozen=True)
+class ChecksumSql:
+    """The SQL of one stream's checksums; there is a text of each column that counts."""
+
+    sql: StreamSql
+    summing: Summing
+
+    def relation(self, each: Slice[Point]) -> str:
+        """The subselect that Spark reads of a slice: its sums."""
+        quote, hashed = self.sql.dialect.quote, [self._number("row_hash", *half) for half in HALVES]
+        sums = (f"SUM({half}) AS {quote(name)}" for half, name in zip(hashed, (HIGH, LOW), strict=True))
+        newer = f"CASE WHEN {self.sql.edge()} IN ({int(Edge.NONE)}, {int(Edge.BOOKMARK)}) THEN 0 ELSE 1 END"
+        rows = (
+            f"SELECT {self._bucket()} AS {quote(BUCKET)}, {newer} AS {quote(NEWER)}, "
+            f"{self._hash(self.summing.columns)} AS row_hash {self.sql.source} "
+            f"AND {self.sql.condition(each)}{self._templates.once}"
+        )
+        groups = f"{quote(BUCKET)}, {quote(NEWER)}"
+        return f"(SELECT {groups}, COUNT(*) AS {quote(ROWS)}, {', '.join(sums)} FROM ({rows}) r GROUP BY {groups}) s"
+
+    def condition(self, buckets: Iterable[int]) -> str:
+        """The condition that a row is in one of these buckets."""
+        return f"{self._bucket()} IN ({', '.join(map(str, buckets))})"
+
+    def text(self, column: Column) -> str:
+        """SQL of the text that stands for a value in the text of its row."""
+        template = _template(column, self._templates)
+        assert template is not None
+        return f"COALESCE({template.replace('{c}', self.sql.dialect.quote(column.name))}, '{NULL_TEXT}')"
+
+    @property
+    def _templates(self) -> Checksums:
+        found = self.sql.dialect.checksums
+        assert found is not None
+        return found
+
+    def _bucket(self) -> str:
+        hashed = self._hash(self.summing.keys or self.summing.columns)
+        return f"({self._number(hashed, *BUCKET_DIGITS)} % {self.summing.buckets})"
+
+    def _number(self, hashed: str, start: int, digits: int) -> str:
+        part = f"SUBSTR({hashed}, {start}, {digits})"
+        return self._templates.number.replace("{bits}", str(4 * digits)).replace("{h}", part)
+
+    def _hash(self, names: Sequence[str]) -> str:
+        columns = {column.name: column for column in self.sql.plan.columns}
+        return self._templates.md5.replace("{t}", _joined([self.text(columns[name]) for name in names]))
+
+
+def part_condition(sql: StreamSql, part: Part | None) -> str | None:
+    """The condition that a row belongs to a part; None: there is none."""
+    return None if part is None else ChecksumSql(sql, part.summing).condition(part.buckets)
+
+
+def _template(column: Column, checksums: Checksums) -> str | None:
+    """SQL over `{c}` of the text that stands for a value, NULL for NULL; None: there is none."""
+    reading = column.reading
+    if column.made_mask is not None:
+        return None
+    if reading.read_as != "STRING" or reading.becomes != "{c}":
+        return reading.checked
+    text = checksums.text.replace("{s}", reading.select)
+    return f"CASE WHEN {reading.select} IS NOT NULL THEN {text} END"
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """The texts with the separator between each two."""
+    if len(texts) == 1:
+        return texts[0]
+    some = (texts[first : first + _ARGUMENTS] for first in range(0, len(texts), _ARGUMENTS))
+    return _joined([f"CONCAT_WS('{SEPARATOR}', {', '.join(each)})" for each in some])

@@ -1,0 +1,174 @@
+"""Sums of checksums by buckets, the source's made by the database itself: what they agree on need not be read there.
+
+A bucket agrees where both sides have as many rows with the same sums, with or without the rows that the lake need not
+have yet. Only the others are read and compared row by row, so a text that is made otherwise on one side costs time, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from singer_spark.compared_source import (
+    BUCKET,
+    BUCKET_DIGITS,
+    HALVES,
+    HIGH,
+    LOW,
+    NEWER,
+    NULL_TEXT,
+    ROWS,
+    SEPARATOR,
+    Part,
+    ReadAgainError,
+    Summing,
+)
+from singer_spark.errors import SourceError
+from target_spark_lake.columns.lake_type import Scalar
+from target_spark_lake.columns.spark_columns import column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from singer_spark.compared_source import SourceRows
+    from target_spark_lake.verify.comparison import Comparison
+
+# More are no longer a part: the condition would be longer than what it spares.
+MOST_READ = 4096
+_BITS = {"float": ("Float", "floatToIntBits"), "double": ("Double", "doubleToLongBits")}
+# Of the halves, for a sum of them all would not fit in 64 bits.
+_LOW_BITS = 30
+_OF_SOURCE = ("kept", f"IF({NEWER} = 0, {{}}, 0)"), ("all", "{}")
+logger = logging.getLogger("spark-lake")
+
+
+@dataclass(frozen=True)
+class Summed:
+    """What the sums tell.
+
+    Attributes:
+        counts: Rows of the buckets that agree, as `comparison.Found` has them.
+        part: The rows of the others; None: all agree.
+    """
+
+    counts: Mapping[str, int]
+    part: Part | None
+
+
+def summed(rows: SourceRows, comparison: Comparison, lake: DataFrame) -> Summed | None:
+    """The sums of both sides compared; None where there are none, or they spare nothing: all rows are to be read."""
+    names = tuple(each.name for each in comparison.columns)
+    if lacking := _unsummed(rows, comparison):
+        logger.info("stream %s: all rows are read, for there are no checksums of them: %s", rows.stream, lacking)
+        return None
+    summing = Summing(names, comparison.keys, rows.buckets)
+    try:
+        with rows.told(), warnings.catch_warnings():
+            # PySpark leaves the socket of a `collect` to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            (found,) = _judged(rows.sums(summing), _of_lake(comparison, summing, lake)).collect()
+    except (ReadAgainError, SourceError) as error:
+        logger.warning("stream %s: all rows are read, for the database made no checksums: %s", rows.stream, error)
+        return None
+    uneven = tuple(sorted(found["uneven"]))
+    logger.info(
+        "stream %s: by checksums made in the database %s rows agree, in %s of %s ranges of the key's hash",
+        rows.stream, f"{found['even'] or 0:,}", f"{found['buckets'] - len(uneven):,}", f"{found['buckets']:,}",
+    )  # fmt: skip
+    if len(uneven) > MOST_READ:
+        return None
+    even = found["even"] or 0
+    counts = {"source_rows": even, "lake_rows": even, "not_compared": found["newer"] or 0}
+    return Summed(counts, Part(summing, uneven) if uneven else None)
+
+
+def in_part(part: Part, lake: DataFrame) -> DataFrame:
+    """The rows of a table that belong to a part."""
+    types = dict(lake.dtypes)
+    names = part.summing.keys or part.summing.columns
+    hashed = F.md5(_joined([value_text(column(name), types[name]) for name in names]))
+    return lake.where(_bucket(hashed, part.summing).isin(*part.buckets))
+
+
+def value_text(value: Column, kind: str) -> Column:
+    """The text that stands for a value of this type of Spark in the text of its row."""
+    if kind == "string":
+        text = F.concat(F.char_length(value), F.lit(":"), value)
+    elif kind == "boolean":
+        text = value.cast("int").cast("string")
+    elif kind == "binary":
+        text = F.lower(F.hex(value))
+    elif kind in _BITS:
+        name, bits = _BITS[kind]
+        text = F.when(value.isNotNull(), F.java_method(F.lit(f"java.lang.{name}"), F.lit(bits), value))
+    else:
+        text = value.cast("string")
+    return F.coalesce(text, F.lit(NULL_TEXT))
+
+
+def _unsummed(rows: SourceRows, comparison: Comparison) -> str | None:
+    """What stands in the way of sums; None: nothing."""
+    other = [each.name for each in comparison.columns if each.source != each.lake or not isinstance(each.lake, Scalar)]
+    if other:
+        return f"{', '.join(other)} can't be summed up there, or is of another type in the lake"
+    return rows.unsummed([each.name for each in comparison.columns])
+
+
+def _of_lake(comparison: Comparison, summing: Summing, lake: DataFrame) -> DataFrame:
+    """The sums of the table's rows by `BUCKET`."""
+    types = {each.name: str(each.lake) for each in comparison.columns}
+
+    def texts(names: tuple[str, ...], of: str | None = None) -> Column:
+        return F.md5(_joined([value_text(column(name, of), types[name]) for name in names]))
+
+    rows = comparison.lake_rows(lake, lambda row: texts(summing.columns, row))
+    keys = [value_text(column(group), types[name]) for group, name in zip(comparison.group, summing.keys, strict=False)]
+    hashed = F.md5(_joined(keys)) if keys else F.col("checksum")
+    halves = [_digits(F.col("checksum"), *half).alias(name) for half, name in zip(HALVES, (HIGH, LOW), strict=True)]
+    return (
+        rows.select(_bucket(hashed, summing).alias(BUCKET), *halves)
+        .groupBy(BUCKET)
+        .agg(F.count(F.lit(1)).alias(ROWS), *(_sum_of_halves(name).alias(name) for name in (HIGH, LOW)))
+    )
+
+
+def _judged(source: DataFrame, lake: DataFrame) -> DataFrame:
+    """One row: how many rows agree, how many are newer beside them, and the buckets that don't agree."""
+    values = (ROWS, HIGH, LOW)
+    ours = source.groupBy(BUCKET).agg(
+        *(F.expr(f"sum({which.format(each)}) AS {each}_{name}") for name, which in _OF_SOURCE for each in values)
+    )
+    both = ours.join(lake, BUCKET, "full_outer")
+    none = F.lit(0)
+    both = both.select(BUCKET, *(F.coalesce(F.col(each), none).alias(each) for each in both.columns if each != BUCKET))
+    agrees = {name: " AND ".join(f"{each}_{name} = {each}" for each in values) for name, _ in _OF_SOURCE}
+    is_even = f"({agrees['all']}) OR ({agrees['kept']})"
+    return both.agg(
+        F.expr(f"sum(IF({is_even}, {ROWS}, 0)) AS even"),
+        F.expr(f"sum(IF({is_even}, {ROWS}_all - {ROWS}, 0)) AS newer"),
+        F.expr(f"collect_list(IF({is_even}, NULL, {BUCKET})) AS uneven"),
+        F.expr("count(*) AS buckets"),
+    )
+
+
+def _joined(texts: list[Column]) -> Column:
+    return F.concat_ws(SEPARATOR, *texts)
+
+
+def _digits(hashed: Column, start: int, count: int) -> Column:
+    return F.conv(F.substring(hashed, start, count), 16, 10).cast("bigint")
+
+
+def _bucket(hashed: Column, summing: Summing) -> Column:
+    return (_digits(hashed, *BUCKET_DIGITS) % summing.buckets).cast("int")
+
+
+def _sum_of_halves(name: str) -> Column:
+    high = f"CAST(sum(shiftright({name}, {_LOW_BITS})) AS DECIMAL(38,0)) * {1 << _LOW_BITS}"
+    return F.expr(f"CAST({high} + sum({name} & {(1 << _LOW_BITS) - 1}) AS DECIMAL(38,0))")
