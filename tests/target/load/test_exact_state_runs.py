@@ -125,11 +125,11 @@ def test_a_state_that_every_parser_takes_keeps_its_numbers_too(kind: str) -> Non
     assert text_of(message["value"]) == value
 
 
-def test_a_record_keeps_to_its_own_rules_and_a_broken_state_is_refused() -> None:
+def test_other_messages_keep_to_their_own_rules_and_a_broken_state_is_refused() -> None:
     for line in (
         b'{"type":"STATE","value":{"a":NaN}}',
         b'{"type":"STATE","value":{"a":1}',
-        b'{"type":"RECORD","a":1e400}',
+        b'{"type":"SCHEMA","a":1e400}',
     ):
         with pytest.raises(Exception, match="input line 7 is not JSON"):
             parse_line(line, 7)

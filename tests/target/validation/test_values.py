@@ -89,6 +89,7 @@ VALID = [
     ("plain", "3", 3.0),
     ("plain", "-9007199254740994", -9007199254740994.0),
     ("plain", "1e23", 1e23),
+    ("plain", "123456789012345680000", 123456789012345680000.0),
     ("plain", "9007199254740993.0", 9007199254740992.0),
     ("ratio", "9007199254740993", 9007199254740992.0),
     ("flag", "true", True),
@@ -302,7 +303,6 @@ def test_a_value_that_its_column_cannot_hold_is_a_loud_error(column: str, writte
         b'{"type": "RECORD", "stream": "s", "record": {"text": "a"}\n',
         b'{"type": "RECORD", "stream": "s", "record": {"text": "a\n',
         b'{"type": "RECORD", "stream": "s", "record": {"text": "\xff"}}\n',
-        rb'{"type": "RECORD", "stream": "s", "record": {"text": "\ud800"}}' + b"\n",
         b'{"type": "RECORD", "stream": "s", "record": {"ratio": NaN}}\n',
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from singer_spark.singer.sql_type import annotated_type
@@ -43,7 +44,7 @@ def refuse_rounded(value: Any, plain: Any) -> None:
         UnholdableError: a whole number in it would be rounded.
     """
     if plain is True:
-        if isinstance(value, int) and abs(value) > GREATEST_EXACT and int(float(value)) != value:
+        if isinstance(value, int) and abs(value) > GREATEST_EXACT and not _is_double(float(value), value):
             raise UnholdableError("a double would be another whole number; BIGINT or DECIMAL(p,s) holds it")
     elif plain is not None and value is not None:
         parts = enumerate(value) if isinstance(value, list) else value.items()
@@ -53,3 +54,8 @@ def refuse_rounded(value: Any, plain: Any) -> None:
             except UnholdableError as error:
                 error.path = (name, *error.path)
                 raise
+
+
+def _is_double(held: float, value: int) -> bool:
+    """Whether a double is the number, or was printed as it: in its shortest digits, with zeros for the exponent."""
+    return int(held) == value or Decimal(repr(held)) == value
