@@ -251,8 +251,8 @@ def test_metadata_columns_have_the_meaning_of_the_sdk(lake: Lake) -> None:
 
 def test_without_metadata_the_table_has_the_records_columns_only(lake: Lake) -> None:
     lake.load(
-        schema("s", {**ID, "_sdc_deleted_at": TEXT}),
-        record("s", id=1, _sdc_deleted_at="x"),
+        schema("s", {**ID, "_sdc_extracted_at": TEXT}),
+        record("s", id=1, _sdc_extracted_at="x"),
         add_record_metadata=False,
     )
     assert list(lake.types("s")) == ["id"]
