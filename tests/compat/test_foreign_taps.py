@@ -180,6 +180,8 @@ def test_our_changes_from_the_log_into_targets_that_delete_by_their_mark(postgre
     first = [(1, "one", False), (2, "two", False), (3, "three", False)]
     changes = [(2, "new", False), (1, None, True), (3, None, True), (30, "three", False)]
     assert [(row["id"], row.get("note"), bool(row.get("_sdc_deleted_at"))) for row in found] == [*first, *changes]
-    asked = f"import duckdb; c = d.connect({rows['path']!r}); print(c.sql('select id, note from orders').fetchall())"
+    asked = (
+        f"import duckdb; c = duckdb.connect({rows['path']!r}); print(c.sql('select id, note from orders').fetchall())"
+    )
     told = subprocess.run([duck.with_name("python"), "-c", asked], capture_output=True, timeout=SECONDS, check=True)
     assert sorted(ast.literal_eval(told.stdout.decode())) == [(2, "new"), (30, "three")]

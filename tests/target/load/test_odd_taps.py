@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singer_spark.errors import ConfigurationError, ProtocolError, RecordError, SchemaError
+from singer_spark.errors import ConfigurationError, ProtocolError, RecordError
 from target.loading import JSON, Lake, record, schema, state
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
@@ -16,23 +16,6 @@ MARKED: JSON = {"_sdc_extracted_at": {"type": "string"}, "_sdc_sequence": {"type
 @pytest.fixture
 def lake(tmp_path) -> Lake:
     return Lake(tmp_path / "lake")
-
-
-@pytest.mark.parametrize("method", ["append-only", "overwrite", "upsert", "append-dedup"])
-@pytest.mark.parametrize("empty", [{"type": "object"}, {"properties": {}}, {"properties": None}])
-def test_a_schema_without_properties_harms_nobody_until_a_record_comes(
-    lake: Lake, empty: JSON, method: str, caplog
-) -> None:
-    bare = {"type": "SCHEMA", "stream": "bare", "schema": empty, "key_properties": ["id"]}
-    options = {"stream_options": {"bare": {"load_method": method}}}
-    lake.load(bare, schema("s", ID), record("s", id=1), state(n=1), **options)
-    assert lake.rows("s", "id") == [(1,)]
-    assert lake.tables() == ["s"]
-    assert [each for each in caplog.messages if "stream bare: its SCHEMA has no properties" in each]
-    with pytest.raises(SchemaError, match="stream bare: its schema has no properties"):
-        lake.load(bare, record("bare", id=1), schema("s", ID), record("s", id=2), state(n=2), **options)
-    lake.load(bare, {**bare, "schema": {"properties": ID}}, record("bare", id=1), **{"load_method": "append-only"})
-    assert lake.rows("bare", "id") == [(1,)]
 
 
 def test_metadata_columns_that_a_tap_declares_too_are_ours(lake: Lake, monkeypatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +16,6 @@ from target_spark_lake.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE
 from target_spark_lake.settings import StreamOptions, TargetSettings
 
 JSON = dict[str, Any]
-logger = logging.getLogger("target-spark-lake")
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,6 @@ class StreamSchema:
         return LOAD_METHODS[self.load_method]
 
     @property
-    def has_table(self) -> bool:
-        """Whether it has a column at all."""
-        return bool(self.schema["properties"])
-
-    @property
     def plain_texts(self) -> frozenset[str]:
         """The columns that hold text as it is, not bytes spelled as text."""
         properties = ((name, single_branch(each)) for name, each in self.schema["properties"].items())
@@ -95,19 +88,19 @@ class StreamSchema:
         stream, schema = message.get("stream"), message.get("schema")
         if not isinstance(stream, str) or not stream or not isinstance(schema, dict):
             raise ProtocolError("a SCHEMA message has no stream or no schema")
-        schema = _with_objects({**schema, "properties": schema.get("properties") or {}})
-        if not isinstance(schema["properties"], dict):
-            raise ProtocolError(f"stream {stream}: the properties of its SCHEMA are no object")
+        if not isinstance(schema.get("properties"), dict) or not schema["properties"]:
+            # The SDK's suite for targets has it so, too.
+            raise ProtocolError(
+                f"stream {stream}: its SCHEMA has no properties, so its table would have no columns; deselect it "
+                "in the tap's catalog"
+            )
+        schema = _with_objects(schema)
         options = settings.options_of(stream)
         method = load_method_of(stream, options, schema, settings.load_method)
         extent = schema.get("x-extent")
         keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
         merging = LOAD_METHODS[method].merges
         keeps_deletes = DELETED_AT in schema["properties"] and (not merging or LOAD_METHODS[method].has_history)
-        if not schema["properties"]:
-            # Of no harm as long as no record comes.
-            logger.warning("stream %s: its SCHEMA has no properties; it gets no table, and may have no record", stream)
-            return cls(stream, schema, keys, method, extent)
         if merging:
             _check_keys(stream, method, keys, schema["properties"])
         return cls(

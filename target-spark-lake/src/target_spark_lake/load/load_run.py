@@ -206,7 +206,7 @@ class LoadRun:
         self._keys.close_all()
         whole = WholeStreams(self._activated, self._keys, extents)
         for sink in self._batches.loaded.values():
-            if sink.schema.has_table and not sink.is_settled and whole.may_change(sink):
+            if not sink.is_settled and whole.may_change(sink):
                 self._batches.settle(sink)
         self._pool.finish()
         rejected = self._rejected()
