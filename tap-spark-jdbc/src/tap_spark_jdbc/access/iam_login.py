@@ -48,7 +48,8 @@ def _token(host: str, port: int, user: str) -> str:
     # The server may have a name of its own; then the region is the login's.
     found = _REGION.search(host)
     try:
-        client = boto3.client("rds", region_name=found[1] if found else None)
+        # Of its own: the shared one keeps the first login that it found.
+        client = boto3.Session().client("rds", region_name=found[1] if found else None)
         return str(client.generate_db_auth_token(DBHostname=host, Port=port, DBUsername=user))
     except BotoCoreError as error:
         raise ConfigurationError(f"auth: aws-iam can't make a token for {user} at {host}: {error}") from error
