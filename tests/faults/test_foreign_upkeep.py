@@ -35,12 +35,12 @@ class AskedTwice(Proxy):
         return call() if name == "commit_table" else result
 
 
-def iceberg_dead_before_its_mark(folder: Path, dead: Process, runs: int = 1) -> TwoIcebergTables:
-    """A lake with so many runs, and one that died after its snapshots."""
+def iceberg_dead_before_its_mark(folder: Path, dead: Process, runs: int = 1, made: int = 2) -> TwoIcebergTables:
+    """A lake with so many runs, and one that died after so many of its snapshots."""
     lake = TwoIcebergTables(folder)
     for _ in range(runs):
         lake.sync()
-    with pytest.MonkeyPatch.context() as patch, catalog_calls(patch, Faulty(None, 2, DIE_AFTER, SNAPSHOTS)):
+    with pytest.MonkeyPatch.context() as patch, catalog_calls(patch, Faulty(None, made, DIE_AFTER, SNAPSHOTS)):
         with pytest.raises(Died):
             lake.sync(process=dead)
     return lake
@@ -122,12 +122,7 @@ def lose_of_changes(lake: TwoTables) -> None:
 
 def half_published(folder: Path, dead: Process, runs: int = 2) -> TwoIcebergTables:
     """A run that can't be published: its snapshot of `grows` is made, and a file of `changes` is gone."""
-    lake = TwoIcebergTables(folder)
-    for _ in range(runs):
-        lake.sync()
-    with pytest.MonkeyPatch.context() as patch, catalog_calls(patch, Faulty(None, 1, DIE_AFTER, SNAPSHOTS)):
-        with pytest.raises(Died):
-            lake.sync(process=dead)
+    lake = iceberg_dead_before_its_mark(folder, dead, runs, made=1)
     lose_of_changes(lake)
     assert lake.rows(GROWS) == rows_after(GROWS, runs + 1)
     return lake

@@ -36,12 +36,11 @@ def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table
         )
     # By which late rows are known.
     writer = ", t.xmin" if dialect.shares_snapshots and not table.is_view else ""
-    sql = f"SELECT t.*{writer}, {{key}} AS {dialect.quote(name)} FROM {dialect.table(table)} t"
     key = f"({expression}\n)"
     is_cast = expression.lower().startswith("cast(")
     if dialect.integer_expression and options.replication_key_type is KeyType.INTEGER and not is_cast:
         key = dialect.integer_expression.replace("{e}", key)
-    sql = sql.replace("{key}", key)
+    sql = f"SELECT t.*{writer}, {key} AS {dialect.quote(name)} FROM {dialect.table(table)} t"
     try:
         *_, computed = described_columns(connection, dialect, sql)
     except SourceError as error:

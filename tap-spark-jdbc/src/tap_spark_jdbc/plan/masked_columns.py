@@ -11,7 +11,7 @@ from singer_spark.config.setting_problems import nearest
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.masking.mask import Mask
-from tap_spark_jdbc.plan.stream_choice import Choice, fits
+from tap_spark_jdbc.plan.stream_choice import Choice, fits, fitting_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,9 +69,8 @@ def unknown_masked(tables: Sequence[Table], settings: TapSettings) -> list[str]:
 
 
 def _fitting(name: str, table: Table) -> list[str]:
-    """The column spelled exactly so, else all that differ by case alone: which one is meant, a leak would tell."""
-    names = [column.name for column in table.columns]
-    return [name] if name in names else [each for each in names if each.lower() == name.lower()]
+    """The columns that a mask may mean: where several differ by case alone it is of all, or one would leak."""
+    return fitting_names(name, [column.name for column in table.columns])
 
 
 def _check(table: Table, choice: Choice, name: str, mask: Mask) -> None:

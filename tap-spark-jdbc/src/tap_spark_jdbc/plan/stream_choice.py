@@ -209,10 +209,13 @@ def _same(schema: str | None, wanted: str | None, *, exact: bool) -> bool:
 
 def fitting_name(name: str, known: Sequence[str]) -> str | None:
     """The name spelled exactly so, else the only one that differs by case alone."""
-    if name in known:
-        return name
-    fitting = [each for each in known if each.lower() == name.lower()]
+    fitting = fitting_names(name, known)
     return fitting[0] if len(fitting) == 1 else None
+
+
+def fitting_names(name: str, known: Sequence[str]) -> list[str]:
+    """The name spelled exactly so, else all that differ by case alone."""
+    return [name] if name in known else [each for each in known if each.lower() == name.lower()]
 
 
 def column_named(table: Table, name: str, what: str, advice: str = "") -> Column:

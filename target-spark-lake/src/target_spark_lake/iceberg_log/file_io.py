@@ -12,15 +12,13 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.storage import Storage
+from target_spark_lake.iceberg_log.lake_catalog import STORAGE
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from pyiceberg.io import InputStream
     from pyiceberg.typedef import Properties
-
-# The property that holds how the lake's storage was opened, as JSON.
-STORAGE = "dataspoc.storage"
 
 
 class BucketFiles(FileIO):

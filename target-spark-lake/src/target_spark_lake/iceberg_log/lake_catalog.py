@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from target_spark_lake.iceberg_catalog import IcebergCatalog
 
 CATALOG_FILE = f"{LAKE_FOLDER}/catalog.db"
+# PyIceberg's property that holds how the lake's storage was opened, as JSON.
+STORAGE = "dataspoc.storage"
 _FILE_IO = "target_spark_lake.iceberg_log.file_io"
 
 
@@ -104,7 +106,7 @@ def io_properties(storage: Storage) -> dict[str, str]:
     if not storage.kind:
         return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
     place = {"options": storage.options, "accept_unconditional": storage.accept_unconditional}
-    return {"py-io-impl": f"{_FILE_IO}.BucketFiles", "dataspoc.storage": json.dumps(place)}
+    return {"py-io-impl": f"{_FILE_IO}.BucketFiles", STORAGE: json.dumps(place)}
 
 
 @contextmanager

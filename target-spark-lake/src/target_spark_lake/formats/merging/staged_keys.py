@@ -89,7 +89,8 @@ def _range_of(column: pa.ChunkedArray) -> ColumnRange:
 
 
 def _of_groups(metadata: FileMetaData, keys: tuple[str, ...]) -> list[tuple[ColumnRange, ...]]:
-    places = [column_places(metadata).get(name) for name in keys]
+    found = column_places(metadata)
+    places = [found.get(name) for name in keys]
     return [
         tuple(ColumnRange() if place is None else group_range(metadata, group, place) for place in places)
         for group in range(metadata.num_row_groups)
