@@ -20,6 +20,9 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundl
 export UV_SYSTEM_CERTS := true
 endif
 
+# The suite starts our programs a thousand times: Python keeps what it compiled, also where the environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
 help:
 	@echo "make setup   all that is needed, into .venv"
 	@echo "make demo    a small database, a full sync, changes, an incremental sync"
