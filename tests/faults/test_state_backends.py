@@ -299,7 +299,7 @@ def journal_of_nothing() -> Any:
 def test_a_command_that_was_given_no_place_leaves_the_state_where_it_is(tmp_path: Path) -> None:
     lake = BackedLake(f"{tmp_path}/lake", {}, sqlite_at(tmp_path))
     bound = lake.sync()
-    with pytest.raises(ConfigurationError, match=r"keeps its state in sqlite:///.*, table spark_lake_state: give"):
+    with pytest.raises(ConfigurationError, match=r"keeps its state in sqlite:///.*, table spark_lake_state, "):
         open_run(lake.storage(), LAYOUT)
     assert lake.published_bound() == bound
     lake.check_exact(lake.sync())

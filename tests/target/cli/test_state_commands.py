@@ -90,6 +90,13 @@ def test_a_state_that_is_kept_elsewhere_is_changed_restored_and_shown_there(tmp_
     assert shown["streams"]["grows"]["replication_key_value"] == 4
     assert not (tmp_path / "lake" / LAYOUT.state).exists()
 
+    # A config that does not say so neither moves the state nor answers from what may be older.
+    config.write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE}))
+    for words in (["state", "show"], ["compact"], ["vacuum"], ["recover"], ["convert", "--format", "delta"]):
+        with pytest.raises(ConfigurationError, match="keeps its state in sqlite"):
+            admin.command([*words, "--config", str(config)])
+    assert not (tmp_path / "lake" / LAYOUT.state).exists()
+
 
 def test_what_a_run_did_to_a_state_that_a_person_had_edited_is_undone_by_restore_before(lake, capsys) -> None:
     lake.sync()

@@ -22,6 +22,7 @@ from singer_spark.state.handed_state import VARIABLE, handed_over
 from target.loading import Lake, record, schema, state
 from target_spark_lake.commit import run_reports
 from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.commit.state_change import change_state
 from target_spark_lake.layout import Layout
 from target_spark_lake.meltano.lake_backend import LakeStateBackend
 from target_spark_lake.meltano.lake_states import SCHEMES, LakeStateError, LakeStateStoreManager
@@ -98,6 +99,8 @@ def test_what_meltano_sets_is_a_run_of_its_own_with_the_state_before_it(lake: Sm
     assert newest.state == state_of(1)
     assert newest.body["previous_state"] == older.state == state_of(bound)
     assert newest.body["streams"] == {}
+    # No sync, which `status` would take for a success.
+    assert newest.body["command"] == "state set"
 
     states.clear(STATE_ID)
     assert states.get(STATE_ID) is None
@@ -142,6 +145,25 @@ def test_a_state_that_meltano_hears_of_late_does_not_move_the_pipeline_back(lake
     # A person may go back.
     numbers(lake).update(completed(state_of(first)))
     assert value_of(numbers(lake)) == state_of(first)
+
+
+def test_a_run_without_rows_that_meltano_hears_of_late_does_not_move_the_pipeline_back(lake: SmallLake) -> None:
+    lake.sync()
+
+    def idle(value: int) -> None:
+        change_state(open_run(lake.storage(), LAYOUT), lambda saved: state_of(value))
+
+    def heard(value: int) -> JSON | None:
+        with click.Context(click.Command("meltano")) as meltano, click.Context(click.Command("run"), meltano, "run"):
+            numbers(lake).update(completed(state_of(value)))
+            return value_of(numbers(lake))
+
+    idle(50)
+    idle(60)
+    assert heard(50) == state_of(60)
+    # Another target reaches it again, after somebody went back: there Meltano is the only keeper.
+    numbers(lake).update(completed(state_of(20)))
+    assert heard(50) == state_of(50)
 
 
 def test_a_merged_state_takes_each_bookmark_whole_and_keeps_those_of_other_streams(lake: SmallLake) -> None:

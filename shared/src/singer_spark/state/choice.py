@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import StateError
+from singer_spark.errors import ConfigurationError, StateError
 from singer_spark.state.run_log import COMMITTED, read_entry, run_ids, runs_folder
 from singer_spark.state.store import (
     BucketState,
@@ -83,6 +83,15 @@ def chosen_state(storage: Storage, pipeline: str, store: StateStore, entry: RunE
             "remove that one, then the state moves there by itself, or change state_backend back"
         )
     return ChosenState(here, moves_from, standing, written=False)
+
+
+def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> ConfigurationError:
+    """The config names another place than the last run's, and it is not for this command to move the state."""
+    return ConfigurationError(
+        f"pipeline {pipeline} keeps its state in {place_of(entry) or IN_THE_BUCKET}, and this config names "
+        f"{store.place or IN_THE_BUCKET}: give the target's config with its state_backend; if that has changed, "
+        "the target's next run moves the state"
+    )
 
 
 def same_as(one: SavedState | None, other: SavedState | None) -> bool:

@@ -276,8 +276,8 @@ def open_run(
         storage: The bucket.
         layout: The pipeline's paths.
         lock_ttl_seconds: After this long without a sign of life the run counts as dead on other hosts.
-        store: Where the published state is, from `open_state_store`; the bucket's `state.json` where not given, which
-            is refused for a pipeline that keeps it elsewhere.
+        store: Where the published state is, from `open_state_store`; the bucket's `state.json` where not given. Only
+            a run of the target that is given one moves a state that is kept elsewhere.
         force: Takes the pipeline from a living holder too, which then can't commit any more.
         process: In whose name the lock is held; this process where not given.
         command: The command of `spark-lake` that the run is; None for a run of the target.
@@ -285,12 +285,12 @@ def open_run(
     Raises:
         LockedError: a living run holds the pipeline; names it and since when.
         StateError: the saved state is malformed, or another lake's.
-        ConfigurationError: the state is kept elsewhere than in the bucket, and no store was given.
+        ConfigurationError: the state is kept elsewhere, and this run may not move it.
     """
     place = store or BucketState(storage, layout.state)
     lock = take_lock(storage, layout, lock_ttl_seconds, force=force, process=process, command=command)
     try:
-        return PipelineRun(lock, place, recover(lock, place, may_move=store is not None))
+        return PipelineRun(lock, place, recover(lock, place, may_move=store is not None and command is None))
     except BaseException:
         with suppress(StorageError):
             lock.release()

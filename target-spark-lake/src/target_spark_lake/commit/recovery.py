@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, LockedError, UnpublishableError
-from singer_spark.state.choice import IN_THE_BUCKET, check_owner, chosen_state, place_of
+from singer_spark.errors import LockedError, UnpublishableError
+from singer_spark.state.choice import IN_THE_BUCKET, check_owner, chosen_state, kept_elsewhere, place_of
 from singer_spark.state.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
 from target_spark_lake.commit.checkpoint_file import take_over
 from target_spark_lake.commit.giving_up import check_given_up, give_up, told
@@ -66,11 +66,8 @@ def recover(lock: RunLock, store: StateStore, *, may_move: bool = True, giving_u
     rolled_back = tuple(before.run_id for before in lock.earlier if _roll_back(storage, layout, before))
     decided = tuple(run_ids(storage, layout.runs))
     last = last_committed(storage, layout.runs, decided)
-    if last is not None and place_of(last) is not None and not may_move:
-        raise ConfigurationError(
-            f"pipeline {layout.pipeline} keeps its state in {place_of(last)}: give the target's config with its "
-            "state_backend"
-        )
+    if last is not None and place_of(last) != store.place and not may_move:
+        raise kept_elsewhere(layout.pipeline, store, last)
     given_up = check_given_up(storage, layout, giving_up, last) if giving_up else None
     signed = check_owner(storage, layout.pipeline, store)
     store.register()
@@ -151,13 +148,14 @@ def free(
     """Takes the pipeline only to finish or undo what the run before left, then gives it up.
 
     Raises:
+        ConfigurationError: the state is kept elsewhere, and the config does not say where.
         StateError: the run to give up is no committed one that waits.
         UnpublishableError: the last committed run waits for a person, and is not to be given up.
         LockedError: a living run holds it, and `force` was not given.
     """
     lock = take_lock(storage, layout, ttl_seconds, force=force, command="recover")
     try:
-        recovery = recover(lock, store, giving_up=giving_up)
+        recovery = recover(lock, store, may_move=store.place is not None, giving_up=giving_up)
         sweep_batches(storage, layout)
         return recovery
     finally:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from singer_spark.singer.messages import timestamp_text
-from singer_spark.state.choice import chosen_state
+from singer_spark.state.choice import chosen_state, kept_elsewhere, place_of
 from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids
 from singer_spark.state.store import same_state
 from target_spark_lake.commit.journal import FAILED
@@ -58,7 +58,11 @@ def error_of(entry: RunEntry, outcome: str) -> str | None:
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
     """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
-    saved = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
+    last = last_committed(storage, layout.runs)
+    if last is not None and store.place is None and place_of(last) is not None:
+        # What people edited there can't be seen from here.
+        raise kept_elsewhere(layout.pipeline, store, last)
+    saved = chosen_state(storage, layout.pipeline, store, last).saved
     source = source_of(storage, layout, saved.value) if saved else None
     return {
         "pipeline": layout.pipeline,

@@ -20,6 +20,7 @@ from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config_schema import ICEBERG
+from target_spark_lake.load.extent import Extents
 from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.state.bookmarks import bookmarks_of
@@ -128,13 +129,13 @@ def _standing(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> t
 
 def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
     """A new table that begins with what changed since the bookmark would lack all that the stream's old one has."""
-    stream = sink.schema.stream
-    if sink.schema.extent != "delta" or run.starts_anew or stream not in bookmarks_of(run.committed_state()):
+    stream, saved = sink.schema.stream, run.committed_state()
+    if run.starts_anew or stream not in bookmarks_of(saved) or Extents(saved).is_whole(sink.schema):
         return
     elsewhere = [table for table, each in records_of(run.storage, run.layout.pipeline).items() if each.stream == stream]
     if elsewhere:
         raise ConfigurationError(
-            f"stream {stream}: this run sends only what changed since its bookmark, and its rows so far are in table "
+            f"stream {stream}: this run may send only what changed since its bookmark, and its rows so far are in table "
             f"{elsewhere[0]}, not in {sink.table}; nothing was written: set `path` back, or run `spark-lake state "
             f"reset --stream {stream}` first, so that the next run loads all of it into {sink.table} (with "
             "start_value in the tap, what is newer than that)"

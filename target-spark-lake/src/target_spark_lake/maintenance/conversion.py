@@ -10,6 +10,7 @@ from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config_schema import FORMATS
+from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.tables.table_record import records_of
 
@@ -44,6 +45,7 @@ def convert(
     """
     run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, store=store, process=process, command="convert")
     with run.failing():
+        refuse_to_spoil_a_checkpoint(run, "a conversion", "convert")
         found = records_of(storage, layout.pipeline)
         records = {table: each for table, each in found.items() if stream in (None, each.stream)}
         if not records:

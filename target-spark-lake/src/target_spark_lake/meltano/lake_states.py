@@ -116,7 +116,7 @@ class LakeStateStoreManager(StateStoreManager):
     def delete(self, state_id: str) -> None:
         """Clears a state by a journalled run of its own: `spark-lake state restore` brings it back."""
         with _told():
-            self._change(self._place(state_id), cleared)
+            self._change(self._place(state_id), cleared, "state reset")
 
     def get_state_ids(self, pattern: str | None = None) -> Iterator[str]:
         """The state id of each pipeline that has a state, and that a glob fits."""
@@ -149,15 +149,16 @@ class LakeStateStoreManager(StateStoreManager):
             base = completed if completed is not None and not self._updating else saved
             return reported if partial is None else merged_state(base, partial)
 
-        self._change(place, edited)
+        # In a run it is what another target has loaded.
+        self._change(place, edited, None if _in_a_run() else "state set")
 
-    def _change(self, place: _Place, edited: Callable[[JSON | None], JSON | None]) -> None:
+    def _change(self, place: _Place, edited: Callable[[JSON | None], JSON | None], command: str | None) -> None:
         saved = self._saved(place)
         wanted = edited(saved)
         # What Meltano was given, and gives back, has floats where the saved state may have exact decimals.
         if wanted is None or same_state(wanted, saved) or same_state(wanted, _as_meltano_reads(saved)):
             return
-        change_state(open_run(self._storage, place.layout, store=place.store), edited)
+        change_state(open_run(self._storage, place.layout, store=place.store, command=command), edited)
 
     def _was_committed(self, place: _Place, value: JSON) -> bool:
         """Whether the target itself committed a state, with its rows.
@@ -165,7 +166,13 @@ class LakeStateStoreManager(StateStoreManager):
         Then it is saved, or a later run has moved on from it, and Meltano must not move the state back.
         """
         loads = (entry for entry in islice(entries(self._storage, place.layout), RUNS_LOOKED_AT) if entry.state)
-        return any(same_state(_as_meltano_reads(entry.state), value) and entry.body.get("streams") for entry in loads)
+        edited = False
+        for entry in loads:
+            # A run that brought no row counts as long as nobody went back to a state from before it.
+            if same_state(_as_meltano_reads(entry.state), value) and (entry.body.get("streams") or not edited):
+                return True
+            edited = edited or entry.body.get("command") is not None
+        return False
 
     def _saved(self, place: _Place) -> JSON | None:
         last = last_committed(self._storage, place.layout.runs)

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from singer_spark.errors import DamagedError
+from singer_spark.state.choice import chosen_state
 from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, last_committed, read_entry, run_ids, time_of
-from singer_spark.state.store import StateStore, committed_state
+from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock_entry import newest_entry
@@ -100,7 +101,7 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
     if lock is not None and not lock.released and lock.run_id not in ids:
         outcome, error = undecided(lock)
         runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error, command=lock.command))
-    now = committed_state(store, last_committed(storage, layout.runs))
+    now = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
     return PipelineHistory(layout.pipeline, tuple(runs), watermarks(now.value if now else None))
 
 
