@@ -221,7 +221,8 @@ def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format
 ) -> None:
     def convert(lake: TwoTables, storage: Storage | None = None, process: Process | None = None) -> list[str]:
         place = storage or lake.storage()
-        return conversion.convert(place, LAYOUT, DELTA, None, lock_ttl_seconds=NO_BEATS, process=process)
+        run = open_run(place, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert")
+        return conversion.convert(run, DELTA, None)
 
     first = TwoTables(tmp_path / "first", "parquet")
     first.sync()

@@ -324,7 +324,8 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     def convert(lake: TwoIcebergTables, process: Process | None = None) -> list[str]:
-        return conversion.convert(lake.storage(), LAYOUT, "iceberg", None, lock_ttl_seconds=NO_BEATS, process=process)
+        run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert")
+        return conversion.convert(run, "iceberg", None)
 
     for nth in range(1, 7):
         for fault in (FAIL_AFTER, DIE_AFTER):

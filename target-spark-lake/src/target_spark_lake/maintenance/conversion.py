@@ -8,49 +8,34 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.commit.format_check import check_format
-from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config_schema import FORMATS
 from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.tables.table_record import records_of
 
 if TYPE_CHECKING:
-    from singer_spark.process.identity import Process
-    from singer_spark.state.store import StateStore
-    from singer_spark.storage.storage import Storage
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.layout import Layout
     from target_spark_lake.tables.table_record import TableRecord
 
 
-def convert(
-    storage: Storage,
-    layout: Layout,
-    chosen: str,
-    stream: str | None,
-    *,
-    lock_ttl_seconds: float,
-    store: StateStore | None = None,
-    process: Process | None = None,
-) -> list[str]:
-    """Converts tables of the pipeline in a run of their own: all of them, or none.
+def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
+    """Makes tables of the pipeline ones of the chosen format: all of them, or none; the run is ended, well or not.
 
-    The arguments are those of `open_run`, `chosen` (the format), and `stream`: only its tables (with append-dedup it
-    has two), if given. Gives the folders that were converted; none where all of them were of that format before.
+    With a `stream` only its tables (with append-dedup it has two). Gives the folders that were converted; none where
+    all of them were of that format before.
 
     Raises:
         ConfigurationError: there is no such table, or it can't be one of that format.
-        LockedError: a run holds the pipeline.
         SchemaError: the format does not take a column.
     """
-    run = open_run(storage, layout, lock_ttl_seconds=lock_ttl_seconds, store=store, process=process, command="convert")
+    pipeline = run.layout.pipeline
     with run.failing():
         refuse_to_spoil_a_checkpoint(run, "a conversion", "convert")
-        found = records_of(storage, layout.pipeline)
+        found = records_of(run.storage, pipeline)
         records = {table: each for table, each in found.items() if stream in (None, each.stream)}
         if not records:
             raise ConfigurationError(
-                f"pipeline {layout.pipeline} has no table" + (f" of stream {stream}" if stream else "") + " to convert"
+                f"pipeline {pipeline} has no table" + (f" of stream {stream}" if stream else "") + " to convert"
             )
         earlier = FORMATS[: FORMATS.index(chosen)]
         changes = tuple(_change(run, chosen, table, each) for table, each in records.items() if each.format in earlier)

@@ -16,8 +16,7 @@ def _flags(parser: ArgumentParser) -> None:
 
 def _run(chosen: Namespace) -> None:
     lake = Lake.of(chosen)
-    ttl = lake.settings.lock_ttl_seconds
-    made = convert(lake.storage, lake.layout, chosen.format, chosen.stream, lock_ttl_seconds=ttl, store=lake.store)
+    made = convert(lake.open_run("convert"), chosen.format, chosen.stream)
     show(chosen, {"pipeline": lake.layout.pipeline, "format": chosen.format, "converted": made}, _text)
 
 
