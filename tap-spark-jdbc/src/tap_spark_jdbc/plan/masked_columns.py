@@ -11,7 +11,8 @@ from singer_spark.config.setting_problems import nearest
 from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.masking.mask import Mask
-from tap_spark_jdbc.plan.stream_choice import Choice, fits, fitting_names
+from tap_spark_jdbc.plan.stream_choice import Choice, fitting_names
+from tap_spark_jdbc.source.discovery_bounds import fits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.config.setting_problems import nearest
 from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
+from tap_spark_jdbc.source.discovery_bounds import fits
 
 if TYPE_CHECKING:
     from singer_spark.singer.bookmark import KeyType
@@ -225,8 +225,3 @@ def column_named(table: Table, name: str, what: str, advice: str = "") -> Column
     if column is None:
         raise ValueError(f"{what} {name!r} is no column of {table.qualified_name}{nearest(name, known)}{advice}")
     return column
-
-
-def fits(stream: str, pattern: str) -> bool:
-    """Whether `stream_options` of this pattern are of that stream."""
-    return stream == pattern or fnmatchcase(stream.lower(), pattern.lower())
