@@ -16,7 +16,6 @@ from singer_spark.compared_source import (
     NULL_TEXT,
     ROWS,
     SEPARATOR,
-    Part,
     Summing,
 )
 from tap_spark_jdbc.plan.stream_sql import Edge, StreamSql
@@ -89,11 +88,6 @@ class ChecksumSql:
     def _hash(self, names: Sequence[str]) -> str:
         columns = {column.name: column for column in self.sql.plan.columns}
         return self._templates.md5.replace("{t}", _joined([self.text(columns[name]) for name in names]))
-
-
-def part_condition(sql: StreamSql, part: Part | None) -> str | None:
-    """The condition that a row belongs to a part; None: there is none."""
-    return None if part is None else ChecksumSql(sql, part.summing).condition(part.buckets)
 
 
 def _template(column: Column, checksums: Checksums) -> str | None:

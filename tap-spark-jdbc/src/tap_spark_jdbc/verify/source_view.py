@@ -82,7 +82,7 @@ class SourceView:
     def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
         """The rows of a stream, for as long as the context lasts."""
         from tap_spark_jdbc.reading.spark_reader import SliceReader, TooWideError
-        from tap_spark_jdbc.verify.checksum_sql import SUMS_SCHEMA, ChecksumSql, part_condition, unsummed
+        from tap_spark_jdbc.verify.checksum_sql import SUMS_SCHEMA, ChecksumSql, unsummed
         from tap_spark_jdbc.verify.sent_rows import StandingSql, source_rows, standing
 
         tap, plan = self._tap, self._by_name()[stream]
@@ -95,7 +95,11 @@ class SourceView:
             with tap.snapshots.reading():
                 sql = extraction.sql
                 assert isinstance(sql, StandingSql)
-                reader = SliceReader(lambda: session, source, sql, Frame(b"", b""), fetch_bytes=bound)
+
+                def reading(some: StandingSql) -> SliceReader:
+                    return SliceReader(lambda: session, source, some, Frame(b"", b""), fetch_bytes=bound)
+
+                reader = reading(sql)
                 slices = self._slices(extraction)
                 few = joined(slices, MOST_SUMMED)
 
@@ -105,8 +109,9 @@ class SourceView:
 
                 @cache
                 def rows_by(fetch_size: int, part: Part | None) -> DataFrame:
-                    looked_at = replace(sql, only=part_condition(sql, part))
-                    some = SliceReader(lambda: session, source, looked_at, Frame(b"", b""), fetch_bytes=bound)
+                    some = reader
+                    if part is not None:
+                        some = reading(replace(sql, only=ChecksumSql(sql, part.summing).condition(part.buckets)))
                     return side_by_side(source_rows(extraction, reader, some, joined(slices, MOST_SLICES), fetch_size))
 
                 def sums(summing: Summing) -> DataFrame:
