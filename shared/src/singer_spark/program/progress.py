@@ -110,10 +110,6 @@ class Progress:
         with self._lock:
             self._counts.pop(stream, None)
 
-    def totals(self) -> dict[str, int]:
-        """Rows by stream so far; a stream that nothing came of is not among them."""
-        return {stream: count.rows for stream, count in self.counts().items()}
-
     def counts(self) -> dict[str, Count]:
         """What has been done by stream, those alone of which anything has."""
         with self._lock:

@@ -19,7 +19,6 @@ __all__ = ["SqlType", "json_types", "property_schema", "single_branch", "spark_t
 JSON = dict[str, Any]
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COMMON_SCALE = 18
-_SCALARS = {"string", "integer", "number", "boolean"}
 
 
 def stream_spark_schema(schema: JSON, stream: str) -> StructType:

@@ -55,9 +55,9 @@ def main() -> None:
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Runs the command that the words after `spark-lake` name, and gives the exit code."""
+    """Runs the command that the words after `spark-lake` begin with, and gives the exit code."""
     parser = command_parser()
-    chosen = parser.parse_args(_flags_last(arguments))
+    chosen = parser.parse_args(arguments)
     if chosen.run is None:
         parser.print_help()
         return 0

@@ -17,11 +17,6 @@ def as_iceberg(kind: LakeType) -> LakeType:
     return _INT if kind.name in ("tinyint", "smallint") else kind
 
 
-def same_in_iceberg(one: LakeType, other: LakeType) -> bool:
-    """Whether two types are one."""
-    return as_iceberg(one) == as_iceberg(other)
-
-
 def becomes_by_itself(old: LakeType, new: LakeType) -> bool:
     """Whether readers find a file's values of the old type under the new one."""
     if isinstance(old, Struct) and isinstance(new, Struct):

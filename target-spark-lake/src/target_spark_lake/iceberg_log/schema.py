@@ -25,7 +25,7 @@ from pyiceberg.types import (
 )
 
 from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
-from target_spark_lake.iceberg_log.promotion import becomes_by_itself, same_in_iceberg
+from target_spark_lake.iceberg_log.promotion import as_iceberg, becomes_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -132,7 +132,7 @@ def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
     types = columns_from_text(known).types
     return {
         each.name: str(types[each.name])
-        if each.name in types and same_in_iceberg(types[each.name], each.type)
+        if each.name in types and as_iceberg(types[each.name]) == as_iceberg(each.type)
         else str(each.type)
         for each in lake_columns(schema)
     }

@@ -132,7 +132,7 @@ class StreamRepair:
             _refuse_too_many_deletes(self.rows.stream, counts, self.repair.settings.max_deletes_percent)
         standing = self.repair.run.standing_record(self.rows.stream, self.table.folder)
         assert standing is not None
-        gone = (each.name for each in self._columns if each.name not in self._sent and not _is_metadata(each.name))
+        gone = (each.name for each in self._columns if each.name not in {*self._sent, *METADATA_COLUMNS})
         record = replace(standing, foreign=tuple(dict.fromkeys((*standing.foreign, *gone))))
         staged = self._staged("rows", self._brought(source, groups), late=self._merges)
         if self._merges:
@@ -260,7 +260,3 @@ def _fits(source: LakeType, lake: LakeType) -> bool:
     if isinstance(source, Struct) or isinstance(lake, Struct):
         return False
     return lake != STRING and may_become(source, lake)
-
-
-def _is_metadata(name: str) -> bool:
-    return name in METADATA_COLUMNS
