@@ -201,8 +201,11 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this process; it reaches S3 too, once a test says where that is."""
-    from singer_spark.spark.session import SparkOptions, get_session, stop_session
+    from singer_spark.jvm import gateway
+    from singer_spark.spark.session import SparkOptions, get_session
     from singer_spark.spark.store_connectors import connector_jars
 
-    yield get_session(SparkOptions(app_name="tests", master="local[2]", jars=connector_jars("s3", {})))
-    stop_session()
+    session = get_session(SparkOptions(app_name="tests", master="local[2]", jars=connector_jars("s3", {})))
+    yield session
+    session.stop()
+    gateway.close()

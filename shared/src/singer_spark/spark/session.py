@@ -34,7 +34,6 @@ __all__ = [
     "import_pyspark",
     "local_cores",
     "session_conf",
-    "stop_session",
 ]
 
 
@@ -131,19 +130,6 @@ def get_context(options: SparkOptions) -> SparkContext:
 def _conf(options: SparkOptions) -> dict[str, str]:
     named = {"spark.app.name": options.app_name, "spark.master": master_url(options.master)}
     return named | with_jars(session_conf(options), gateway.lacking(options.jars))
-
-
-def stop_session() -> None:
-    """Stops the session, what runs its tasks, and the JVM, if there is one; another one may be started."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        session.stop()
-    elif SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context.stop()
-    gateway.close()
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
