@@ -151,6 +151,8 @@ def test_a_second_pipeline_joins_and_force_writes_one_anew_and_nothing_else(tmp_
     both = (tmp_path / "meltano.yml").read_text()
     init(NewPipeline(**{**vars(SHOP), "load_method": "upsert"}), tmp_path, force=True)
     changed = (tmp_path / "meltano.yml").read_text()
+    with pytest.raises(ConfigurationError, match=r"for the pipeline shop, and Shop\. would be called the same"):
+        init(NewPipeline(**{**vars(SHOP), "pipeline": "Shop."}), tmp_path, force=True)
     assert set(first.splitlines()) < set(both.splitlines())
     assert [line for line in changed.splitlines() if line not in both.splitlines()] == ["        load_method: upsert"]
     pipelines = yaml.safe_load(changed)["state_backend"]["lake"]["pipelines"]
@@ -241,6 +243,16 @@ def test_secrets_are_references_to_files(tmp_path: Path) -> None:
         assert json.loads((folder / "tap.json").read_text())["jdbc_url"] == new.jdbc_url
         assert json.loads((folder / "target.json").read_text())["bucket"] == new.bucket
         assert report.variables == []
+
+
+def test_the_configs_may_lie_anywhere_and_the_database_is_looked_for_where_the_tap_will_run(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with closing(sqlite3.connect(tmp_path / "there/shop.db")) as shop:
+        shop.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    flags = ["--jdbc-url", "jdbc:sqlite:shop.db", "--bucket", "lake", "--pipeline", "shop", "--directory", "there"]
+    done = spark_lake(*flags, "--config", f"{tmp_path}/target.json", folder=tmp_path)
+    assert (done.returncode, "was tried" in done.stdout) == (0, False), done.stdout
+    assert json.loads((tmp_path / "target.json").read_text())["pipeline"] == "shop"
 
 
 def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> None:

@@ -184,6 +184,10 @@ def test_a_changed_state_is_not_gone_on_from_by_a_dead_runs_checkpoint(tmp_path:
     assert lake.checkpoint() is not None
     with pytest.raises(ConfigurationError):
         spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", "x")
+    # Upkeep does not spoil what a run left to be continued either.
+    for words in (["compact"], ["vacuum"], ["convert", "--format", "delta"]):
+        with pytest.raises(LockedError):
+            spark_lake(lake, capsys, *words)
     assert lake.checkpoint() is not None
     spark_lake(lake, capsys, "state", "set", "--stream", "grows", "--value", str(STEP))
     assert lake.checkpoint() is None

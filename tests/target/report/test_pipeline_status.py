@@ -183,6 +183,21 @@ def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(lake: SmallL
     assert "upgrade this program" in problems
     told, problems = status(lake.url, capsys, "--pipeline", PIPELINE)
     assert (list(told), problems) == ([PIPELINE], "")
+    storage.replace(Layout("other").table_record("raw/other"), b"{")
+    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE, exit_code=1)
+    assert list(told) == [PIPELINE]
+    assert "raw/other.json is damaged" in problems
+    # Nor does the page of all, nor a source that is down.
+    config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
+    assert (
+        spark_lake.command(["report", "--all", "--config", str(config), "--pipeline", "x", "--output", str(page)]) == 1
+    )
+    assert f"<bdi>{PIPELINE}</bdi>" in page.read_text()
+    tap = config.with_name("tap.json")
+    tap.write_text('{"jdbc_url": "jdbc:sqlite:/nowhere/at/all.db"}')
+    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE, "--tap-config", str(tap), exit_code=1)
+    assert list(told) == [PIPELINE]
+    assert "the tap can't say what there is to read" in problems
 
 
 def test_the_age_of_a_watermark_is_told_where_the_key_is_a_moment(lake: SmallLake, capsys) -> None:

@@ -71,7 +71,7 @@ def init(
     return InitReport(
         pipeline=new.pipeline,
         directory=str(directory),
-        files=[str(path.relative_to(directory)) for path in files],
+        files=[tap_config, config, PROJECT],
         variables=list(new.variables),
         dry_run=f"{pipe} --dry-run",
         run=_run(tap_config, config),

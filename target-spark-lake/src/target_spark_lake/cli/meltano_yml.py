@@ -89,6 +89,12 @@ class MeltanoEntry:
         if self.cron:
             lists["schedules"] = _child(project, "schedules", CommentedSeq, origin)
         there = [name for name, entries in lists.items() if _position(entries, self._name_in(name)) is not None]
+        owner = self._owner(lists["loaders"])
+        if owner not in (None, self.pipeline):
+            raise ConfigurationError(
+                f"{origin} has {self._name_in('loaders')} for the pipeline {owner}, and {self.pipeline} would be "
+                "called the same: choose another name"
+            )
         if there and not replace:
             raise ConfigurationError(
                 f"{origin} has the pipeline {self.pipeline} already ({self._name_in(there[0])} in {there[0]}): "
@@ -109,6 +115,12 @@ class MeltanoEntry:
         written = io.StringIO()
         yaml.dump(project, written)
         return written.getvalue(), notes
+
+    def _owner(self, loaders: CommentedSeq) -> str | None:
+        """The pipeline of the loader that is called as this one's would be; None where none is, or it does not say."""
+        at = _position(loaders, self._name_in("loaders"))
+        found = None if at is None else loaders[at].get("config", {}).get("pipeline")
+        return None if found is None else str(found)
 
     def _name_in(self, name: str) -> str:
         return {"extractors": f"{TAP}--{self.name}", "loaders": f"{TARGET}--{self.name}"}.get(name, self.name)

@@ -7,6 +7,7 @@ also looks for what says of files that were joined when each of their rows was r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
             f"stream {stream}: table {table} is partitioned by {', '.join(folders.texts)}, so the rows of a key may "
             "lie in several folders, whose files don't tell which was received last; give it a cursor in stream_options"
         )
-    orders = f"{storage.url}/{layout.row_order(table, '*')}"
+    orders = f"{_literal(storage.url)}/{layout.row_order(table, '*')}"
     if engine == SPARK:
         # The record is there in any case: where nothing is, Spark refuses to look.
         found = [layout.table_record(table), layout.row_order(table, "*")]
@@ -86,6 +87,11 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def _literal(path: str) -> str:
+    """A path in DuckDB's globs, in which some characters stand for others."""
+    return re.sub(r"[*?[]", r"[\g<0>]", path)
+
+
 def _decoded(text: str) -> str:
     """SQL of Spark for a text without its percent signs; a plus sign stays one."""
     return f"url_decode(replace({text}, '+', '%2B'))"
@@ -94,7 +100,7 @@ def _decoded(text: str) -> str:
 # The rows of a table with `_FIRST_FILE` and `_FIRST_ROW`.
 _PART, _PARTS, _PARTS_OF = "_spark_lake_part", "_spark_lake_parts", "_spark_lake_parts_of"
 _DUCKDB_ORDER = f"""
-    SELECT told.*, coalesce({_PART}.file, parse_filename(_spark_lake_file)) AS {_FIRST_FILE},
+    SELECT told.*, {{folders}}, coalesce({_PART}.file, parse_filename(_spark_lake_file)) AS {_FIRST_FILE},
       coalesce({_PART}.file_row + file_row_number - {_PART}.first_row, file_row_number) AS {_FIRST_ROW}
     FROM {{source}} AS told
     ASOF LEFT JOIN (
@@ -143,14 +149,20 @@ class SnapshotView:
 
     def _duckdb(self) -> str:
         quoted = _quoter('"')
-        options = "union_by_name = true, filename = '_spark_lake_file', file_row_number = true"
-        if said := self._said():
-            types = ", ".join(f"{quoted(name)}: {_DUCKDB_TYPES.get(kind, kind)}" for name, kind in said.items())
-            options += f", hive_partitioning = true, hive_types = {{{types}}}"
-        source = f"read_parquet({_text(f'{self.url}/**/*.parquet')}, {options})"
+        # Of folders DuckDB would also take those above the table for columns.
+        options = (
+            "union_by_name = true, hive_partitioning = false, filename = '_spark_lake_file', file_row_number = true"
+        )
+        source = f"read_parquet({_text(f'{_literal(self.url)}/**/*.parquet')}, {options})"
         if not self.folders:
             return self._select(quoted, source, ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"])
-        return self._select(quoted, f"({_DUCKDB_ORDER.format(source=source, orders=_text(self.orders))})", _RECEIVED)
+        columns = []
+        for name, kind in self._said().items():
+            text = f"split_part(string_split(_spark_lake_file, {_text(f'/{escaped(name)}=')})[-1], '/', 1)"
+            value = f"nullif(url_decode({text}), '{NULL_VALUE}')"
+            columns.append(f"CAST({value} AS {_DUCKDB_TYPES.get(kind, kind)}) AS {quoted(name)}")
+        told = _DUCKDB_ORDER.format(source=source, orders=_text(self.orders), folders=", ".join(columns))
+        return self._select(quoted, f"({told})", _RECEIVED)
 
     def _spark(self) -> str:
         quoted = _quoter("`")

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from glob import escape
+from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -70,13 +71,16 @@ class SourceTable:
         return f"{table}:{_quoted(key)}:{self.key_types[key]}!{load_method}"
 
 
-def source_tables(tap: str, config: JSON, environment: Mapping[str, str]) -> list[SourceTable]:
+def source_tables(
+    tap: str, config: JSON, environment: Mapping[str, str], folder: Path | None = None
+) -> list[SourceTable]:
     """The tables that a tap with this config finds.
 
     Args:
         tap: The program.
         config: Its config.
         environment: Its variables; those that the config names are among them.
+        folder: Where it runs; here where not given.
 
     Raises:
         SourceError: it finds none, or can't connect.
@@ -85,7 +89,7 @@ def source_tables(tap: str, config: JSON, environment: Mapping[str, str]) -> lis
         json.dump(config, file)
         file.flush()
         command = [tap, "--config", file.name, "--discover"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith(f"{TAP}: ")]
         raise SourceError(said[-1].removeprefix(f"{TAP}: ") if said else done.stderr.strip())

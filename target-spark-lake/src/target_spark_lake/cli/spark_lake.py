@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from singer_spark.program.frame import run_program
+from singer_spark.program.logs import LEVELS
 from target_spark_lake.cli.command import DEFAULT_CONFIG, PROGRAM
 from target_spark_lake.cli.commands.compact import COMPACT
 from target_spark_lake.cli.commands.completion import COMPLETION
@@ -55,9 +56,9 @@ def main() -> None:
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Runs the command that the words after `spark-lake` begin with, and gives the exit code."""
+    """Runs the command that the words after `spark-lake` name, and gives the exit code."""
     parser = command_parser()
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args(_flags_last(arguments))
     if chosen.run is None:
         parser.print_help()
         return 0
@@ -81,7 +82,7 @@ def command_parser() -> ArgumentParser:
     of_lake.add_argument("--config", action="append", metavar="FILE", help=config_help)
     of_lake.add_argument("--pipeline", help="another pipeline than the config's")
     of_lake.add_argument("--json", action="store_true", help="for programs")
-    of_lake.add_argument("--log-level", default="info", help="debug shows the trace of an error")
+    of_lake.add_argument("--log-level", default="info", choices=LEVELS, help="debug shows the trace of an error")
     parser = ArgumentParser(prog=PROGRAM, description=__doc__, epilog=EXIT_CODES)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} v{version('target-spark-lake')}")
     parser.set_defaults(parser=parser, run=None)

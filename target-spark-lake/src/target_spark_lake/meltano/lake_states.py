@@ -124,7 +124,9 @@ class LakeStateStoreManager(StateStoreManager):
             known = pipelines(self._storage, "state", "runs")
         for pipeline in known:
             state_id = self._state_id(pipeline)
-            if fnmatch.fnmatchcase(state_id, pattern or "*"):
+            # Two may differ only by what a state id spells alike: the other one is not Meltano's.
+            told = (self._pipelines.get(state_id) or pipeline_of(state_id)) == pipeline
+            if told and fnmatch.fnmatchcase(state_id, pattern or "*"):
                 with _told():
                     value = self._saved(self._place(state_id))
                 if value is not None and value not in NOTHING:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
+from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
 from singer_spark.program.amounts import seconds_of, span_text
 from singer_spark.state.choice import chosen_state
 from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, last_committed
@@ -103,14 +103,20 @@ def status(
             raise ConfigurationError(f"pipeline {only} never ran in {storage.url}; there are: {known}")
         names = [only]
     now = datetime.now(UTC)
-    tables = tables_of(storage)
+    damaged: list[str] = []
+    try:
+        tables = tables_of(storage)
+    except StorageError as error:
+        # What a record can't tell hides no pipeline.
+        tables, damaged = {}, [f"the small files of tables are not counted: {one_line(error)}"]
 
     def look(name: str) -> tuple[PipelineStatus | None, list[str]]:
         small_files = _small_files(storage, tables.get(name, {}), file_bytes)
         return _look(storage, name, store_of, limits.of_pipeline(name), now, small_files)
 
     looks = each(storage, look, names)
-    return [one for one, _ in looks if one is not None], [problem for _, problems in looks for problem in problems]
+    problems = [problem for _, each_of in looks for problem in each_of]
+    return [one for one, _ in looks if one is not None], [*problems, *damaged]
 
 
 def _look(

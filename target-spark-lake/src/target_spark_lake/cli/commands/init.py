@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.program.logs import LEVELS
 from target_spark_lake.cli.command import Command, installed
 from target_spark_lake.cli.init import InitReport, init
 from target_spark_lake.cli.meltano_yml import TAP
@@ -57,7 +58,7 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default="target.json", metavar="FILE", help="name of the target's config")
     parser.add_argument("--force", action="store_true", help="write over what is there")
     parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("--log-level", default="info", help="debug shows the trace of an error")
+    parser.add_argument("--log-level", default="info", choices=LEVELS, help="debug shows the trace of an error")
 
 
 def _run(chosen: argparse.Namespace) -> None:
@@ -78,12 +79,12 @@ def _run(chosen: argparse.Namespace) -> None:
     new.check()
     directory = Path(chosen.directory).expanduser()
     files = {"tap_config": chosen.tap_config, "config": chosen.config}
-    notes = [] if asks else _tried(new)
+    notes = [] if asks else _tried(new, directory)
     report = init(new, directory, **files, force=chosen.force, notes=notes)
     print(json.dumps(asdict(report), indent=2, ensure_ascii=False) if chosen.json else _text(report))
 
 
-def _tried(new: NewPipeline) -> list[str]:
+def _tried(new: NewPipeline, directory: Path) -> list[str]:
     """What stands in the way of a first run, as far as the database tells now."""
     tap = installed(TAP)
     if tap is None:
@@ -91,7 +92,9 @@ def _tried(new: NewPipeline) -> list[str]:
     if lacking := [name for name in REFERENCE.findall(repr(new.tap_config)) if name not in os.environ]:
         return [f"the connection was not tried: set {' and '.join(lacking)} for that"]
     try:
-        source_tables(tap, {**new.tap_config, "batch_config": None}, os.environ)
+        # From where it will run: a file that the URL names lies below that.
+        folder = directory if directory.is_dir() else None
+        source_tables(tap, {**new.tap_config, "batch_config": None}, os.environ, folder)
     except SingerSparkError as error:
         return [f"the database was tried, and this would fail: {error}"]
     return []

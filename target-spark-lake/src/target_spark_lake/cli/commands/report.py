@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, SingerSparkError, one_line, redact
 from singer_spark.process.whole_file import write_whole
-from target_spark_lake.cli.command import CONFIG, Command, Lake, show
+from target_spark_lake.cli.command import CONFIG, PROGRAM, Command, Lake, show
 from target_spark_lake.commit.run_reports import pipelines
 from target_spark_lake.layout import Layout
 from target_spark_lake.report.page import report_page
@@ -22,12 +23,16 @@ def _flags(parser: ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=1000, metavar="N", help="the newest runs of each pipeline (1000)")
 
 
-def _run(chosen: Namespace) -> None:
+def _run(chosen: Namespace) -> int:
     lake = Lake.of(chosen)
-    histories = [
-        read_history(lake.storage, Layout(each, lake.settings.path), lake.store_of(each), chosen.runs)
-        for each in (pipelines(lake.storage, "runs") if chosen.all else [lake.layout.pipeline])
-    ]
+    histories, problems = [], []
+    for each in pipelines(lake.storage, "runs") if chosen.all else [lake.layout.pipeline]:
+        try:
+            layout = Layout(each, lake.settings.path)
+            histories.append(read_history(lake.storage, layout, lake.store_of(each), chosen.runs))
+        except SingerSparkError as error:
+            # One that can't be read hides no other.
+            problems.append(f"{PROGRAM}: pipeline {each}: {one_line(error)}\n")
     # Without the user and password that the URL may name.
     bucket = re.sub(r"(?<=://)[^/@]*@", "", lake.storage.url)
     page = report_page(bucket, histories, datetime.now(UTC)).encode()
@@ -39,6 +44,8 @@ def _run(chosen: Namespace) -> None:
     runs = {history.pipeline: len(history.runs) for history in histories}
     made = {"output": str(path), "bytes": len(page), "runs": runs}
     show(chosen, made, lambda report: f"Written: {report['output']}")
+    sys.stderr.writelines(map(redact, problems))
+    return 1 if problems else 0
 
 
 REPORT = Command(

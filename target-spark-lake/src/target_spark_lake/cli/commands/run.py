@@ -8,21 +8,27 @@ from argparse import ArgumentParser, Namespace
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import Stopped
+from singer_spark.program.logs import LEVELS
 from target_spark_lake.cli.command import DEFAULT_CONFIG, Command, installed
 from target_spark_lake.cli.meltano_yml import TAP, TARGET
 
 
 def _flags(parser: ArgumentParser) -> None:
-    for flag, usual in (("--tap-config", "tap.json"), ("--config", DEFAULT_CONFIG)):
-        parser.add_argument(flag, default=usual, metavar="FILE", help=f"{usual} if not given")
+    parser.add_argument(
+        "--tap-config", action="append", metavar="FILE", help="tap.json if not given; repeatable, or ENV"
+    )
+    parser.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"{DEFAULT_CONFIG} if not given")
     parser.add_argument("--full", action="store_true", help="read everything again, whatever the state says")
-    parser.add_argument("--log-level", default="info", help="of both; debug shows the trace of an error")
+    parser.add_argument(
+        "--log-level", default="info", choices=LEVELS, help="of both; debug shows the trace of an error"
+    )
 
 
 def _run(chosen: Namespace) -> int:
     tap, target = map(_path, (TAP, TARGET))
     level = ["--log-level", chosen.log_level]
-    words = ["--config", chosen.tap_config, "--state-from", chosen.config, *(["--full"] if chosen.full else []), *level]
+    configs = [word for file in chosen.tap_config or ["tap.json"] for word in ("--config", file)]
+    words = [*configs, "--state-from", chosen.config, *(["--full"] if chosen.full else []), *level]
     source = subprocess.Popen([tap, *words], stdout=subprocess.PIPE)
     sink = subprocess.Popen([target, "--config", chosen.config, *level], stdin=source.stdout, stdout=sys.stdout)
     assert source.stdout is not None

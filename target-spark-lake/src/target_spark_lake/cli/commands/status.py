@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
-from singer_spark.errors import ConfigurationError, redact
+from singer_spark.errors import ConfigurationError, SourceError, redact
 from singer_spark.program.amounts import size_text, span_text
 from target_spark_lake.cli.command import CONFIG, JSON, PROGRAM, Command, Lake, show, table_of
 from target_spark_lake.report.pipeline_status import AgeLimits, status
@@ -36,7 +36,11 @@ def _run(chosen: Namespace) -> int:
         asked = lake.layout.pipeline
         if asked == NO_PIPELINE:
             raise ConfigurationError("--tap-config: say whose source that is, by --pipeline or the config's pipeline")
-        coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
+        try:
+            coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
+        except SourceError as error:
+            # A source that is down must not hide how the pipelines are.
+            coming, problems = {}, [*problems, f"pipeline {asked}: {error}"]
         pipelines = [with_lag(each, coming) if each.pipeline == asked else each for each in pipelines]
         problems += [f"pipeline {asked}: {each.lost}" for each in coming.values() if each.lost]
     place = lake.storage.url

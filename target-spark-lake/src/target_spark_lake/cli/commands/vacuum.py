@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.expendable import Expendable
 
 DEFAULT_AGE = "7d"
+LONGEST_AGE = timedelta(days=36_500)
 
 
 def _flags(parser: ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def _run(chosen: Namespace) -> None:
     from target_spark_lake.maintenance.vacuum import to_vacuum, vacuum
 
     seconds = seconds_of(chosen.older_than)
-    if seconds is None:
+    if seconds is None or seconds > LONGEST_AGE.total_seconds():
         raise ConfigurationError(f"--older-than {chosen.older_than!r} is no age like 30m, 6h or 7d")
     lake, age = Lake.of(chosen), timedelta(seconds=seconds)
     run_id = None
