@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from end_to_end.meltano_project import PIPELINE, PLUGINS, STATE_ID, Project, new_project
-from end_to_end.pipe import Pipe
+from end_to_end.pipe import PHASE, Pipe
 from servers.postgresql import PostgreSQL
 from singer_spark.state.source import source_of_target
 
@@ -43,7 +44,10 @@ def test_a_pipe_and_runs_of_two_machines_take_turns_on_a_state_in_a_database(
     pipe.run(*from_target, with_state=False).succeeded()
     assert lake.query(rows, "shared") == [(340, 340, 340)]
     lake.shop("--change")
-    assert "orders: 4 records loaded" in here.run("run", *PLUGINS)
+    said = here.run("run", *PLUGINS)
+    assert "orders: 4 records loaded" in said
+    assert len([line for line in said.splitlines() if not PHASE.search(line)]) < 15, said
+    assert not re.search("Warning|METRIC|Skipping parse", said)
     assert lake.query(rows, "shared") == [(344, 343, 343)]
     with closing(sqlite3.connect(shop)) as connection, connection:
         connection.execute("insert into orders values (999, 1, 1, 'new', null, '2026-01-01 00:00:00')")
