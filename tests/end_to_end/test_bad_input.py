@@ -57,6 +57,16 @@ def shop(first_run: Path, tmp_path: Path) -> Pipe:
     return shop_pipe(tmp_path / "run")
 
 
+def tap_alone(pipe: Pipe) -> Outcome:
+    """A run of a tap that sends nothing; what a target makes of that is in `test_closed_pipes`."""
+    command = pipe.tap_command("--state", str(pipe.state_path))
+    done = subprocess.run(
+        command, cwd=pipe.folder, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    assert done.stdout == ""
+    return Outcome(done.returncode, 0, done.stderr, "", [])
+
+
 def assert_one_clear_line(errors: str, program: str, *says: str) -> None:
     lines = [line for line in errors.splitlines() if line.startswith(f"{program}:")]
     assert len(lines) == 1, errors
@@ -77,9 +87,10 @@ BAD_SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("settings", "says"), BAD_SETTINGS, ids=lambda case: str(case)[:40])
 def test_a_bad_tap_config_changes_nothing(shop: Pipe, settings: dict[str, Any], says: tuple[str, ...]) -> None:
+    """The first one through the pipe; of the others nothing reaches a target, for which that is no run at all."""
     before = tree(shop.bucket)
     shop.tap = {**shop.tap, **settings}
-    outcome = shop.run()
+    outcome = shop.run() if settings == BAD_SETTINGS[0][0] else tap_alone(shop)
     assert outcome.tap_code != 0
     assert_one_clear_line(outcome.tap_errors, "tap-spark-jdbc", *says)
     assert "hunter22" not in outcome.tap_errors
@@ -100,7 +111,7 @@ def test_a_wrong_password_changes_nothing_and_is_not_shown(postgresql: Any, tmp_
 def test_a_malformed_state_is_never_a_silent_full_run(shop: Pipe, text: str) -> None:
     shop.state_path.write_text(text)
     before = tree(shop.bucket)
-    outcome = shop.run()
+    outcome = shop.run() if text == "\x00\x01" else tap_alone(shop)
     assert outcome.tap_code != 0
     assert_one_clear_line(outcome.tap_errors, "tap-spark-jdbc", "state")
     assert tree(shop.bucket) == before

@@ -35,10 +35,14 @@ def server() -> Iterator[str]:
         yield facts["remote"]
 
 
-def test_the_same_pipe_runs_on_a_spark_connect_server(
+def test_the_same_pipe_runs_on_a_spark_connect_server_and_without_news_asks_it_little(
     server: str, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
 ) -> None:
-    """No program has a JVM of its own."""
+    """No program has a JVM of its own.
+
+    Without news the tap has eight questions, nine where it looks at open transactions again; each takes Spark three
+    connections. The target does not attach to the server at all.
+    """
     pipe = pipe_on(tmp_path, connection, s3, {"remote": server})
     first = pipe.run().succeeded()
     assert "Done! 6200 records in 4 stream(s)" in first.target_errors
@@ -50,22 +54,12 @@ def test_the_same_pipe_runs_on_a_spark_connect_server(
     assert_equal_to_source(pipe, connection)
     assert pipe.staged() == []
 
-
-def test_a_run_without_news_asks_a_spark_connect_server_little(
-    server: str, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
-) -> None:
-    """The tap has eight questions, nine where it looks at open transactions again; each takes Spark three connections.
-
-    The target does not attach to the server at all.
-    """
-    pipe = pipe_on(tmp_path, connection, s3, {"remote": server})
-    pipe.tap |= {"tables": ["public.orders"], "incremental_tables": ["public.orders:changed_at:datetime"]}
-    pipe.run().succeeded()
+    pipe.tap |= {"tables": ["public.orders"], "incremental_tables": ["public.orders:changed_at:datetime!upsert"]}
     sessions = "select pg_stat_clear_snapshot(), sessions from pg_stat_database where datname = current_database()"
     before = connection.execute(sessions).fetchall()[0][1]
     pipe.target["spark"] = {"remote": f"sc://127.0.0.1:{free_port()}"}
-    second = pipe.run().succeeded()
-    assert "Done! 0 records in 0 stream(s)" in second.target_errors
+    idle = pipe.run().succeeded()
+    assert "Done! 0 records in 0 stream(s)" in idle.target_errors
     assert 0 < connection.execute(sessions).fetchall()[0][1] - before <= 9 * 3
 
 

@@ -1,4 +1,4 @@
-"""A pipeline on S3, Google and Azure: first sync, increment, upsert, a kill in the commit, recovery; batches."""
+"""A pipeline on S3, Google and Azure: first sync, upserts by batches, a kill in the commit, recovery."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pyarrow.parquet as pq
@@ -21,8 +21,15 @@ from servers.google import GoogleStore
 from servers.postgresql import PostgreSQL
 from servers.proxy import SILENT, Proxy, running
 from servers.s3 import S3
+from singer_spark.state.source import open_state_source
 from singer_spark.storage.storage import Storage
+from tap.in_process import send, tap_of
+from tap.opened import login
+from tap_spark_jdbc.extraction.run_state import OpeningState
 from target_spark_lake.layout import Layout
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Store = S3 | GoogleStore | AzureStore
 LAYOUT = Layout("test")
@@ -35,17 +42,15 @@ def proxy(store: Store) -> Iterator[Proxy]:
         yield proxy
 
 
-def run(pipe: Pipe, bucket: str) -> tuple[int, int, str]:
-    read = tap_output(pipe, bucket)
-    written = subprocess.run(
-        pipe.target_command(), input=read.stdout, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
-    )
-    return read.returncode, written.returncode, (read.stderr + written.stderr).decode()
-
-
-def tap_output(pipe: Pipe, bucket: str) -> subprocess.CompletedProcess[bytes]:
+def by_processes(pipe: Pipe, bucket: str) -> subprocess.CompletedProcess[bytes]:
     command = pipe.tap_command("--state", f"{bucket}/{STATE}")
-    return subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
+    return subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS, check=True)
+
+
+def by_this_process(pipe: Pipe, bucket: str) -> bytes:
+    """What the tap sends from the state that is there."""
+    state = open_state_source(f"{bucket}/{STATE}", pipe.tap["storage_options"])
+    return send(tap_of(pipe.tap, OpeningState.of(state))).succeeded().output
 
 
 def rows(lake: Storage) -> list[tuple[int, str]]:
@@ -53,42 +58,36 @@ def rows(lake: Storage) -> list[tuple[int, str]]:
     return sorted((row["id"], row["note"]) for table in tables for row in table.to_pylist())
 
 
-def test_a_pipeline_lives_on_each_store(store: Store, proxy: Proxy, postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_a_pipeline_lives_on_each_store(
+    store: Store, proxy: Proxy, postgresql: PostgreSQL, spark: SparkSession, tmp_path: Path, caplog: Any
+) -> None:
+    """The first run by two processes; what the tap sends later is read in this one."""
     database, bucket = postgresql.new_database(), f"{store.new_bucket()}/some lake"
     options = {"storage_options": store.storage_options}
     batches = {"encoding": {"format": "parquet"}, "storage": {"root": f"{bucket}/.dataspoc/staging/batches"}}
-    tap: dict[str, Any] = {
-        "jdbc_url": database.jdbc_url,
-        "user": database.user,
-        "password": database.password,
-        "incremental_tables": ["public.orders:changed:integer"],
-        "batch_config": batches,
-        **options,
-    }
+    tap = login(database, incremental_tables=["public.orders:changed:integer"], batch_config=batches, **options)
     pipe = Pipe(tmp_path / "run", tap, {"bucket": bucket, "load_method": "upsert", **options})
     lake = Storage(bucket, store.storage_options)
-    seen = ""
-    with psycopg.connect(database.dsn, autocommit=True) as source:
+    with psycopg.connect(database.dsn, autocommit=True) as source, caplog.at_level("INFO"):
         source.execute("create table orders (id integer primary key, note text, changed integer)")
         source.execute("insert into orders select n, 'note ' || n, n from generate_series(1, 50) n")
 
         def expected() -> list[tuple[int, str]]:
             return [(row[0], row[1]) for row in source.execute("select id, note from orders order by id")]
 
-        def good_run() -> None:
-            nonlocal seen
-            tap_code, target_code, errors = run(pipe, bucket)
-            assert (tap_code, target_code) == (0, 0), errors
+        def load(sent: bytes) -> str:
+            done = subprocess.run(
+                pipe.target_command(), input=sent, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+            )
+            assert done.returncode == 0, done.stderr.decode()
             assert rows(lake) == expected()
-            seen += errors
+            return done.stderr.decode()
 
-        good_run()
+        first = by_processes(pipe, bucket)
+        seen = first.stderr.decode() + load(first.stdout)
         source.execute("insert into orders values (51, 'new', 51)")
-        source.execute("update orders set note = 'changed', changed = 52 where id = 7")
-        good_run()
         # The target is killed while its commit is published: the answer to the first copy of a file never comes.
-        source.execute("insert into orders values (52, 'newer', 53)")
-        killed_in_its_commit(pipe, store, proxy, bucket, lake)
+        killed_in_its_commit(pipe, store, proxy, lake, by_this_process(pipe, bucket))
         recovered = subprocess.run(
             [str(BIN / "spark-lake"), "recover", "--config", str(pipe.folder / "target.json")],
             capture_output=True,
@@ -98,26 +97,26 @@ def test_a_pipeline_lives_on_each_store(store: Store, proxy: Proxy, postgresql: 
         )
         assert recovered.returncode == 0, recovered.stderr
         assert rows(lake) == expected()
-        good_run()
+        source.execute("insert into orders values (52, 'newer', 53)")
+        source.execute("update orders set note = 'changed', changed = 52 where id = 7")
+        seen += load(by_this_process(pipe, bucket)) + recovered.stderr + caplog.text
     assert json.loads(lake.read(STATE) or b"")["bookmarks"]["public-orders"]["replication_key_value"] == 53
     assert lake.list(".dataspoc/staging") == []
     for secret in filter(None, (store.storage_options.get("secret"), getattr(store, "key", None))):
         assert secret == "tester" or secret not in seen
 
 
-def killed_in_its_commit(pipe: Pipe, store: Store, proxy: Proxy, bucket: str, lake: Storage) -> None:
+def killed_in_its_commit(pipe: Pipe, store: Store, proxy: Proxy, lake: Storage, sent: bytes) -> None:
     """A run of the target that sees the store through the proxy, and dies once its journal is there."""
     straight = pipe.target["storage_options"]
-    read = tap_output(pipe, bucket)
     pipe.target["storage_options"] = store.options_at(proxy.endpoint)
-    journals = len(lake.list(LAYOUT.runs))
+    proxy.fail(SILENT, 1, frozenset({"PUT", "POST", "DELETE"}), behind=LAYOUT.runs)
     with subprocess.Popen(pipe.target_command(), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as target:
         assert target.stdin is not None
-        target.stdin.write(read.stdout)
+        target.stdin.write(sent)
         target.stdin.close()
-        while len(lake.list(LAYOUT.runs)) == journals:
+        while not proxy.silent.wait(0.1):
             assert target.poll() is None
-        proxy.fail(SILENT, 1, frozenset({"PUT", "POST", "DELETE"}))
         os.kill(target.pid, signal.SIGKILL)
     proxy.fail(None)
     killed = lake.list(LAYOUT.runs)[-1]

@@ -15,6 +15,8 @@ FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER = (
     "the process dies before the call",
     "the process dies after the call",
 )
+# Calls that change nothing.
+LOOKS = frozenset({"read", "open", "list", "size"})
 FAULTS = (FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER)
 
 
@@ -44,6 +46,15 @@ class Counting(Proxy):
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.calls: list[str] = []
+
+    def places(self, fault: str) -> list[int]:
+        """The calls, the first being 1, at which a fault leaves what it does not leave at another one.
+
+        To fail behind a look is to fail before it; to die at one is to die behind the change before it, or before the
+        next one.
+        """
+        at_looks = fault in (FAIL_BEFORE, FAIL_FROM_HERE)
+        return [nth for nth, name in enumerate(self.calls, 1) if at_looks or name not in LOOKS]
 
     def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         self.calls.append(name)

@@ -93,7 +93,7 @@ def test_a_fault_at_any_storage_call_of_a_compaction_of_folders_keeps_the_order_
     probe.compact(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
     assert (probe.files(), len(probe.storage().list(".dataspoc/orders"))) == (2, 2)
     for fault in (FAIL_AFTER, DIE_BEFORE):
-        for nth in range(1, len(counting[0].calls) + 1):
+        for nth in counting[0].places(fault):
             broken = lake(f"{fault}{nth}")
             storage = broken.faulty_files(lambda files, nth=nth, fault=fault: Faulty(files, nth, fault))
             with suppress(SingerSparkError, Died):
@@ -135,7 +135,7 @@ def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
     probe.check_exact(BOUND)
     calls = counting[0].calls
     assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
-    for nth in range(1, len(calls) + 1):
+    for nth in counting[0].places(fault):
         lake = lakes(nth)
         broken = lake.faulty_files(lambda files, nth=nth: Faulty(files, nth, fault))
         with suppress(SingerSparkError, Died):

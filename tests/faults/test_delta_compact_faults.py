@@ -80,7 +80,7 @@ def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_
     counting: list[Counting] = []
     probe = tables("probe")
     assert len(probe.compact(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))) == 2
-    for nth in range(1, len(counting[0].calls) + 1):
+    for nth in counting[0].places(fault):
         lake = tables(nth)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))
         with suppress(SingerSparkError, Died):

@@ -138,8 +138,7 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_delta_table_at_one_ver
     probe = first.copied("probe")
     counting: list[Counting] = []
     probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    calls = counting[0].calls
-    for nth in range(1, len(calls) + 1):
+    for nth in counting[0].places(fault):
         lake = first.copied(nth)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with suppress(SingerSparkError, Died):
@@ -230,7 +229,7 @@ def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format
     probe = first.copied("probe")
     counting: list[Counting] = []
     convert(probe, probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    for nth in range(1, len(counting[0].calls) + 1):
+    for nth in counting[0].places(fault):
         lake = first.copied(nth)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with suppress(SingerSparkError, Died):

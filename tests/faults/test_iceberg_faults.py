@@ -73,7 +73,7 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_
     probe.sync()
     counting: list[Counting] = []
     probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    for nth in range(1, len(counting[0].calls) + 1):
+    for nth in counting[0].places(fault):
         lake = TwoIcebergTables(tmp_path / str(nth))
         lake.sync()
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,15 +85,14 @@ class QuarantiningLake:
 def test_a_fault_at_any_storage_call_keeps_rejected_records_once_and_of_committed_runs_only(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    probe = QuarantiningLake(tmp_path / "probe")
-    probe.sync()
+    first = QuarantiningLake(tmp_path / "first")
+    first.sync()
+    probe = QuarantiningLake(shutil.copytree(first.folder, tmp_path / "probe"))
     counting: list[Counting] = []
     probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    calls = counting[0].calls
-    assert calls.count("move") == 2
-    for nth in range(1, len(calls) + 1):
-        lake = QuarantiningLake(tmp_path / str(nth))
-        lake.sync()
+    assert counting[0].calls.count("move") == 2
+    for nth in counting[0].places(fault):
+        lake = QuarantiningLake(shutil.copytree(first.folder, tmp_path / str(nth)))
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)

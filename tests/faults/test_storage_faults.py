@@ -20,10 +20,10 @@ from target_spark_lake.layout import Layout
 pytestmark = pytest.mark.slow
 
 
-def calls_of_a_sync(lake: SmallLake) -> int:
+def calls_of_a_sync(lake: SmallLake) -> Counting:
     counting: list[Counting] = []
     lake.sync(lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
-    return len(counting[0].calls)
+    return counting[0]
 
 
 def copied(lake: SmallLake, name: object) -> SmallLake:
@@ -50,8 +50,8 @@ def test_a_fault_at_any_storage_call_loses_and_repeats_nothing(
     for _ in range(runs_before):
         first.sync()
     calls = calls_of_a_sync(copied(first, "probe"))
-    assert calls > 20
-    for nth in range(1, calls + 1):
+    assert len(calls.calls) > 20
+    for nth in calls.places(fault):
         lake = copied(first, nth)
         broken_sync(lake, nth, fault, dead)
         lake.check_readers_see_committed_rows()
@@ -68,16 +68,13 @@ def test_a_fault_at_any_storage_call_of_the_recovery_loses_and_repeats_nothing(
     """The run dies right after its commit point; then the run that has to finish it has a fault as well."""
     before = SmallLake(f"{tmp_path}/before", {})
     first = before.sync()
-    probe = copied(before, "probe")
-    counting: list[Counting] = []
-    probe.sync(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
-    names = counting[0].calls
+    names = calls_of_a_sync(copied(before, "probe")).calls
     commit_point = max(index for index, name in enumerate(names, 1) if name == "create")
     assert not broken_sync(before, commit_point, DIE_AFTER, dead)
     assert before.published_bound() == first
     committed = before.committed_bound()
     assert committed > first
-    for nth in range(1, len(names) + 8):
+    for nth in calls_of_a_sync(copied(before, "finishing")).places(fault):
         lake = copied(before, nth)
         broken_sync(lake, nth, fault, dead)
         lake.check_readers_see_committed_rows()

@@ -72,7 +72,7 @@ def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
     found = probe.vacuum(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
     assert ([each.table for each in found.tables], len(found.journals.files)) == ([CHANGES], RUNS - 1)
     probe.check_vacuumed()
-    for nth in range(1, len(counting[0].calls) + 1):
+    for nth in counting[0].places(fault):
         lake = tables(nth)
         broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))
         with suppress(SingerSparkError, Died):

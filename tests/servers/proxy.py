@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 ANSWER_LOST, SLOW_DOWN, NOT_IMPLEMENTED, SILENT, GONE = (
     "the work is done and the connection dropped",
@@ -50,38 +50,48 @@ class Proxy:
         upstream: Host and port of the server behind.
         stripped: Headers, in lower case, that requests lose on their way.
         passed: The requests so far.
+        silent: Set once somebody waits for an answer that never comes.
     """
 
     endpoint: str
     upstream: str
     stripped: frozenset[str] = frozenset()
     passed: list[Passed] = field(default_factory=list)
+    silent: threading.Event = field(default_factory=threading.Event)
     _fault: str | None = None
     _left: int = 0
     _only: frozenset[str] | None = None
+    _behind: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
 
-    def fail(self, fault: str | None, nth: int = 1, only: frozenset[str] | None = None) -> None:
+    def fail(
+        self, fault: str | None, nth: int = 1, only: frozenset[str] | None = None, behind: str | None = None
+    ) -> None:
         """Has a fault at the n-th request from now on, the first being 1; None: no more faults.
 
-        `only` these methods count where given.
+        Where given, `only` these methods count, and they do so `behind` the first one whose path has this text.
         """
         with self._lock:
-            self._fault, self._left, self._only = fault, nth, only
+            self._fault, self._left, self._only, self._behind = fault, nth, only, behind
 
-    def next_fault(self, method: str) -> str | None:
+    def next_fault(self, method: str, path: str) -> str | None:
         """The fault of the request that is just coming."""
         with self._lock:
             if self._fault == GONE and self._left <= 0:
                 return DROPPED
             if self._only is not None and method not in self._only:
                 return None
+            if self._behind is not None:
+                if self._behind in unquote(path):
+                    self._behind = None
+                return None
             self._left -= 1
             return self._fault if self._left == 0 else None
 
     def wait_for_end(self) -> None:
         """Blocks until the proxy ends."""
+        self.silent.set()
         self._over.wait()
 
     def end(self) -> None:
@@ -106,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def pass_on(self) -> None:
-        fault = self.proxy.next_fault(self.command)
+        fault = self.proxy.next_fault(self.command, self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if fault in REFUSALS:
             status, code = REFUSALS[fault]

@@ -9,6 +9,7 @@ import pytest
 
 from servers.postgresql import free_port
 from singer_spark.errors import ConfigurationError
+from singer_spark.spark import connect_session
 from singer_spark.spark.connect_session import _own_files, check_reach, check_zone
 from singer_spark.spark.session import SparkOptions, get_session, session_conf
 from singer_spark.storage.storage import Storage
@@ -75,6 +76,9 @@ def test_a_server_that_does_not_reach_the_bucket_is_refused(spark: SparkSession,
 def test_a_server_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # set by PySpark, and taken back with this test
+    # PySpark by itself would ask for ten minutes, with ever longer waits in between.
+    assert 0 < connect_session.RETRIES < 10
+    monkeypatch.setattr(connect_session, "RETRIES", 1)
     with pytest.raises(ConfigurationError, match=r"no session on the Spark Connect server.*look at spark\.remote"):
         get_session(SparkOptions("test", remote=f"sc://127.0.0.1:{free_port()}"))
 

@@ -19,6 +19,7 @@ from meltano.core.state_store import MeltanoState, StateBackend
 from faults.faulty import Died, Interrupted
 from faults.small_lake import LAYOUT, PIPELINE, SmallLake, dead_process, state_of
 from singer_spark.state.handed_state import VARIABLE, handed_over
+from singer_spark.state.source import source_of_target
 from target.loading import Lake, record, schema, state
 from target_spark_lake.commit import run_reports
 from target_spark_lake.commit.pipeline_run import open_run
@@ -273,8 +274,16 @@ def test_dropping_a_checkpoint_that_a_set_state_makes_void_is_said(
     assert not lake.storage().exists(LAYOUT.checkpoint)
 
 
-def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(tmp_path: Path) -> None:
-    kept = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    """Each of the two, and the tap, finds what the others saved."""
+    places = {
+        "sqlite": lambda: f"sqlite:///{tmp_path}/states.db",
+        "postgresql": lambda: request.getfixturevalue("postgresql").new_database().dsn,
+    }
+    kept = {"uri": places[kind](), "table_name": "states"}
     lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
     lake.load(schema("a", columns), record("a", id=1), state(bookmarks={"a": {"v": 1}}), state_backend=kept)
     uri, mapped = f"lake+file://{lake.folder}", {STATE_ID: "test"}
@@ -282,10 +291,14 @@ def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(tmp_path: P
     assert value_of(states) == {"bookmarks": {"a": {"v": 1}}}
     states.update(partial({"bookmarks": {"b": {"v": 7}}}))
     assert value_of(states) == {"bookmarks": {"a": {"v": 1}, "b": {"v": 7}}}
+    lake.load(schema("a", columns), record("a", id=2), state(bookmarks={"a": {"v": 2}}), state_backend=kept)
+    assert value_of(states) == {"bookmarks": {"a": {"v": 2}}}
+    for_the_tap = source_of_target({"bucket": str(lake.folder), "pipeline": "test", "state_backend": kept}).saved
+    assert for_the_tap is not None and for_the_tap.value == value_of(states)
     assert list(states.get_state_ids()) == [STATE_ID]
     assert lake.state() is None
     # Who does not say so gets no other state instead.
-    with pytest.raises(LakeStateError, match=r"states\.db.*state_backend\.lake\.state_backend"):
+    with pytest.raises(LakeStateError, match=r"(states\.db|postgresql).*state_backend\.lake\.state_backend"):
         LakeStateStoreManager(uri=uri, pipelines=mapped).get(STATE_ID)
     with pytest.raises(LakeStateError, match="table_name"):
         LakeStateStoreManager(uri=uri, state_backend={"uri": "./folder", "table_name": "t"})

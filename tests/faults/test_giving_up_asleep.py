@@ -1,0 +1,89 @@
+"""A publisher that slept while its run was given up brings nothing back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.faulty import Interrupted
+from faults.given_up import check_before, committed_and_dead, give_up, lose, sleeping
+from faults.small_lake import LAYOUT, STEP, SmallLake
+from singer_spark.errors import StorageError
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import last_committed
+from singer_spark.storage.storage import Storage
+
+
+def test_a_publisher_that_slept_while_its_run_was_given_up_brings_nothing_back(tmp_path: Path, dead: Process) -> None:
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync()
+
+    def meanwhile() -> None:
+        entry = last_committed(lake.storage(), LAYOUT.runs)
+        assert entry is not None
+        lose(lake, entry.run_id, "grows/part-1.zstd.parquet")
+        give_up(lake, entry.run_id)
+
+    sleeping = lake.faulty_files(lambda files: Interrupted(files, lambda name, _: name == "move", meanwhile))
+    with pytest.raises(StorageError):
+        lake.sync(sleeping, dead)
+    check_before(lake, STEP)
+    lake.check_exact(lake.sync())
+
+
+@pytest.mark.parametrize("runs_before", [0, 2])
+def test_a_publisher_that_slept_before_its_state_does_not_write_it_once_its_run_was_given_up(
+    tmp_path: Path, dead: Process, runs_before: int
+) -> None:
+    """The state before is the same value, but never the very text that the sleeper saw."""
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    for _ in range(runs_before):
+        lake.sync()
+    with pytest.raises(StorageError, match="something else wrote to"):
+        lake.sync(sleeping(lake, lambda name, args: name == "exchange" and args[0] == LAYOUT.state), dead)
+    assert lake.published_bound() == runs_before * STEP
+    assert lake.rows("grows") == list(range(runs_before * STEP))
+    lake.check_exact(lake.sync())
+
+
+def test_a_publisher_that_slept_before_it_retires_looks_whether_its_run_was_given_up(
+    tmp_path: Path, dead: Process
+) -> None:
+    """What it would retire is the table again."""
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync()
+    moved: list[str] = []
+
+    def before_it_retires(name: str, args: tuple[Any, ...]) -> bool:
+        moved.extend(name for _ in "x" if name == "move")
+        looks = name == "read" and args[0].startswith(LAYOUT.runs)
+        return bool(moved) and (looks or (name == "delete" and args[0].startswith(LAYOUT.table("whole"))))
+
+    with pytest.raises(StorageError, match="given up"):
+        lake.sync(sleeping(lake, before_it_retires), dead)
+    check_before(lake, STEP)
+    lake.check_exact(lake.sync())
+
+
+def test_what_a_sleeper_could_still_move_is_gone_before_what_it_has_moved(
+    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a bucket, where many requests travel at once."""
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync()
+    run_id = committed_and_dead(lake, dead, 2)
+    lose(lake, run_id, "grows/part-1.zstd.parquet")
+    at_once: list[set[str]] = []
+
+    def each(storage: Storage, action: Callable[[Any], Any], items: Any) -> list[Any]:
+        items = list(items)
+        if action == storage.delete:
+            at_once.append({path.partition("/")[0] for path in items})
+        return [action(item) for item in items]
+
+    monkeypatch.setattr("target_spark_lake.commit.publish.each", each)
+    give_up(lake, run_id)
+    assert at_once == [{".dataspoc"}, {"raw"}]

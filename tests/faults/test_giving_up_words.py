@@ -1,0 +1,70 @@
+"""What status, runs and report say of a committed run that is not published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.faulty import Interrupted
+from faults.given_up import committed_and_dead, lose
+from faults.small_lake import STEP, SmallLake
+from singer_spark.errors import UnpublishableError
+from singer_spark.process.identity import Process
+from target_spark_lake.cli import spark_lake
+
+
+def words(lake: SmallLake, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+    """What `spark-lake` says to programs."""
+    config = Path(lake.url).parent / "target.json"
+    config.write_text(json.dumps({"bucket": lake.url, "pipeline": "numbers"}))
+    capsys.readouterr()
+    code = spark_lake.command([*arguments, "--config", str(config), "--json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out), err
+
+
+def test_status_runs_and_report_say_that_a_committed_run_is_not_published_and_why(
+    tmp_path: Path, dead: Process, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync()
+    run_id = committed_and_dead(lake, dead)
+    code, (pipeline,), problems = words(lake, capsys, "status")
+    assert (code, pipeline["outcome"], pipeline["running"]) == (1, "committed", False)
+    assert f"run {run_id}: committed, but not published yet: the next run, or `spark-lake recover`" in problems
+    assert pipeline["streams"]["grows"]["records"] == STEP
+    lose(lake, run_id, "grows/part-0.zstd.parquet")
+    with pytest.raises(UnpublishableError):
+        words(lake, capsys, "recover")
+    code, (pipeline,), problems = words(lake, capsys, "status")
+    assert (code, pipeline["outcome"], "are gone" in problems) == (1, "committed", True)
+    _, (told, _), _ = words(lake, capsys, "runs")
+    assert (told["outcome"], told["finished_at"], "are gone" in told["error"]) == ("committed", None, True)
+    page = tmp_path / "report.html"
+    words(lake, capsys, "report", "--output", str(page))
+    assert '<span class="outcome bad">committed</span>' in page.read_text()
+    assert "--give-up-publishing" in page.read_text()
+    code, done, _ = words(lake, capsys, "recover", "--give-up-publishing", run_id)
+    assert (code, done["given_up"]["run_id"], done["finished"]) == (0, run_id, None)
+    code, (pipeline,), _ = words(lake, capsys, "status")
+    assert (code, pipeline["outcome"]) == (1, "rolled_back")
+    lake.sync()
+    code, (pipeline,), _ = words(lake, capsys, "status")
+    assert (code, pipeline["outcome"]) == (0, "succeeded")
+
+
+def test_a_run_that_publishes_just_now_is_at_work_and_not_waiting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, seen = SmallLake(f"{tmp_path}/lake", {}), []
+    lake.sync()
+
+    def look() -> None:
+        seen.append((words(lake, capsys, "status"), words(lake, capsys, "runs")[1][0]["outcome"]))
+
+    lake.sync(lake.faulty_files(lambda files: Interrupted(files, lambda name, _: name == "move", look)))
+    ((code, (pipeline,), _), outcome), *_ = seen
+    assert (code, pipeline["outcome"], pipeline["running"], outcome) == (0, "succeeded", True, "running")
