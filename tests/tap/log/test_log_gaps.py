@@ -139,3 +139,20 @@ def test_a_bookmark_of_an_older_version_goes_on(spark: object, postgresql: Postg
         pipe.save(state)
         connection.execute(f"alter publication {PUBLICATION} drop table orders")
         assert "not in publication the tap's any more" in refused(pipe)
+
+
+def test_a_malformed_bookmark_is_refused_and_a_full_run_needs_none(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        state = committed(pipe).final
+        state["bookmarks"]["public-orders"]["lsn"] = "0/"
+        pipe.save(state)
+        assert "'0/' is no place in the log" in refused(pipe)
+        whole = pipe.run(full=True)
+        assert whole.ids("public-orders") == {1: 1, 2: 1, 3: 1}
+        # Nor does what goes on after its death.
+        assert pipe.resumed(whole.until(1)).start == "resume"
+        pipe.save(whole.final)
+        connection.execute("insert into orders values (9)")
+        assert committed(pipe).ids("public-orders") == {9: 1}

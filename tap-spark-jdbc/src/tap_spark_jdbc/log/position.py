@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 LOG_BASED = "LOG_BASED"
 _ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"
@@ -115,7 +115,7 @@ class LogBookmark:
             version, partitions = entry.get("version"), entry.get("partitions")
             return cls(
                 lsn_of(str(entry.get("lsn"))),
-                entry.get("slot"),
+                None if entry.get("slot") is None else str(entry["slot"]),
                 moment=moment,
                 reading=entry.get("reading") is True,
                 version=version if isinstance(version, int) else None,
@@ -123,9 +123,22 @@ class LogBookmark:
                 **{name: str(entry.get(name, "")) for name in _TEXTS},
             )
         except (ValueError, TypeError) as error:
-            raise StateError(
-                f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or run with --full"
-            ) from error
+            raise lost(stream, f"the saved bookmark can't be used: {error}") from error
+
+
+def bookmarks_of(entries: Mapping[str, Mapping[str, Any]], *, replaced: Collection[str] = ()) -> dict[str, LogBookmark]:
+    """Those of the log in a state, by stream; StateError: one is malformed, and not of a stream with a newer one."""
+    found = {}
+    for stream, entry in entries.items():
+        try:
+            bookmark = LogBookmark.from_json(stream, entry)
+        except StateError:
+            if stream not in replaced:
+                raise
+            continue
+        if bookmark is not None:
+            found[stream] = bookmark
+    return found
 
 
 def _snapshot(text: object) -> str:
