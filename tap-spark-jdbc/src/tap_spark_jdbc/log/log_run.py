@@ -125,7 +125,9 @@ class LogRun:
         slot = self._opened()
         try:
             there = slot.look(waits=False)
-            check_bookmark(log_table(self._database, plan), bookmark, slot, self._system.system, there=there)
+            table = log_table(self._database, plan)
+            check_bookmark(table, bookmark, slot, self._system.system, there=there)
+            check_partitions(self._database, table, bookmark)
         except SingerSparkError as error:
             return f"can't go on: {error}"
         return f"slot {slot.slot} holds back {slot.held_back()} bytes"
