@@ -121,6 +121,12 @@ def test_a_database_that_is_idle_keeps_no_log_of_others(spark: object, postgresq
             'alter publication "the tap\'s" add table orders',
             "taken out of the publication",
         ),
+        ("delete from orders where id = 1; alter table orders rename id to number", "key was id and is number now"),
+        (
+            "delete from orders where id = 1; alter table orders drop constraint orders_pkey;"
+            "alter table orders add primary key (id, note)",
+            "key was id and is id, note now",
+        ),
         ("alter table orders replica identity nothing", "REPLICA IDENTITY NOTHING"),
         ("alter publication \"the tap's\" set (publish = 'insert')", "must publish all changes"),
     ],

@@ -39,7 +39,7 @@ def test_numbers_that_came_round_are_told_apart(cycle: int) -> None:
         LogBookmark(5),
         LogBookmark(2**40, "slot", "77", "16384", "16390"),
         LogBookmark(7, "slot", "77", "1", "", Moment("1:2:", 9), reading=True, version=4),
-        LogBookmark(8, "slot", timeline="0000000A", partitions=frozenset({16390, 16385})),
+        LogBookmark(8, "slot", timeline="0000000A", partitions=frozenset({16390, 16385}), key=("id", "day")),
     ],
 )
 def test_a_bookmark_comes_back_as_it_was(bookmark: LogBookmark) -> None:

@@ -94,7 +94,7 @@ class LogRun:
             self.plans[stream] = restricted(plan, table, entry)
             self._begun[stream] = begun = LogBookmark(
                 slot.confirmed, slot.slot, self._system.system, table.oid, entry.entry,
-                reading=True, timeline=slot.timeline, partitions=table.partitions,
+                reading=True, timeline=slot.timeline, partitions=table.partitions, key=table.key,
             )  # fmt: skip
             if stream not in self._bookmarks:
                 self.starts[stream] = LogStart(begun, self._database, plan)
