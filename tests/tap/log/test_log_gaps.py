@@ -131,7 +131,7 @@ def test_a_bookmark_of_an_older_version_goes_on(spark: object, postgresql: Postg
     with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
         state = committed(pipe).final
         bookmark = state["bookmarks"]["public-orders"]
-        for name in ("timeline", "published"):
+        for name in ("timeline", "published", "key"):
             del bookmark[name]
         pipe.save(state)
         connection.execute("insert into orders values (9)")
@@ -139,3 +139,37 @@ def test_a_bookmark_of_an_older_version_goes_on(spark: object, postgresql: Postg
         pipe.save(state)
         connection.execute(f"alter publication {PUBLICATION} drop table orders")
         assert "not in publication the tap's any more" in refused(pipe)
+
+
+def test_rows_that_the_log_names_by_another_key_are_refused_whatever_wrote_the_bookmark(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        state = committed(pipe).final
+        del state["bookmarks"]["public-orders"]["key"]
+        pipe.save(state)
+        connection.execute("delete from orders where id = 1")
+        connection.execute("alter table orders rename id to number")
+        line = refused(pipe)
+        assert "key number is not what the log names older rows by" in line
+        assert "--full" in line
+        pipe.save(pipe.run(full=True).final)
+        connection.execute("delete from orders where number = 2")
+        assert records(committed(pipe)) == [{"number": 2, "deleted": True}]
+
+
+def test_a_malformed_bookmark_is_refused_and_a_full_run_needs_none(
+    spark: object, postgresql: PostgreSQL, tmp_path: Path
+) -> None:
+    with piped(postgresql, tmp_path, TABLE) as (pipe, connection):
+        state = committed(pipe).final
+        state["bookmarks"]["public-orders"]["lsn"] = "0/"
+        pipe.save(state)
+        assert "'0/' is no place in the log" in refused(pipe)
+        whole = pipe.run(full=True)
+        assert whole.ids("public-orders") == {1: 1, 2: 1, 3: 1}
+        # Nor does what goes on after its death.
+        assert pipe.resumed(whole.until(1)).start == "resume"
+        pipe.save(whole.final)
+        connection.execute("insert into orders values (9)")
+        assert committed(pipe).ids("public-orders") == {9: 1}

@@ -121,6 +121,12 @@ def test_a_database_that_is_idle_keeps_no_log_of_others(spark: object, postgresq
             'alter publication "the tap\'s" add table orders',
             "taken out of the publication",
         ),
+        ("delete from orders where id = 1; alter table orders rename id to number", "key was id and is number now"),
+        (
+            "delete from orders where id = 1; alter table orders drop constraint orders_pkey;"
+            "alter table orders add primary key (id, note)",
+            "key was id and is id, note now",
+        ),
         ("alter table orders replica identity nothing", "REPLICA IDENTITY NOTHING"),
         ("alter publication \"the tap's\" set (publish = 'insert')", "must publish all changes"),
     ],
@@ -260,7 +266,8 @@ VALUES = {
     "interval": "'1 day 2 seconds'", "uuid": "'123e4567-e89b-12d3-a456-426614174000'", "json": "'{\"a\": 1.50}'",
     "jsonb": "'[1, null]'", "bytea": "'\\x00ff'", "inet": "'192.168.0.1'", "int[]": "'{1,NULL,3}'",
     "text[]": "array['a,b', '\"', null, 'NULL', '']", "date[]": "'{2025-01-01}'", "int4range": "'[1,5)'",
-    "oid": "5", "name": "'n'", "bit(3)": "'101'", "timetz": "'10:00+02'",
+    "uuid[]": "'{123e4567-e89b-12d3-a456-426614174000}'", "timestamptz[]": "'{2025-01-01 00:00+05:45}'",
+    "numeric(6,2)[]": "'{1.5,NULL}'", "oid": "5", "name": "'n'", "bit(3)": "'101'", "timetz": "'10:00+02'",
 }  # fmt: skip
 
 
@@ -281,7 +288,10 @@ def test_values_from_the_log_are_those_that_the_readers_give(
         assert empty == {**dict.fromkeys(read), "id": 2, "twice": 4}
 
 
-@pytest.mark.parametrize(("kind", "value"), [("date", "'infinity'"), ("numeric(5,1)", "'NaN'"), ("int[]", "'{{1}}'")])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("date", "'infinity'"), ("numeric(5,1)", "'NaN'"), ("int[]", "'{{1}}'"), ("timestamptz[]", "'{infinity}'")],
+)
 def test_a_value_that_the_lake_can_t_hold_is_refused(
     spark: object, postgresql: PostgreSQL, tmp_path: Path, kind: str, value: str
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.errors import StateError
-from tap_spark_jdbc.log.position import LogBookmark, Moment, lsn_of, lsn_text
+from tap_spark_jdbc.log.position import LogBookmark, Moment, bookmarks_of, lsn_of, lsn_text
 
 
 @pytest.mark.parametrize(("text", "lsn"), [("0/0", 0), ("0/16B3748", 0x16B3748), ("A1/FF000000", 0xA1FF000000)])
@@ -39,7 +39,7 @@ def test_numbers_that_came_round_are_told_apart(cycle: int) -> None:
         LogBookmark(5),
         LogBookmark(2**40, "slot", "77", "16384", "16390"),
         LogBookmark(7, "slot", "77", "1", "", Moment("1:2:", 9), reading=True, version=4),
-        LogBookmark(8, "slot", timeline="0000000A", partitions=frozenset({16390, 16385})),
+        LogBookmark(8, "slot", timeline="0000000A", partitions=frozenset({16390, 16385}), key=("id", "day")),
     ],
 )
 def test_a_bookmark_comes_back_as_it_was(bookmark: LogBookmark) -> None:
@@ -59,3 +59,11 @@ def test_a_bookmark_of_another_method_is_none_of_the_log() -> None:
 def test_a_malformed_bookmark_is_refused_by_name(spoilt: dict[str, object]) -> None:
     with pytest.raises(StateError, match="stream orders: the saved bookmark can't be used"):
         LogBookmark.from_json("orders", {**LogBookmark(5).to_json(), **spoilt})
+
+
+def test_a_malformed_bookmark_is_passed_over_only_where_a_newer_one_follows() -> None:
+    good = LogBookmark(5).to_json()
+    entries = {"orders": {**good, "lsn": "x"}, "items": good, "other": {"replication_key": "id"}}
+    assert bookmarks_of(entries, replaced=["orders"]) == {"items": LogBookmark(5)}
+    with pytest.raises(StateError, match=r"stream orders: .*state reset --stream orders"):
+        bookmarks_of(entries, replaced=["items"])

@@ -9,6 +9,7 @@ import pytest
 
 from servers.postgresql import PostgreSQL
 from tap.log.piped import committed, piped, records, refused
+from tap_spark_jdbc.dry_run import describe
 
 DEFERRED = "create table orders (id int primary key deferrable, note text)"
 PARTITIONED = """
@@ -105,6 +106,10 @@ def test_a_partition_that_is_attached_with_rows_is_refused_and_one_that_goes_is_
         line = refused(pipe)
         assert "partition fifth was attached with rows" in line
         assert "--full" in line
+        # So says what `status` asks, before a run fails by it.
+        tap = pipe.tap()
+        assert f"can't go on: {line}" in describe(tap)
+        tap.database.close()
         assert 401 in pipe.run(full=True).ids("public-orders")
         pipe.save(before or {})
 

@@ -15,6 +15,7 @@ from singer_spark.singer.exact_json import to_json
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
 from tap_spark_jdbc.columnar.record_lines import rendered
 from tap_spark_jdbc.log.pgoutput import DELETE, INSERT, NEW, OLD, UPDATE
+from tap_spark_jdbc.log.position import lost
 from tap_spark_jdbc.log.row_columns import RowColumn, Rows, rows_at
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ class ChangeLines:
     orders: list[Order] = field(default_factory=list)
 
     def add(self, changes: Changes, relation: Relation) -> None:
-        """Adds the lines of some changes."""
+        """Adds the lines of some changes; StateError: the log names their rows by another key."""
+        if not relation.key.issuperset(self.key):
+            raise lost(self.stream, f"its key {', '.join(self.key)} is not what the log names older rows by")
         content, begins = changes.messages.bytes, changes.messages.begins
         names, added = relation.columns, changes.of(INSERT)
         news = [(added, rows_at(content, begins[added] + 6, names))]

@@ -106,7 +106,7 @@ class LogValues:
 
     def _select(self, name: str, value: str, place: int) -> str:
         column = self.columns[name]
-        select = (column.reading.columnar_select or _COLUMN).replace(_COLUMN, value)
+        select = (column.reading.columnar_select or column.reading.select).replace(_COLUMN, value)
         if column.sql_type.name in ("VARBINARY", "BINARY"):
             select = self.database.source.dialect.base64.replace(_COLUMN, select)
         return f"{select} AS c{place}"

@@ -12,7 +12,7 @@ from singer_spark.process import stdout
 from singer_spark.singer import messages
 from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.log.log_start import LogStart
-from tap_spark_jdbc.log.position import LogBookmark, lost, lsn_text
+from tap_spark_jdbc.log.position import LogBookmark, bookmarks_of, lost, lsn_text
 from tap_spark_jdbc.log.position_check import check_bookmark, check_end, check_partitions
 from tap_spark_jdbc.log.publication import restricted
 from tap_spark_jdbc.log.published_tables import LogTable, log_table
@@ -82,27 +82,30 @@ class LogRun:
         for stream, bookmark in self._bookmarks.items():
             if bookmark.published not in ("", published[stream].entry):
                 raise lost(stream, "its table was taken out of the publication for a while")
+        # What it says of a stream that is read anew is of no use, and may be malformed.
+        saved = bookmarks_of(self._state.committed_entries(), replaced=self._tables)
         if there:
-            slot.publication.wait_for_writers(self._joining(slot, published))
+            slot.publication.wait_for_writers(self._joining(slot, published, saved))
         else:
             slot.make()
-        self._advance(slot)
+        self._advance(slot, saved)
         for plan in plans:
             stream, table, entry = plan.stream, self._tables[plan.stream], published[plan.stream]
             self.plans[stream] = restricted(plan, table, entry)
             self._begun[stream] = begun = LogBookmark(
                 slot.confirmed, slot.slot, self._system.system, table.oid, entry.entry,
-                reading=True, timeline=slot.timeline, partitions=table.partitions,
+                reading=True, timeline=slot.timeline, partitions=table.partitions, key=table.key,
             )  # fmt: skip
             if stream not in self._bookmarks:
                 self.starts[stream] = LogStart(begun, self._database, plan)
 
-    def _joining(self, slot: LogSlot, published: Mapping[str, Published]) -> list[LogTable]:
+    def _joining(
+        self, slot: LogSlot, published: Mapping[str, Published], saved: Mapping[str, LogBookmark]
+    ) -> list[LogTable]:
         """The tables that are read, and for which no run has yet waited until who wrote before is through."""
         joining = []
         for stream, table in self._tables.items():
-            entries = (self._state.entry(stream), self._state.committed_entries().get(stream))
-            known = [LogBookmark.from_json(stream, entry) for entry in entries]
+            known = (LogBookmark.from_json(stream, self._state.entry(stream)), saved.get(stream))
             places = {(each.slot, each.system, each.published) for each in known if each is not None}
             ours = (slot.slot, self._system.system, published[stream].entry)
             if stream not in self._bookmarks and ours not in places:
@@ -122,7 +125,9 @@ class LogRun:
         slot = self._opened()
         try:
             there = slot.look(waits=False)
-            check_bookmark(log_table(self._database, plan), bookmark, slot, self._system.system, there=there)
+            table = log_table(self._database, plan)
+            check_bookmark(table, bookmark, slot, self._system.system, there=there)
+            check_partitions(self._database, table, bookmark)
         except SingerSparkError as error:
             return f"can't go on: {error}"
         return f"slot {slot.slot} holds back {slot.held_back()} bytes"
@@ -177,13 +182,9 @@ class LogRun:
     def _opened(self) -> LogSlot:
         return opened(self._database, self._pipeline, self._state.entries())
 
-    def _advance(self, slot: LogSlot) -> None:
+    def _advance(self, slot: LogSlot, saved: Mapping[str, LogBookmark]) -> None:
         """What is committed in the lake need not be kept: as the saved state says, for all streams of the slot."""
-        saved = {}
-        for stream, entry in self._state.committed_entries().items():
-            bookmark = LogBookmark.from_json(stream, entry)
-            if bookmark is not None and bookmark.slot in (None, slot.slot):
-                saved[stream] = bookmark
+        saved = {stream: each for stream, each in saved.items() if each.slot in (None, slot.slot)}
         last = min(saved, key=lambda stream: saved[stream].lsn, default=None)
         if last is None or saved[last].lsn > self._until:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 LOG_BASED = "LOG_BASED"
 _ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"
@@ -71,6 +71,7 @@ class LogBookmark:
         version: Of the rows behind a TRUNCATE in this run, for who goes on with it.
         timeline: Of the server; empty where an older version wrote the bookmark.
         partitions: The numbers of the table's partitions; None where it has none, or an older version wrote it.
+        key: Of the records; None where an older version wrote the bookmark.
     """
 
     lsn: int
@@ -83,6 +84,7 @@ class LogBookmark:
     version: int | None = None
     timeline: str = ""
     partitions: frozenset[int] | None = None
+    key: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A stream's entry under `bookmarks`."""
@@ -98,6 +100,8 @@ class LogBookmark:
             entry["version"] = self.version
         if self.partitions is not None:
             entry["partitions"] = sorted(self.partitions)
+        if self.key is not None:
+            entry["key"] = list(self.key)
         return entry
 
     @classmethod
@@ -112,20 +116,34 @@ class LogBookmark:
         try:
             text = entry.get("snapshot")
             moment = None if text is None else Moment(_snapshot(text), lsn_of(str(entry.get("snapshot_lsn"))))
-            version, partitions = entry.get("version"), entry.get("partitions")
+            version, partitions, key = (entry.get(name) for name in ("version", "partitions", "key"))
             return cls(
                 lsn_of(str(entry.get("lsn"))),
-                entry.get("slot"),
+                None if entry.get("slot") is None else str(entry["slot"]),
                 moment=moment,
                 reading=entry.get("reading") is True,
                 version=version if isinstance(version, int) else None,
                 partitions=None if partitions is None else frozenset(map(int, partitions)),
+                key=None if key is None else tuple(map(str, key)),
                 **{name: str(entry.get(name, "")) for name in _TEXTS},
             )
         except (ValueError, TypeError) as error:
-            raise StateError(
-                f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or run with --full"
-            ) from error
+            raise lost(stream, f"the saved bookmark can't be used: {error}") from error
+
+
+def bookmarks_of(entries: Mapping[str, Mapping[str, Any]], *, replaced: Collection[str] = ()) -> dict[str, LogBookmark]:
+    """Those of the log in a state, by stream; StateError: one is malformed, and not of a stream with a newer one."""
+    found = {}
+    for stream, entry in entries.items():
+        try:
+            bookmark = LogBookmark.from_json(stream, entry)
+        except StateError:
+            if stream not in replaced:
+                raise
+            continue
+        if bookmark is not None:
+            found[stream] = bookmark
+    return found
 
 
 def _snapshot(text: object) -> str:

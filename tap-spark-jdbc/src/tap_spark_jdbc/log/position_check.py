@@ -43,6 +43,9 @@ def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system
         )
     if bookmark.table and bookmark.table != table.oid:
         raise lost(stream, "its table was dropped and made anew")
+    if bookmark.key is not None and set(bookmark.key) != set(table.key):
+        was, now = (", ".join(each) or "none" for each in (bookmark.key, table.key))
+        raise lost(stream, f"its key was {was} and is {now} now; what is in the lake goes by the former")
 
 
 def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:

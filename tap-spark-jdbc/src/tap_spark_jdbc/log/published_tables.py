@@ -60,6 +60,7 @@ class LogTable:
     Attributes:
         name: Its full name, quoted.
         oid: Its number.
+        key: Of its records.
         generated: Columns that the server computes, and does not log: before version 18, which names them in the
             publication all the same.
         partitions: The numbers of its partitions that have rows; None: it is not partitioned.
@@ -69,6 +70,7 @@ class LogTable:
     stream: str
     name: str
     oid: str
+    key: tuple[str, ...] = ()
     generated: frozenset[str] = frozenset()
     partitions: frozenset[int] | None = None
     attached: Mapping[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
@@ -107,6 +109,7 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
         plan.stream,
         name,
         str(oid),
+        plan.key_properties,
         frozenset(json.loads(generated or "[]")),
         frozenset(leaf["oid"] for leaf in leaves) if kind == "p" else None,
         {leaf["oid"]: (leaf["name"], tuple(leaf["attached"])) for leaf in leaves if leaf["attached"]},

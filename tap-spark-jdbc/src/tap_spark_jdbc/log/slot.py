@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.log.log_server import log_server
-from tap_spark_jdbc.log.position import LogBookmark, lsn_of, lsn_text
+from tap_spark_jdbc.log.position import bookmarks_of, lsn_of, lsn_text
 from tap_spark_jdbc.log.publication import Publication
 from tap_spark_jdbc.source.libpq import conninfo
 
@@ -190,8 +190,7 @@ def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str,
     except ValueError as error:
         raise ConfigurationError(f"LOG_BASED reads by the columnar driver, which can't connect: {error}") from error
     server, settings = log_server(database), database.settings
-    bookmarks = (LogBookmark.from_json(stream, entry) for stream, entry in entries.items())
-    slots = {bookmark.slot for bookmark in bookmarks if bookmark is not None and bookmark.slot}
+    slots = {bookmark.slot for bookmark in bookmarks_of(entries).values() if bookmark.slot}
     # A bookmark is of one slot alone, however this run was started.
     known = next(iter(slots)) if len(slots) == 1 and settings.log_slot is None else None
     named = ("spark_tap_" + re.sub("[^a-z0-9_]", "_", (pipeline or server.database).lower()))[:_LONGEST]
