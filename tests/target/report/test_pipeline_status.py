@@ -189,9 +189,8 @@ def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(lake: SmallL
     assert "raw/other.json is damaged" in problems
     # Nor does the page of all, nor a source that is down.
     config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
-    assert (
-        spark_lake.command(["report", "--all", "--config", str(config), "--pipeline", "x", "--output", str(page)]) == 1
-    )
+    words = ["report", "--all", "--pipeline", PIPELINE, "--config", str(config), "--output", str(page)]
+    assert spark_lake.command(words) == 1
     assert f"<bdi>{PIPELINE}</bdi>" in page.read_text()
     tap = config.with_name("tap.json")
     tap.write_text('{"jdbc_url": "jdbc:sqlite:/nowhere/at/all.db"}')
