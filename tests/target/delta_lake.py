@@ -6,10 +6,9 @@ import io
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from deltalake import DeltaTable
 
-from target.loading import Lake
+from target.loading import Lake, reader
 
 
 class DeltaLake(Lake):
@@ -26,13 +25,12 @@ class DeltaLake(Lake):
         return DeltaTable(str(self.folder / "raw" / stream))
 
     def rows(self, stream: str, columns: str = "*") -> list[tuple[Any, ...]]:
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with reader() as connection:
             connection.register("found", self.table(stream).to_pyarrow_dataset())
             return connection.sql(f"SELECT {columns} FROM found ORDER BY ALL").fetchall()
 
     def types(self, stream: str) -> dict[str, str]:
-        with duckdb.connect() as connection:
+        with reader() as connection:
             connection.register("found", self.table(stream).to_pyarrow_dataset())
             return {name: kind for name, kind, *_ in connection.sql("DESCRIBE FROM found").fetchall()}
 

@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from target.loading import Lake
+from target.loading import Lake, reader
 
 # Else Polars warns that it plans with PyIceberg, since a faster planner of its own is not installed.
 os.environ.setdefault("POLARS_ICEBERG_PLANNER", "pyiceberg")
@@ -34,13 +33,12 @@ class IcebergLake(Lake):
         return self.catalog().load_table(("raw", stream))
 
     def rows(self, stream: str, columns: str = "*", snapshot: int | None = None) -> list[tuple[Any, ...]]:
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with reader() as connection:
             connection.register("found", self.table(stream).scan(snapshot_id=snapshot).to_arrow())
             return connection.sql(f"SELECT {columns} FROM found ORDER BY ALL").fetchall()
 
     def types(self, stream: str) -> dict[str, str]:
-        with duckdb.connect() as connection:
+        with reader() as connection:
             connection.register("found", self.table(stream).scan().to_arrow())
             return {name: kind for name, kind, *_ in connection.sql("DESCRIBE FROM found").fetchall()}
 
