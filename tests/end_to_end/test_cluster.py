@@ -16,6 +16,7 @@ from end_to_end.cluster import CHANGE, SMALL, assert_equal_to_source, new_source
 from end_to_end.executors import disks, holding, kill_executors
 from end_to_end.page import ROOT, Reader
 from servers.child import started
+from servers.ssh import Ssh
 from servers.standalone import Cluster
 from tap.reading.test_retries import WAIT, blocked, meanwhile
 
@@ -110,6 +111,11 @@ insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('not
   from generate_series(1, 3000) n;
 """
 LATER = "insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, 3010) n"
+# Where sessions come from that read the tables.
+CLIENTS = """
+select client_port from pg_stat_activity where datname = current_database() and client_port > 0
+  and pid <> pg_backend_pid()
+"""
 # What each row of it holds.
 ROW = b"note note"
 # A reader of places comes to a stop in the middle of them, while somebody holds the lock.
@@ -129,10 +135,14 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     cluster: Cluster,
     connection: psycopg.Connection[Any],
     s3: Any,
+    ssh: Ssh,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A first run whose one executor is killed, then an increment; no row lies on a disk of programs or workers."""
+    """A first run whose one executor is killed, then an increment; no row lies on a disk of programs or workers.
+
+    All of them reach the database by a tunnel that the tap holds open at an address of its machine.
+    """
     workers = disks(cluster)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     connection.execute(LEDGER)
@@ -145,13 +155,18 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
     }
     pipe.tap |= {"tables": list(tables), "incremental_tables": ["public.ledger:id:integer!append"]}
     # Of the slice that waits the executor has read and written rows by then.
-    pipe.tap |= {"fetch_size": 50, "reader": "jdbc"}
+    pipe.tap |= {"fetch_size": 50, "reader": "jdbc", "ssh_tunnel": ssh.settings(bind_address="127.0.0.4")}
 
     connection.execute(HOLD)
 
+    def reads_by_the_tunnel() -> None:
+        blocked(connection, 240)
+        clients = {port for (port,) in connection.execute(CLIENTS)}
+        assert clients and clients <= ssh.ports()
+
     def kill_the_writer() -> None:
         try:
-            blocked(connection, 240)
+            reads_by_the_tunnel()
             assert holding(tmp_path, ROW) == []
             assert kill_executors(cluster, "tap-spark-jdbc") == 1
         finally:

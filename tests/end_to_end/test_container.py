@@ -18,6 +18,9 @@ from target_spark_lake.cli.spark_lake import command_parser
 
 ROOT = Path(__file__).parents[2]
 BUILDER = shutil.which("buildah")
+# Where Debian has the authorities that an owner adds, and all of them in one file.
+TRUSTED = "/usr/local/share/ca-certificates"
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -121,11 +124,12 @@ def base(folder: Path) -> str:
 
 
 def mounts(folder: Path) -> list[str]:
-    """This machine's way to the package index and its certificates, for the time of the build alone."""
+    """This machine's way to the package index and the authorities that its owner trusts, for the build alone."""
     told = {name[4:].lower().replace("_", "-"): value for name, value in os.environ.items() if name.startswith("PIP_")}
-    lines = [f"{name} = {value}" for name, value in told.items() if name in ("index-url", "extra-index-url", "cert")]
-    (folder / "pip.conf").write_text("\n".join(["[global]", *lines, ""]))
-    places = {f"{folder}/pip.conf": "/etc/pip.conf", **{name: name for name in (told.get("cert"),) if name}}
+    lines = [f"{name} = {value}" for name, value in told.items() if name in ("index-url", "extra-index-url")]
+    # Not this machine's file of them all: the package that makes the image's own could not write it.
+    (folder / "pip.conf").write_text("\n".join(["[global]", f"cert = {AUTHORITIES}", *lines, ""]))
+    places = {f"{folder}/pip.conf": "/etc/pip.conf", **{place: place for place in (TRUSTED,) if Path(place).is_dir()}}
     return [word for ours, theirs in places.items() for word in ("--volume", f"{ours}:{theirs}:ro")]
 
 

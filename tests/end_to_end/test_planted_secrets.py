@@ -147,8 +147,15 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
         bad, refused = pipe(tmp_path, {**tap, "password": WRONG}, target)
         assert bad != (0, 0)
     assert "authentication failed" in refused
-    left = {str(path): path.read_bytes() for path in lake.rglob("*") if path.is_file()}
+    # All but what the secrets were planted in: the catalog's database is beside the lake.
+    given = {tmp_path / name for name in ("tap.json", "target.json", "mask_key")}
+    left = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path not in given}
     assert any(path.endswith("state.json") for path in left) == (reader == "arrow")
+    assert any(path.endswith("catalog.db") for path in left) == (reader == "jdbc")
+    if reader == "jdbc":
+        with psycopg.connect(database.dsn) as source:
+            left["states"] = repr(source.execute("select * from kept.states").fetchall()).encode()
+            assert b"bookmarks" in left["states"]
     assert any("/runs/" in path for path in left)
     # A key is made so by the fixture of somebody's server.
     seen = "\n".join(each for each in commands if not each.startswith("ssh-keygen"))

@@ -60,11 +60,23 @@ class Ssh:
 
     def drop(self) -> int:
         """Kills whoever serves a connection now; how many there were."""
-        children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == self.pid]
-        for child in children:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        return len(children)
+        return _killed([int(child.name) for child in self._children()])
+
+    def crash(self) -> None:
+        """Kills the server with whoever serves a connection."""
+        _killed([self.pid, *(int(child.name) for child in self._children())])
+
+    def ports(self) -> set[int]:
+        """Where the connections begin that it passes on now."""
+        sockets = set()
+        for opened in (each for child in self._children() for each in (child / "fd").iterdir()):
+            with suppress(OSError):
+                sockets.add(str(opened.readlink()))
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return {int(words[1].rpartition(":")[2], 16) for words in lines if f"socket:[{words[9]}]" in sockets}
+
+    def _children(self) -> list[Path]:
+        return [path for path in Path("/proc").glob("[0-9]*") if _parent(path) == self.pid]
 
 
 def missing() -> str | None:
@@ -85,6 +97,15 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
     (folder / "keys.pub").write_text("".join(public))
     port = free_port()
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder))
+    host_key = " ".join((folder / "host.pub").read_text().split()[:2])
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    with serving(folder, port) as process:
+        yield {"port": port, "username": user, "host_key": host_key, "folder": str(folder), "pid": process}
+
+
+@contextmanager
+def serving(folder: Path, port: int) -> Iterator[int]:
+    """The server of a folder that is made, or that another one left; its process."""
     if os.geteuid() == 0:
         # Where the server locks a process into that talks to strangers.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
@@ -96,9 +117,7 @@ def running(folder: Path) -> Iterator[dict[str, Any]]:
         )
     try:
         _wait_until_ready(server, port, folder / "log")
-        host_key = " ".join((folder / "host.pub").read_text().split()[:2])
-        user = pwd.getpwuid(os.geteuid()).pw_name
-        yield {"port": port, "username": user, "host_key": host_key, "folder": str(folder), "pid": server.pid}
+        yield server.pid
     finally:
         server.kill()
         server.wait()
@@ -114,6 +133,13 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> 
             if server.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(log.read_text()) from error
             time.sleep(0.05)
+
+
+def _killed(processes: list[int]) -> int:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return len(processes)
 
 
 def _parent(process: Path) -> int | None:

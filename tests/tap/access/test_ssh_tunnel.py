@@ -6,17 +6,20 @@ import asyncio
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from end_to_end.marked import until
+from servers import ssh as ssh_server
 from servers.ssh import PASSPHRASE, Ssh
 from singer_spark.errors import ConfigurationError, SourceError, redact
 from tap.in_process import run_tap
 from tap.opened import filled, login
+from tap.reading.test_retries import EACH_ONCE, SCRIPT, blocked, config_of, meanwhile
 from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
 from tap_spark_jdbc.config.settings import TapSettings
 
@@ -170,6 +173,33 @@ def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader:
         refused = run_tap({**config, "password": "planted-wrong"}).failed()
         assert "through ssh_tunnel" in refused
         assert "planted" not in refused
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_a_server_of_ssh_that_restarts_in_mid_run_fails_the_stream_that_was_read_and_no_other(
+    postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, reader: str
+) -> None:
+    with filled(postgresql, SCRIPT) as (database, connection), ExitStack() as stack:
+        ssh = Ssh(**stack.enter_context(ssh_server.running(tmp_path)))
+        config = {**config_of(database, reader), "ssh_tunnel": ssh.settings(), "on_stream_error": "skip"}
+        connection.execute("select pg_advisory_lock(7)")
+
+        def restart() -> None:
+            blocked(connection)
+            ssh.crash()
+            # The tap's own connection breaks at once, and its next one finds nobody.
+            until(lambda: f"can't connect to 127.0.0.1:{ssh.port}" in caplog.text, "an attempt to connect anew")
+            stack.enter_context(ssh_server.serving(tmp_path, ssh.port))
+            connection.execute("select pg_advisory_unlock(7)")
+
+        with meanwhile(restart):
+            sent = run_tap(config)
+        goes_on = run_tap(config, sent.final["value"])
+
+    assert "the server has lost the snapshot" in str(sent.error)
+    assert (sent.values("public-a_held", "id"), sent.values("public-b_next", "id")) == ({}, EACH_ONCE)
+    assert goes_on.succeeded().values("public-a_held", "id") == EACH_ONCE
 
 
 def test_settings_that_do_not_fit_are_told_at_once() -> None:

@@ -82,10 +82,10 @@ class SshTunnel:
             task = asyncio.current_task()
             assert task is not None
             self._passing.add(task)
-            try:
+            # It ends here where `_end` cancels it: asyncio would print a trace of a task that is cancelled.
+            with suppress(asyncio.CancelledError):
                 await self._pass_on(host, port, reader, writer)
-            finally:
-                self._passing.discard(task)
+            self._passing.discard(task)
 
         try:
             server = await asyncio.start_server(accepted, self._bind, 0, limit=CHUNK_BYTES)

@@ -35,7 +35,7 @@ class ColumnarSource:
         sql: Of the stream, in this run.
         number: Prints a floating point number, a single one where so said, as Java does.
         only: The user wants no other reader where this one can't reach the database.
-        works: A slice was read by it.
+        works: It had a connection; one that it gets no more is a broken one.
     """
 
     def __init__(self, sql: StreamSql, lane: Lane, *, only: bool, as_json: bool) -> None:
@@ -62,11 +62,12 @@ class ColumnarSource:
 
     def has_read(self, outcome: Outcome, place: str) -> bool:
         """Whether it could; False: the slice is to be read over JDBC. What it failed by is raised."""
-        if outcome.state is None:
+        if outcome.state != UNREACHABLE:
             self.works = True
-        elif outcome.state == UNREACHABLE and not self.works:
+        elif not self.works:
             self._give_up(outcome.refused)
-        elif outcome.state != LEFT:
+            return False
+        if outcome.state not in (None, LEFT):
             raise self._error(outcome, place)
         return outcome.state is None
 
