@@ -95,6 +95,26 @@ def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixtur
     assert "stream_options.*.mask: 'gone' is no column" in caplog.text
 
 
+@pytest.mark.parametrize("selected", [True, False])
+def test_a_catalog_loses_no_mask(selected: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def planned(options: dict[str, Any]) -> list[StreamPlan]:
+        given = {"jdbc_url": "jdbc:postgresql://localhost/shop", "stream_options": options}
+        entries = [{"tap_stream_id": "public-orders"}, {"tap_stream_id": "public-people", "selected": selected}]
+        tables = [table("orders"), table()][: 1 + selected]
+        return plan_streams(tables, TapSettings.from_config(given), {"streams": entries}, text_moments=False)
+
+    assert planned({"public-people": {"mask": {"email": "redact"}}})[0].stream == "public-orders"
+    assert caplog.messages == []
+    said = "the catalog has no stream 'public-peple' \\(did you mean 'public-people'.*, so its mask would be lost"
+    with pytest.raises(ConfigurationError, match=said):
+        planned({"public-peple": {"mask": {"email": "redact"}}})
+    planned({"public-peple": {"where": "1=1"}, "private-*": {"mask": {"email": "redact"}}})
+    assert [each for each in caplog.messages if "fits no stream" in each] == [
+        "stream_options: 'public-peple' fits no stream",
+        "stream_options: 'private-*' fits no stream",
+    ]
+
+
 def test_hash_needs_the_key() -> None:
     with pytest.raises(ConfigurationError, match="email by hash needs the setting mask_key"):
         plans({"public-people": {"mask": {"email": "hash"}}}, mask_key=None)
