@@ -82,10 +82,39 @@ def test_what_cannot_be_masked_is_an_error_that_says_why(options: dict[str, Any]
     assert said in str(raised.value)
 
 
-def test_a_computed_key_of_a_masked_column_is_refused() -> None:
-    computed = table(columns={**COLUMNS, "lower_email": "text"}, computed_key='lower("Email")', query="SELECT 1")
+def computed_key(expression: str, masked: str) -> StreamPlan:
+    """The plan of a stream with this replication key, of which one column is masked."""
+    made = table(columns={**COLUMNS, masked: "text", "made": "text"}, computed_key=expression, query="SELECT 1")
+    (plan,) = plans({"public-people": {"mask": {masked: "redact"}, "replication_key": expression}}, made)
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("expression", "masked"),
+    [
+        ('lower("Email")', "Email"),
+        ("lower(EMAIL)", "Email"),
+        ('lower("user email")', "user email"),
+        ('lower(t."e-mail")', "e-mail"),
+        ("lower(pay$)", "pay$"),
+        ('lower("a""b")', 'a"b'),
+        ("lower(t::text)", "Email"),
+        ('lower("T"::text)', "Email"),
+        ("md5((t.*)::text)", "Email"),
+        ("to_json(t)::text", "Email"),
+        (r"concat(E'\'', t, E'\'')", "Email"),
+    ],
+)
+def test_a_computed_key_of_a_masked_column_is_refused(expression: str, masked: str) -> None:
     with pytest.raises(ConfigurationError, match="would be masked"):
-        plans({"public-people": {"mask": {"email": "hash"}, "replication_key": 'lower("Email")'}}, computed)
+        computed_key(expression, masked)
+
+
+@pytest.mark.parametrize(
+    "expression", ["lower(t.cost::text)", 'lower(t."cost"::text)', "lower(emails)", """to_char(at, 'YYYY"T"HH24')"""]
+)
+def test_a_computed_key_of_other_columns_is_none_of_a_masks_business(expression: str) -> None:
+    assert computed_key(expression, "Email").replication_key is not None
 
 
 def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixture) -> None:
