@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.extraction import resumption
 from tap_spark_jdbc.extraction.extraction import split_key
 from tap_spark_jdbc.plan.stream_plan import StreamPlan, plan_streams
 
@@ -142,6 +144,20 @@ def test_a_catalog_loses_no_mask(selected: bool, caplog: pytest.LogCaptureFixtur
         "stream_options: 'public-peple' fits no stream",
         "stream_options: 'private-*' fits no stream",
     ]
+
+
+def test_a_checkpoint_knows_another_key_and_holds_no_hash_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+    real = hashlib.sha256
+    monkeypatch.setattr(hashlib, "sha256", lambda data=b"": hashed.append(data) or real(data))
+
+    def fingerprint(key: str) -> str:
+        config = {"jdbc_url": "jdbc:postgresql://localhost/shop", "mask_key": key}
+        made = plans({"public-people": {"mask": {"id": "hash"}}}, mask_key=key)
+        return resumption.fingerprint(made, TapSettings.from_config(config), config, POSTGRESQL)
+
+    assert fingerprint("planted") == fingerprint("planted") != fingerprint("another")
+    assert b"planted" not in b"".join(hashed)
 
 
 def test_hash_needs_the_key() -> None:
