@@ -113,6 +113,6 @@ def _pieces(stream: str, name: str, place: BatchPlace) -> Iterator[bytes]:
                 yield piece
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ProtocolError(
-                f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing was published, run the "
-                "tap again"
+                f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing was published, run "
+                "the tap again"
             ) from error
