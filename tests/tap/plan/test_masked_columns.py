@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.extraction import resumption
 from tap_spark_jdbc.extraction.extraction import split_key
 from tap_spark_jdbc.plan.stream_plan import StreamPlan, plan_streams
 
@@ -82,10 +84,39 @@ def test_what_cannot_be_masked_is_an_error_that_says_why(options: dict[str, Any]
     assert said in str(raised.value)
 
 
-def test_a_computed_key_of_a_masked_column_is_refused() -> None:
-    computed = table(columns={**COLUMNS, "lower_email": "text"}, computed_key='lower("Email")', query="SELECT 1")
+def computed_key(expression: str, masked: str) -> StreamPlan:
+    """The plan of a stream with this replication key, of which one column is masked."""
+    made = table(columns={**COLUMNS, masked: "text", "made": "text"}, computed_key=expression, query="SELECT 1")
+    (plan,) = plans({"public-people": {"mask": {masked: "redact"}, "replication_key": expression}}, made)
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("expression", "masked"),
+    [
+        ('lower("Email")', "Email"),
+        ("lower(EMAIL)", "Email"),
+        ('lower("user email")', "user email"),
+        ('lower(t."e-mail")', "e-mail"),
+        ("lower(pay$)", "pay$"),
+        ('lower("a""b")', 'a"b'),
+        ("lower(t::text)", "Email"),
+        ('lower("T"::text)', "Email"),
+        ("md5((t.*)::text)", "Email"),
+        ("to_json(t)::text", "Email"),
+        (r"concat(E'\'', t, E'\'')", "Email"),
+    ],
+)
+def test_a_computed_key_of_a_masked_column_is_refused(expression: str, masked: str) -> None:
     with pytest.raises(ConfigurationError, match="would be masked"):
-        plans({"public-people": {"mask": {"email": "hash"}, "replication_key": 'lower("Email")'}}, computed)
+        computed_key(expression, masked)
+
+
+@pytest.mark.parametrize(
+    "expression", ["lower(t.cost::text)", 'lower(t."cost"::text)', "lower(emails)", """to_char(at, 'YYYY"T"HH24')"""]
+)
+def test_a_computed_key_of_other_columns_is_none_of_a_masks_business(expression: str) -> None:
+    assert computed_key(expression, "Email").replication_key is not None
 
 
 def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -93,6 +124,40 @@ def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixtur
     people, orders = plans({"*": {"mask": {"email": "hash", "gone": "null"}}}, table(), other)
     assert (people.masked_names, orders.masked_names) == ({"Email"}, set())
     assert "stream_options.*.mask: 'gone' is no column" in caplog.text
+
+
+@pytest.mark.parametrize("selected", [True, False])
+def test_a_catalog_loses_no_mask(selected: bool, caplog: pytest.LogCaptureFixture) -> None:
+    def planned(options: dict[str, Any]) -> list[StreamPlan]:
+        given = {"jdbc_url": "jdbc:postgresql://localhost/shop", "stream_options": options}
+        entries = [{"tap_stream_id": "public-orders"}, {"tap_stream_id": "public-people", "selected": selected}]
+        tables = [table("orders"), table()][: 1 + selected]
+        return plan_streams(tables, TapSettings.from_config(given), {"streams": entries}, text_moments=False)
+
+    assert planned({"public-people": {"mask": {"email": "redact"}}})[0].stream == "public-orders"
+    assert caplog.messages == []
+    said = "the catalog has no stream 'public-peple' \\(did you mean 'public-people'.*, so its mask would be lost"
+    with pytest.raises(ConfigurationError, match=said):
+        planned({"public-peple": {"mask": {"email": "redact"}}})
+    planned({"public-peple": {"where": "1=1"}, "private-*": {"mask": {"email": "redact"}}})
+    assert [each for each in caplog.messages if "fits no stream" in each] == [
+        "stream_options: 'public-peple' fits no stream",
+        "stream_options: 'private-*' fits no stream",
+    ]
+
+
+def test_a_checkpoint_knows_another_key_and_holds_no_hash_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+    real = hashlib.sha256
+    monkeypatch.setattr(hashlib, "sha256", lambda data=b"": hashed.append(data) or real(data))
+
+    def fingerprint(key: str) -> str:
+        config = {"jdbc_url": "jdbc:postgresql://localhost/shop", "mask_key": key}
+        made = plans({"public-people": {"mask": {"id": "hash"}}}, mask_key=key)
+        return resumption.fingerprint(made, TapSettings.from_config(config), config, POSTGRESQL)
+
+    assert fingerprint("planted") == fingerprint("planted") != fingerprint("another")
+    assert b"planted" not in b"".join(hashed)
 
 
 def test_hash_needs_the_key() -> None:

@@ -26,10 +26,12 @@ from servers.webhook import ENDLESS, SECRET, SILENT, Webhook, listening
 from singer_spark.errors import ProtocolError, RecordError, StorageError
 from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema, state, to_bytes
+from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.commit import pipeline_run
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.load import webhook
+from target_spark_lake.load.notices import without_values
 from target_spark_lake.tables.changes import Commit
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
@@ -115,6 +117,22 @@ def test_no_value_of_a_record_is_told(lake: Lake, hook: Webhook, odd: dict[str, 
     said = json.dumps(hook.notices, ensure_ascii=False)
     assert said.count(told) == 3
     assert "top secret" not in said and "1.2345678" not in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (
+            "stream s: a record is invalid at /user email: 'planted' is too long",
+            "stream s: a record is invalid at /user email",
+        ),
+        (str(Partitioning("s", ()).unholdable("email", "planted")), "stream s: the value"),
+        ("stream s: more than 1 record(s) are invalid. The last one: /id: 'planted' is no integer", "The last one"),
+    ],
+)
+def test_an_error_is_told_up_to_the_value(reason: str, told: str) -> None:
+    assert "planted" in reason
+    assert without_values(reason).endswith(f"{told}…; `spark-lake runs` shows it whole")
 
 
 def test_each_is_told_of_what_it_asks_for_and_of_a_run_once(lake: Lake, hook: Webhook) -> None:

@@ -184,14 +184,14 @@ def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
     for place, (each, mask) in enumerate(zip(query.columns, query.masks, strict=True)):
         column = batch.column(place)
         try:
-            columns.append(_fitted(column if mask is None else _masked(column, mask), each.type))
+            columns.append(_fitted(column if mask is None else masked(column, mask), each.type))
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(f"column {each.name} holds a value that does not fit: {error}") from error
     return columns
 
 
-def _masked(texts: pa.Array, mask: Mask) -> pa.Array:
-    """By the distinct ones."""
+def masked(texts: pa.Array, mask: Mask) -> pa.Array:
+    """What a mask makes of texts: of the distinct ones, each once."""
     encoded = texts.dictionary_encode()
     masked = [mask.of(each) for each in encoded.dictionary.to_pylist()]
     return pa.array(masked, pa.string()).take(encoded.indices)

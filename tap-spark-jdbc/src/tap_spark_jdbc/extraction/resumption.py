@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.config.setting_problems import SDK_SETTINGS
@@ -113,4 +113,5 @@ def _streams(checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Diale
 def _of_stream(plan: StreamPlan, dialect: Dialect) -> dict[str, Any]:
     split = split_key(plan, dialect)
     table = [plan.table.schema, plan.table.name, plan.table.query]
-    return {**asdict(plan), "table": table, "split": None if split is None else asdict(split)}
+    columns = [asdict(replace(each, mask=each.mask and each.mask.without_key)) for each in plan.columns]
+    return {**asdict(plan), "columns": columns, "table": table, "split": None if split is None else asdict(split)}

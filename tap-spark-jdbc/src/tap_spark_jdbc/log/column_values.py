@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
+from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, masked, read
 from tap_spark_jdbc.source.libpq import conninfo
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _TEXTS = re.compile(
     r"character varying(\(\d+\))?|character\(\d+\)|text|citext|name|uuid|jsonb?|interval[^\[]*|time(\(\d\))? with.*"
     r"|numeric(\(.*\))?|macaddr8?|tsvector|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
 )
+# Of these it is so whatever the type was when the row was written: so a hash of it is that of the table's value.
+_HASHED = re.compile(r"character varying(\(\d+\))?|text|citext|name|uuid")
 _PARSED = re.compile(
     r"smallint|integer|bigint|oid|real|double precision|date|timestamp(\(\d\))? with.*|numeric\(.*\)", re.ASCII
 )
@@ -70,9 +72,13 @@ class LogValues:
 
     def _parser(self, column: Column) -> Callable[[pa.Array, pa.DataType], pa.Array] | None:
         """What reads the column's texts; None: the server must."""
-        native, select = column.native_type.lower(), column.reading.columnar_select
+        native, select, mask = column.native_type.lower(), column.reading.columnar_select, column.mask
+        if mask is not None and mask.kind == "null":
+            return lambda texts, kind: pa.nulls(len(texts), kind)
+        if mask is not None and (mask.kind == "redact" or _HASHED.fullmatch(native)):
+            return lambda texts, kind: masked(texts, mask).cast(kind)
         natural = column.reading.becomes == _COLUMN or column.reading.columnar is not None
-        if not natural or column.mask is not None:
+        if not natural or mask is not None:
             return None
         if native == "boolean" and select == _COLUMN:
             return lambda texts, _: pc.equal(texts, "t")
@@ -125,7 +131,9 @@ class LogValues:
         sink = _Kept()
         outcome = read(query, sink, self.database.columnar)
         if outcome.state is not None:
-            raise self._unfit(", ".join(names), outcome.refused)
+            # The server quotes the value, be it one of the key by which it looked.
+            is_masked = any(each.mask for each in self.columns.values())
+            raise self._unfit(", ".join(names), f"error {outcome.state}" if is_masked else outcome.refused)
         found = pa.Table.from_batches(sink.batches, schema).combine_chunks()
         return {name: _one(found.column(place)) for place, name in enumerate(names)}
 

@@ -15,12 +15,14 @@ from tap_spark_jdbc.plan.stream_choice import Choice, fitting_names
 from tap_spark_jdbc.source.discovery_bounds import fits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.dialects.tables import Table
 
 logger = logging.getLogger("tap-spark-jdbc")
+_LITERAL = re.compile(r"'(?:[^'\\]|'')*'")
+_WHOLE_ROW = re.compile(r'\bt\b(?!"?\s*\.\s*[^*\s])')
 _WAY_OUT = "; leave the mask out, or take another key"
 
 
@@ -74,10 +76,15 @@ def _fitting(name: str, table: Table) -> list[str]:
     return fitting_names(name, [column.name for column in table.columns])
 
 
+def _may_show(expression: str, name: str) -> bool:
+    """Whether the expression names the column, or the whole row: `t` without a column behind it."""
+    lowered = expression.lower().replace('""', '"')
+    names_it = re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", lowered)
+    return bool(names_it or _WHOLE_ROW.search(_LITERAL.sub("''", lowered)))
+
+
 def _check(table: Table, choice: Choice, name: str, mask: Mask) -> None:
-    expression = table.computed_key or ""
-    words: Mapping[str, str] = {word.lower(): word for word in re.findall(r"\w+", expression)}
-    if name == choice.key or name.lower() in words:
+    if name == choice.key or _may_show(table.computed_key or "", name):
         raise ValueError(
             f"replication key {choice.key!r} would be masked ({name!r}), and state holds its values{_WAY_OUT}"
         )

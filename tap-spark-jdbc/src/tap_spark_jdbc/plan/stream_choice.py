@@ -160,14 +160,21 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
     return StreamOptions(**merged)
 
 
-def unused_patterns(streams: Sequence[str], settings: TapSettings) -> list[str]:
-    """What to say of `stream_options` that name one stream which is not there; of other patterns the log is told."""
+def unused_patterns(streams: Sequence[str], settings: TapSettings, *, by_catalog: bool = False) -> list[str]:
+    """What to say of `stream_options` that name one stream which is not there; of other patterns the log is told.
+
+    A catalog may know fewer streams than the options name: then only a mask that would be lost is an error.
+    """
     unknown = [each for each in settings.stream_options if not any(fits(stream, each) for stream in streams)]
-    patterns = [each for each in unknown if any(sign in each for sign in "*?[")]
-    for each in patterns if streams else ():
-        logger.warning("stream_options: %r fits no stream", each)
-    plain = [each for each in unknown if each not in patterns]
-    return [f"stream_options: there is no stream {each!r}{nearest(each, list(streams))}" for each in plain]
+    lost = [each for each in unknown if settings.stream_options[each].mask] if by_catalog else unknown
+    plain = [each for each in lost if not any(sign in each for sign in "*?[")]
+    for each in unknown if streams else ():
+        if each not in plain:
+            logger.warning("stream_options: %r fits no stream", each)
+    before, behind = "there is no stream", ""
+    if by_catalog:
+        before, behind = "the catalog has no stream", ", so its mask would be lost; correct the name, or take it out"
+    return [f"stream_options: {before} {each!r}{nearest(each, list(streams))}{behind}" for each in plain]
 
 
 def specs_by_table(

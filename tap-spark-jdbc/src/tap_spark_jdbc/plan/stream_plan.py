@@ -146,8 +146,8 @@ def plan_streams(
     if catalog is not None and refused is not None:
         deselected += named_tables(catalog)  # a spec may name one that is gone
     specs = specs_by_table(tables, deselected, settings, problems)
-    if catalog is None:
-        problems += unused_patterns([table.stream for table in tables], settings)
+    streams = [*(table.stream for table in tables), *map(stream_of, (catalog or {}).get("streams", []))]
+    problems += unused_patterns(list(dict.fromkeys(streams)), settings, by_catalog=catalog is not None)
     problems += unknown_masked(tables, settings)
     plans = []
     for table, said in _selected(tables, catalog, of_streams):

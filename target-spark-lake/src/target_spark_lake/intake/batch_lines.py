@@ -40,10 +40,10 @@ def json_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Itera
     """
     head, tail = record_frame(batch)
     rows = 0
-    for data in _whole_lines(batch.stream, file.url, place):
+    for data in _whole_lines(batch.stream, file.shown, place):
         lines = data.count(b"\n")
         framed = head + data[:-1].replace(b"\n", tail + head) + tail
-        yield RecordLines(batch.stream, framed, lines, rows + 1, file.url)
+        yield RecordLines(batch.stream, framed, lines, rows + 1, file.shown)
         rows += lines
     check_rows(batch.stream, file, rows)
 
@@ -68,16 +68,16 @@ def check_rows(stream: str, file: BatchFile, rows: int) -> None:
     """
     if file.rows not in (None, rows):
         raise ProtocolError(
-            f"stream {stream}: batch file {file.url} holds {rows} records, the tap wrote {file.rows}; nothing was "
+            f"stream {stream}: batch file {file.shown} holds {rows} records, the tap wrote {file.rows}; nothing was "
             "published, run the tap again"
         )
 
 
-def _whole_lines(stream: str, url: str, place: BatchPlace) -> Iterator[bytes]:
+def _whole_lines(stream: str, name: str, place: BatchPlace) -> Iterator[bytes]:
     """Pieces of whole lines, each with its newline, without blank ones."""
     rest: list[bytes] = []
     waiting, is_first = 0, True
-    for piece in _pieces(stream, url, place):
+    for piece in _pieces(stream, name, place):
         if is_first:
             piece, is_first = piece.removeprefix(_BOM), False
         end = piece.rfind(b"\n") + 1
@@ -88,7 +88,7 @@ def _whole_lines(stream: str, url: str, place: BatchPlace) -> Iterator[bytes]:
         rest.append(piece[end:])
         waiting += len(rest[-1])
         if waiting > LONGEST_LINE:
-            raise ProtocolError(f"stream {stream}: batch file {url} has a line of more than {LONGEST_LINE} bytes")
+            raise ProtocolError(f"stream {stream}: batch file {name} has a line of more than {LONGEST_LINE} bytes")
     if last := b"".join(rest).strip():
         yield last + b"\n"
 
@@ -100,12 +100,12 @@ def _without_blank(lines: bytes) -> bytes:
     return lines
 
 
-def _pieces(stream: str, url: str, place: BatchPlace) -> Iterator[bytes]:
+def _pieces(stream: str, name: str, place: BatchPlace) -> Iterator[bytes]:
     with open_parquet(place.storage, place.path) as file:
         magic = file.read(len(PARQUET_MAGIC))
         file.seek(0)
         if magic == PARQUET_MAGIC:
-            raise ProtocolError(f"stream {stream}: batch file {url} is a Parquet file, the tap says jsonl")
+            raise ProtocolError(f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl")
         # By its bytes: singer-sdk compresses whatever its message says.
         source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if magic.startswith(GZIP_MAGIC) else file
         try:
@@ -113,6 +113,6 @@ def _pieces(stream: str, url: str, place: BatchPlace) -> Iterator[bytes]:
                 yield piece
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ProtocolError(
-                f"stream {stream}: batch file {url} is not a whole gzip file ({error}); nothing was published, run the "
-                "tap again"
+                f"stream {stream}: batch file {name} is not a whole gzip file ({error}); nothing was published, run "
+                "the tap again"
             ) from error

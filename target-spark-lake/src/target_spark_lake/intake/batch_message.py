@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from singer_spark.errors import ProtocolError
+from target_spark_lake.batch_address import shown
 
 JSONL, PARQUET = "jsonl", "parquet"
 # Of Parquet the file itself says how it is compressed; of JSON lines its first bytes do.
@@ -29,6 +30,11 @@ class BatchFile:
     url: str
     rows: int | None = None
     bytes: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """The URL as errors name it: what may be a secret is not in it."""
+        return shown(self.url)
 
 
 @dataclass(frozen=True)
@@ -104,5 +110,7 @@ def _files(stream: str, manifest: object, told: object) -> tuple[BatchFile, ...]
 def _count(stream: str, url: str, told: object, name: str) -> int | None:
     count = told.get(name) if isinstance(told, Mapping) else None
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
-        raise ProtocolError(f"stream {stream}: a BATCH message says {name} {count!r} of {url}, which is no count")
+        raise ProtocolError(
+            f"stream {stream}: a BATCH message says {name} {count!r} of {shown(url)}, which is no count"
+        )
     return count

@@ -83,14 +83,14 @@ class BatchPlaces:
                 self._name(storage, path, stream, file.url)
                 if file.bytes not in (None, size):
                     raise ProtocolError(
-                        f"stream {stream}: batch file {file.url} has {size} bytes, the tap wrote {file.bytes}: it is "
+                        f"stream {stream}: batch file {file.shown} has {size} bytes, the tap wrote {file.bytes}: it is "
                         "not whole; nothing was published, run the tap again"
                     )
                 inside = storage is self._bucket
                 ours = (inside and path.startswith(f"{BATCHES}/")) or _BATCH_FILE.fullmatch(path) is not None
                 return BatchPlace(storage, path, size, inside, ours)
         raise refusal or StorageError(
-            f"stream {stream}: batch file {shown(file.url)} is missing (a run takes the files that it loads, so none "
+            f"stream {stream}: batch file {file.shown} is missing (a run takes the files that it loads, so none "
             "comes twice); nothing was published, run the tap again"
         )
 
@@ -100,7 +100,7 @@ class BatchPlaces:
             self._named.add((storage.url, path))
         if not is_new:
             raise ProtocolError(
-                f"stream {stream}: batch file {url} was named before in this run, its records would come twice; "
+                f"stream {stream}: batch file {shown(url)} was named before in this run, its records would come twice; "
                 "nothing was published"
             )
 

@@ -45,11 +45,11 @@ def parquet_lines(
         StorageError: it can't be read.
     """
     rows = 0
-    with open_batch_file(place.storage, place.path, f"stream {batch.stream}: batch file {file.url}") as whole:
+    with open_batch_file(place.storage, place.path, f"stream {batch.stream}: batch file {file.shown}") as whole:
         check_rows(batch.stream, file, whole.metadata.num_rows)
         for part in (part for each in whole.iter_batches(ROWS_AT_ONCE) for part in _parts(each)):
-            part = _with_texts(part, texts, f"stream {batch.stream}: batch file {file.url}")
-            yield RecordLines(batch.stream, _lines(batch, part), part.num_rows, rows + 1, file.url)
+            part = _with_texts(part, texts, f"stream {batch.stream}: batch file {file.shown}")
+            yield RecordLines(batch.stream, _lines(batch, part), part.num_rows, rows + 1, file.shown)
             rows += part.num_rows
 
 

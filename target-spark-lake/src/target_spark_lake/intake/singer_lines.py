@@ -42,7 +42,7 @@ class RecordLines:
         data: Whole lines, each with its newline.
         rows: How many.
         first_line: Number of the first one in the input, or in the file that they come from, from 1.
-        file: URL of the file of a BATCH message that they come from; None where they stand in the input.
+        file: What errors call the file of a BATCH message that they come from; None where they stand in the input.
     """
 
     stream: str

@@ -115,9 +115,9 @@ class BatchFiles:
         from target_spark_lake.staging.parquet_adoption import FoundFile
 
         place = self._find(stream, file)
-        judgement = judge(place.storage, place.path, f"stream {stream}: batch file {file.url}", plan, rules)
+        judgement = judge(place.storage, place.path, f"stream {stream}: batch file {file.shown}", plan, rules)
         check_rows(stream, file, judgement.rows)
-        return FoundFile(file.url, place, judgement)
+        return FoundFile(file.shown, place, judgement)
 
     def _adopt(
         self, batch: BatchMessage, sink: StreamSink, plan: BatchPlan, files: tuple[FoundFile, ...]

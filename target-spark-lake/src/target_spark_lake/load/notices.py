@@ -27,7 +27,8 @@ FORMAT_VERSION = 1
 LONGEST_TEXT = 2000
 # Behind these words an error quotes what a record or a line holds.
 _QUOTING = re.compile(
-    r"( is not JSON| a record is invalid at \S+(?=: )| can't hold| can't be read(?=: )|, so it can't be merged(?=: )"
+    r"( is not JSON| a record is invalid at .*?(?=: )|: the value(?= )| The last one(?=: )"
+    r"| can't hold| can't be read(?=: )|, so it can't be merged(?=: )"
     r"| has no record object(?=: )| version is no integer(?=: )| it has no type(?=: )| is nested too deeply(?=: ))"
 )
 logger = logging.getLogger("target-spark-lake")
