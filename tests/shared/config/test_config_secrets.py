@@ -186,3 +186,10 @@ def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixtur
 )
 def test_settings_of_spark_that_hold_a_secret_are_known(name: str, value: str, secret: bool) -> None:
     assert holds_secret(name, value) is secret
+
+
+def test_a_known_secret_makes_any_setting_of_spark_one() -> None:
+    with known_alone():
+        errors.register_secret("from-a-store")
+        assert holds_secret("spark.executorEnv.DB_PW", "from-a-store")
+        assert not holds_secret("spark.executorEnv.STORE", "a-store")

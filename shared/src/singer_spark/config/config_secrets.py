@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from singer_spark.errors import register_secret
+from singer_spark.errors import redact, register_secret
 
 # What Spark itself takes for secret (`spark.redaction.regex`), and what JDBC drivers, stores and tunnels add to that.
 _NAME = re.compile(
@@ -66,9 +66,10 @@ def register_secrets(config: Any) -> None:
 
 
 def holds_secret(name: str, value: str) -> bool:
-    """Whether a setting of Spark's is a secret, or has one inside: a URL, or a system property of Java's."""
+    """Whether a setting of Spark's is a secret, or has one inside: a URL, a system property of Java's, a known one."""
     return (
         is_secret_name(name)
+        or redact(value) != value
         or bool(_may_be_url(value) and url_secrets(value))
         or ("-D" in value and any(is_secret_name(each.partition("=")[0]) for each in value.split()))
     )
