@@ -11,7 +11,7 @@ from unittest.mock import patch
 from urllib.parse import quote, quote_plus, unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from singer_spark import errors
@@ -58,6 +58,9 @@ IN_URLS = [
     "jdbc:sqlserver://h;trustStorePassword={s}",
     "jdbc:sqlserver://h;keyStoreSecret={s}",
     "jdbc:sqlserver://h;accessToken={s}",
+    "jdbc:mysql://address=(host=h)(port=1)(user=u)(password={s})/db",
+    "jdbc:mysql://(host=h,user=u,password={s})/db?x=y",
+    "jdbc:mysql://(password={s},host=h,user=u),(host=i)/db",
     "jdbc:snowflake://a/?private_key_pwd={s}&db=D",
     "jdbc:db2://h:50000/d:user=u;password={s};",
     "jdbc:db2://h:50000/d:password={s};",
@@ -101,6 +104,7 @@ def test_a_secret_of_a_setting_shows_nowhere(config: Any, secret: str) -> None:
 @given(secret=PLAIN)
 def test_a_secret_of_a_url_shows_nowhere(url: str, secret: str) -> None:
     """Neither as it stands there nor decoded."""
+    assume(secret not in url)
     for written in (secret, quote(secret + "é/@&?;#"), quote_plus(secret + " %")):
         with known_alone():
             register_secrets({"anything": [url.replace("{s}", written)]})
@@ -120,6 +124,34 @@ def test_a_password_that_a_url_should_have_encoded_shows_nowhere(url: str, secre
         register_secrets({"jdbc_url": written})
         assert secret not in redact(f"no route to {written}")
         assert secret.split("?")[0] not in plain_url(written)
+
+
+def test_no_piece_of_a_password_that_a_driver_cuts_shows() -> None:
+    with known_alone():
+        register_secrets({"jdbc_url": "jdbc:mariadb://u:hunter2/x9@127.0.0.1/db"})
+        assert redact("Incorrect port value : hunter2") == "Incorrect port value : *****"
+    with known_alone():
+        register_secrets({"jdbc_url": "jdbc:x://u:half-one@half-two@host/db"})
+        assert redact("no half-one at half-two@host") == "no ***** at *****@host"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:postgresql://host:5432/shop?user=reader@acme",
+        "jdbc:postgresql://[::1]:5432/shop?user=reader@acme",
+        "jdbc:postgresql://one:5432,two:5433/shop?user=reader@acme",
+        "jdbc:sqlserver://host:1433;databaseName=shop;user=reader@acme",
+        "jdbc:oracle:thin:@//host:1521/shop",
+        "s3://bucket/shop/a:b/reader@acme",
+        "jdbc:postgresql://u:from-the-vault@host:5432/shop?user=reader@acme",
+    ],
+)
+def test_host_port_and_path_before_an_at_sign_stay_readable(url: str) -> None:
+    with known_alone():
+        register_secrets({"jdbc_url": url})
+        told = "no database shop at host:5432, 5433, 1433 for reader"
+        assert redact(told) == told
 
 
 def test_what_is_no_secret_stays_readable() -> None:

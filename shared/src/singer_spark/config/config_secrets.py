@@ -19,13 +19,21 @@ _BESIDE = re.compile(r"(?i)(?:file|path|type|alias|provider|providers|location|u
 _OF_USERS_NAMES = ("stream_options", "stream_maps", "incremental_tables", "queries", "tables", "schemas")
 _NO_SECRETS = ("true", "false", "null", "none")
 
-_PARAMETER = re.compile(r"[?&;:,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;]*)")
+_PARAMETERS = (
+    re.compile(r"[?&;:,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;]*)"),
+    # MySQL's `(host=…,password=…)` and `address=(host=…)(password=…)`
+    re.compile(r"[(,](?P<name>[\w.%-]+)=(?P<value>[^&;,()]*)"),
+)
 _LOGINS = (
     # Passwords are known to hold what a URL would have encoded; what is too long is only never found in a text.
-    re.compile(r"//(?P<login>[^/?;@]*)@"),
+    re.compile(r"//(?P<login>[^/?;]*)@"),
     re.compile(r"//(?P<login>[^?;]*)@"),
     re.compile(r"//(?P<login>.*)@"),
 )
+# A driver cuts a URL elsewhere than its writer meant, and then quotes a piece of the password. What stands before the
+# last `@` may also be host, port and parameters, as in `//[::1]:5432/db?user=a@b`: no pieces of those.
+_BROKEN = re.compile(r"[^\[/?;:]*:(?!\d+(?:[/,;?]|$))(?P<password>.*)")
+_SHORTEST_PIECE = 4
 _ORACLE = (
     re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<value>[^@]*)@"),
     re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<value>.*)@"),
@@ -44,7 +52,7 @@ def is_secret_value(text: str) -> bool:
 
 def url_parameters(url: str) -> list[tuple[str, str]]:
     """Names and values of a URL's parameters, as they stand, in any of the ways that JDBC drivers have for them."""
-    return [(found["name"], found["value"]) for found in _PARAMETER.finditer(url)]
+    return [(found["name"], found["value"]) for pattern in _PARAMETERS for found in pattern.finditer(url)]
 
 
 def url_secrets(url: str) -> list[str]:
@@ -53,8 +61,15 @@ def url_secrets(url: str) -> list[str]:
     found += [value[1:-1].replace("}}", "}") for value in found if value.startswith("{")]
     for pattern in _LOGINS:
         found += [each["login"].partition(":")[2] for each in pattern.finditer(url)]
+    found += _pieces(next((each["login"] for pattern in _LOGINS if (each := pattern.search(url))), ""))
     oracle = [each["value"] for pattern in _ORACLE for each in pattern.finditer(url)]
     return [each for each in [*found, *oracle, *(value.strip('"') for value in oracle)] if each]
+
+
+def _pieces(login: str) -> list[str]:
+    """Of a password what a driver may take for a host, a port or a path."""
+    broken = _BROKEN.fullmatch(login)
+    return [each for each in re.split(r"[/?#:@]", broken["password"]) if len(each) >= _SHORTEST_PIECE] if broken else []
 
 
 def register_secrets(config: Any) -> None:
