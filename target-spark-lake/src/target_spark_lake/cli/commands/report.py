@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,9 +27,7 @@ def _run(chosen: Namespace) -> None:
         read_history(lake.storage, Layout(each, lake.settings.path), lake.store_of(each), chosen.runs)
         for each in (pipelines(lake.storage, "runs") if chosen.all else [lake.layout.pipeline])
     ]
-    # Without the user and password that the URL may name.
-    bucket = re.sub(r"(?<=://)[^/@]*@", "", lake.storage.url)
-    page = report_page(bucket, histories, datetime.now(UTC)).encode()
+    page = report_page(lake.place, histories, datetime.now(UTC)).encode()
     path = Path(chosen.output).expanduser()
     try:
         write_whole(path, page)
