@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 from singer_spark import errors
 from singer_spark.config.config_secrets import holds_secret, is_secret_name, register_secrets, url_secrets
 from singer_spark.errors import SourceError, one_line, redact
+from singer_spark.state.source import check_state_url
+from tap_spark_jdbc.reading.reading_errors import unwritable
+from tap_spark_jdbc.source import jdbc_errors
 from tap_spark_jdbc.source.jdbc_source import plain_url
 
 # Whatever a URL has a meaning for, too; `@` would end every other form of a login.
@@ -43,6 +46,14 @@ NAMED: list[Any] = [
     {"spark": {"conf": {"spark": {"ssl": {"keyPassword": "{s}"}}}}},
     {"catalog": {"credential": "{s}"}},
     {"state_backend": {"password": "{s}"}},
+]
+NAMED += [
+    {"catalog": {name: "{s}"}}
+    for name in (
+        "header.Authorization header.Cookie adls.connection-string connectionString kafka.sasl.jaas.config sas "
+        "fs.azure.sas.container.account.blob.core.windows.net OAuthPvtKey hexkey signing_key hmac_key sig "
+        "X-Amz-Signature"
+    ).split()
 ]
 IN_URLS = [
     "jdbc:oracle:thin:scott/{s}@//h:1521/S",
@@ -80,7 +91,18 @@ def known_alone() -> Iterator[None]:
 
 def shown(text: str) -> list[str]:
     """A text in all ways that a line of ours, or a driver's, can hold it."""
-    return [text, quote(text), quote(text, safe=""), quote_plus(text), json.dumps(text), repr(text)]
+    return [
+        text,
+        quote(text),
+        quote(text, safe=""),
+        quote_plus(text),
+        json.dumps(text),
+        repr(text),
+        repr(text.encode()),
+        quote(text, safe="$*~"),
+        json.dumps(json.dumps(text)),
+        text.replace("'", "''"),
+    ]
 
 
 def filled(value: Any, secret: str) -> Any:
@@ -169,7 +191,8 @@ def test_what_is_no_secret_stays_readable() -> None:
         assert errors._secrets == set()
     assert plain_url(config["jdbc_url"]) == "jdbc:postgresql://host:5432/shop"
     assert url_secrets("jdbc:sqlite:/data/a@b.db") == []
-    assert not is_secret_name("replication_key")
+    for name in ("replication_key", "signature_version", "hive.security.authorization.enabled", "sasl.mechanism"):
+        assert not is_secret_name(name)
 
 
 def test_a_private_key_of_many_lines_shows_neither_whole_nor_by_line() -> None:
@@ -186,6 +209,15 @@ def test_half_a_secret_does_not_show_either() -> None:
     with known_alone():
         register_secrets({"password": secret})
         assert "half" not in one_line(ValueError("x" * 490 + secret))
+        assert "half" not in jdbc_errors.shown("SELECT " + "x" * 290 + secret)
+        assert "half" not in str(unwritable("t", "b", "x" * 390 + secret))
+
+
+def test_secrets_of_the_url_of_a_state_show_nowhere() -> None:
+    for url in ("s3://AKIA:planted@lake/s.json", "https://h/s?sig=planted&x=1", "https://h/s?token=planted"):
+        with known_alone():
+            check_state_url(url)
+            assert "planted" not in redact(f"can't read {url}")
 
 
 def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,8 @@ from singer_spark.errors import redact, register_secret
 # What Spark itself takes for secret (`spark.redaction.regex`), and what JDBC drivers, stores and tunnels add to that.
 _NAME = re.compile(
     r"(?i)secret|passw|passphrase|passcode|pwd|token|credential|\bpass$|"
-    r"(?:access|account|private|api|mask|shared|encryption)[._-]?key|^key$|connection_string"
+    r"(?:access|account|private|pvt|api|mask|shared|encryption|signing|hmac|hex)[._-]?key|^key$|connection[._-]?string|"
+    r"authorization$|cookie$|jaas[._-]?config|(?:^|[._-])(?:sas(?:$|[._-])|sig$)|signature$"
 )
 # Of a secret these say where it lies, and of what kind it is.
 _BESIDE = re.compile(r"(?i)(?:file|path|type|alias|provider|providers|location|url|uri|cache|enabled|algorithm)$")
@@ -20,9 +21,9 @@ _OF_USERS_NAMES = ("stream_options", "stream_maps", "incremental_tables", "queri
 _NO_SECRETS = ("true", "false", "null", "none")
 
 _PARAMETERS = (
-    re.compile(r"[?&;:,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;]*)"),
+    re.compile(r"[?&;:](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;]*)"),
     # MySQL's `(host=…,password=…)` and `address=(host=…)(password=…)`
-    re.compile(r"[(,](?P<name>[\w.%-]+)=(?P<value>[^&;,()]*)"),
+    re.compile(r"[(,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;,()]*)"),
 )
 _LOGINS = (
     # Passwords are known to hold what a URL would have encoded; what is too long is only never found in a text.
@@ -34,6 +35,7 @@ _LOGINS = (
 # last `@` may also be host, port and parameters, as in `//[::1]:5432/db?user=a@b`: no pieces of those.
 _BROKEN = re.compile(r"[^\[/?;:]*:(?!\d+(?:[/,;?]|$))(?P<password>.*)")
 _SHORTEST_PIECE = 4
+_SHORTEST_MEMBER = 8
 _ORACLE = (
     re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<value>[^@]*)@"),
     re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<value>.*)@"),
@@ -43,6 +45,11 @@ _ORACLE = (
 def is_secret_name(name: str) -> bool:
     """Whether a setting, an option or a URL's parameter of this name holds a secret."""
     return _NAME.search(name) is not None and _BESIDE.search(name) is None
+
+
+def is_secret_setting(schema: Mapping[str, Any]) -> bool:
+    """Whether a setting of this JSON Schema is a secret, or has one inside."""
+    return bool(schema.get("secret")) or any(map(is_secret_setting, schema.get("properties", {}).values()))
 
 
 def is_secret_value(text: str) -> bool:
@@ -78,6 +85,13 @@ def register_secrets(config: Any) -> None:
         secret = is_secret_name(name) and is_secret_value(text)
         for each in (*([text] if secret else ()), *(url_secrets(text) if _may_be_url(text) else ())):
             register_secret(each)
+
+
+def register_members(config: Any) -> None:
+    """Hides whatever a config holds, under any name, as it came from where secrets are kept."""
+    for _, text in _texts(config, ""):
+        if len(text) >= _SHORTEST_MEMBER:
+            register_secret(text)
 
 
 def holds_secret(name: str, value: str) -> bool:
