@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from singer_sdk.helpers.capabilities import FLATTENING_CONFIG, STREAM_MAPS_CONFIG
 
+from singer_spark.config.config_secrets import is_secret_setting
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA as TAP
 from target_spark_lake.settings import CONFIG_JSONSCHEMA as TARGET
 
@@ -89,7 +90,7 @@ def of_meltano(name: str, setting: Mapping[str, Any]) -> dict[str, Any]:
         described["kind"] = "password"
     if setting.get("default") not in (None, [], {}):
         described["value"] = setting["default"]
-    if setting.get("secret"):
+    if is_secret_setting(setting):
         described["sensitive"] = True
     # Links lead to pages that lie beside settings.md.
     return {**described, "description": re.sub(r" \(\[.*?\]\(.*?\)\)", "", setting["description"])}

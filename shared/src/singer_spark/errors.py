@@ -106,9 +106,12 @@ def register_secret(text: str | None) -> None:
     lines = [line for line in text.splitlines() if len(line) >= LONG_LINE] if text and "\n" in text else []
     for each in (text, unquote(text), unquote_plus(text), " ".join(text.split()), *lines) if text else ():
         if len(each) >= SHORTEST_SECRET:
-            encoded = {quote(each), quote(each, safe=""), quote_plus(each)}
+            encoded = {quote(each), quote(each, safe=""), quote(each, safe="$*~"), quote_plus(each)}
             lowered = {_ENCODED.sub(lambda found: found[0].lower(), form) for form in encoded}
             quoted = {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1], repr(each)[1:-1]}
+            # JSON in JSON, bytes, and a text of SQL's
+            quoted |= {json.dumps(form)[1:-1] for form in quoted}
+            quoted |= {repr(each.encode(errors="replace"))[2:-1], each.replace("'", "''")}
             _secrets.update({each, html.escape(each), *encoded, *lowered, *quoted})
 
 
@@ -148,13 +151,16 @@ def wants_traceback(program: str) -> bool:
     return any(level.lower() == "debug" for level in levels)
 
 
+def cut(text: str, length: int) -> str:
+    """The beginning of a text in one line without secrets; cut only then: half a secret would not be known for one."""
+    return redact(" ".join(redact(text).split()))[:length]
+
+
 def one_line(error: BaseException) -> str:
     """The error as one redacted line; for an error that is not ours, with its class name."""
-    text = redact(" ".join(redact(str(error)).split()))
     if isinstance(error, SingerSparkError):
-        return text
-    # Cut only then: half a secret would not be known for one.
-    return f"unexpected {type(error).__name__}: {text[:500]} (--log-level debug shows the trace)"
+        return redact(" ".join(redact(str(error)).split()))
+    return f"unexpected {type(error).__name__}: {cut(str(error), 500)} (--log-level debug shows the trace)"
 
 
 def run_command_line(main: Callable[[], int | None], program: str) -> None:

@@ -216,7 +216,11 @@ class TargetSettings:
     spark: SparkSettings = _setting(  # noqa: RUF009
         "object",
         "Spark session: master, remote (Spark Connect), conf.",
-        properties={"master": MAYBE_TEXT, "remote": MAYBE_TEXT, "conf": {"type": ["object", "null"]}},
+        properties={
+            "master": MAYBE_TEXT,
+            "remote": {**MAYBE_TEXT, "secret": True},
+            "conf": {"type": ["object", "null"], "secret": True},
+        },
         additionalProperties=False,
         of=SparkSettings,
     )

@@ -11,12 +11,15 @@ from unittest.mock import patch
 from urllib.parse import quote, quote_plus, unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from singer_spark import errors
 from singer_spark.config.config_secrets import holds_secret, is_secret_name, register_secrets, url_secrets
 from singer_spark.errors import SourceError, one_line, redact
+from singer_spark.state.source import check_state_url
+from tap_spark_jdbc.reading.reading_errors import unwritable
+from tap_spark_jdbc.source import jdbc_errors
 from tap_spark_jdbc.source.jdbc_source import plain_url
 
 # Whatever a URL has a meaning for, too; `@` would end every other form of a login.
@@ -44,6 +47,14 @@ NAMED: list[Any] = [
     {"catalog": {"credential": "{s}"}},
     {"state_backend": {"password": "{s}"}},
 ]
+NAMED += [
+    {"catalog": {name: "{s}"}}
+    for name in (
+        "header.Authorization header.Cookie adls.connection-string connectionString kafka.sasl.jaas.config sas "
+        "fs.azure.sas.container.account.blob.core.windows.net OAuthPvtKey hexkey signing_key hmac_key sig "
+        "X-Amz-Signature"
+    ).split()
+]
 IN_URLS = [
     "jdbc:oracle:thin:scott/{s}@//h:1521/S",
     'jdbc:oracle:thin:scott/"{s}"@//h:1521/S',
@@ -58,6 +69,9 @@ IN_URLS = [
     "jdbc:sqlserver://h;trustStorePassword={s}",
     "jdbc:sqlserver://h;keyStoreSecret={s}",
     "jdbc:sqlserver://h;accessToken={s}",
+    "jdbc:mysql://address=(host=h)(port=1)(user=u)(password={s})/db",
+    "jdbc:mysql://(host=h,user=u,password={s})/db?x=y",
+    "jdbc:mysql://(password={s},host=h,user=u),(host=i)/db",
     "jdbc:snowflake://a/?private_key_pwd={s}&db=D",
     "jdbc:db2://h:50000/d:user=u;password={s};",
     "jdbc:db2://h:50000/d:password={s};",
@@ -77,7 +91,18 @@ def known_alone() -> Iterator[None]:
 
 def shown(text: str) -> list[str]:
     """A text in all ways that a line of ours, or a driver's, can hold it."""
-    return [text, quote(text), quote(text, safe=""), quote_plus(text), json.dumps(text), repr(text)]
+    return [
+        text,
+        quote(text),
+        quote(text, safe=""),
+        quote_plus(text),
+        json.dumps(text),
+        repr(text),
+        repr(text.encode()),
+        quote(text, safe="$*~"),
+        json.dumps(json.dumps(text)),
+        text.replace("'", "''"),
+    ]
 
 
 def filled(value: Any, secret: str) -> Any:
@@ -101,6 +126,7 @@ def test_a_secret_of_a_setting_shows_nowhere(config: Any, secret: str) -> None:
 @given(secret=PLAIN)
 def test_a_secret_of_a_url_shows_nowhere(url: str, secret: str) -> None:
     """Neither as it stands there nor decoded."""
+    assume(secret not in url)
     for written in (secret, quote(secret + "é/@&?;#"), quote_plus(secret + " %")):
         with known_alone():
             register_secrets({"anything": [url.replace("{s}", written)]})
@@ -122,6 +148,34 @@ def test_a_password_that_a_url_should_have_encoded_shows_nowhere(url: str, secre
         assert secret.split("?")[0] not in plain_url(written)
 
 
+def test_no_piece_of_a_password_that_a_driver_cuts_shows() -> None:
+    with known_alone():
+        register_secrets({"jdbc_url": "jdbc:mariadb://u:hunter2/x9@127.0.0.1/db"})
+        assert redact("Incorrect port value : hunter2") == "Incorrect port value : *****"
+    with known_alone():
+        register_secrets({"jdbc_url": "jdbc:x://u:half-one@half-two@host/db"})
+        assert redact("no half-one at half-two@host") == "no ***** at *****@host"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:postgresql://host:5432/shop?user=reader@acme",
+        "jdbc:postgresql://[::1]:5432/shop?user=reader@acme",
+        "jdbc:postgresql://one:5432,two:5433/shop?user=reader@acme",
+        "jdbc:sqlserver://host:1433;databaseName=shop;user=reader@acme",
+        "jdbc:oracle:thin:@//host:1521/shop",
+        "s3://bucket/shop/a:b/reader@acme",
+        "jdbc:postgresql://u:from-the-vault@host:5432/shop?user=reader@acme",
+    ],
+)
+def test_host_port_and_path_before_an_at_sign_stay_readable(url: str) -> None:
+    with known_alone():
+        register_secrets({"jdbc_url": url})
+        told = "no database shop at host:5432, 5433, 1433 for reader"
+        assert redact(told) == told
+
+
 def test_what_is_no_secret_stays_readable() -> None:
     config = {
         "jdbc_url": "jdbc:postgresql://host:5432/shop?user=reader&ssl=true&sslkey=/etc/key.pem",
@@ -137,7 +191,8 @@ def test_what_is_no_secret_stays_readable() -> None:
         assert errors._secrets == set()
     assert plain_url(config["jdbc_url"]) == "jdbc:postgresql://host:5432/shop"
     assert url_secrets("jdbc:sqlite:/data/a@b.db") == []
-    assert not is_secret_name("replication_key")
+    for name in ("replication_key", "signature_version", "hive.security.authorization.enabled", "sasl.mechanism"):
+        assert not is_secret_name(name)
 
 
 def test_a_private_key_of_many_lines_shows_neither_whole_nor_by_line() -> None:
@@ -154,6 +209,15 @@ def test_half_a_secret_does_not_show_either() -> None:
     with known_alone():
         register_secrets({"password": secret})
         assert "half" not in one_line(ValueError("x" * 490 + secret))
+        assert "half" not in jdbc_errors.shown("SELECT " + "x" * 290 + secret)
+        assert "half" not in str(unwritable("t", "b", "x" * 390 + secret))
+
+
+def test_secrets_of_the_url_of_a_state_show_nowhere() -> None:
+    for url in ("s3://AKIA:planted@lake/s.json", "https://h/s?sig=planted&x=1", "https://h/s?token=planted"):
+        with known_alone():
+            check_state_url(url)
+            assert "planted" not in redact(f"can't read {url}")
 
 
 def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixture) -> None:
@@ -186,3 +250,10 @@ def test_the_handler_of_any_logger_hides_secrets(caplog: pytest.LogCaptureFixtur
 )
 def test_settings_of_spark_that_hold_a_secret_are_known(name: str, value: str, secret: bool) -> None:
     assert holds_secret(name, value) is secret
+
+
+def test_a_known_secret_makes_any_setting_of_spark_one() -> None:
+    with known_alone():
+        errors.register_secret("from-a-store")
+        assert holds_secret("spark.executorEnv.DB_PW", "from-a-store")
+        assert not holds_secret("spark.executorEnv.STORE", "a-store")

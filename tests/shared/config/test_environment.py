@@ -170,6 +170,16 @@ def test_a_setting_that_is_no_text_is_read_from_a_file(tmp_path: Path) -> None:
     assert redact("k-of-file is false, not true") == f"{MASK} is false, not true"
 
 
+def test_the_members_of_an_object_that_came_from_a_file_are_masked_too(tmp_path: Path) -> None:
+    (tmp_path / "spark").write_text('{"conf": {"spark.executorEnv.DB": "member-of-a-file", "spark.x": "yes"}}')
+    (tmp_path / "tables").write_text('["public.orders-of-a-file"]')
+    text = {"type": "object"}, {"type": "array"}
+    files = {"spark": f"${{file:{tmp_path}/spark}}", "tables": f"${{file:{tmp_path}/tables}}"}
+    expand(files, dict(zip(files, text, strict=True)))
+    told = "yes, member-of-a-file and public.orders-of-a-file"
+    assert redact(told) == f"yes, {MASK} and public.orders-of-a-file"
+
+
 def test_what_a_file_holds_is_masked_whatever_its_name(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("from-the-file/ü\n")
     expand({"user": f"${{file:{tmp_path}/x}}"})

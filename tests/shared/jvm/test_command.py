@@ -214,3 +214,11 @@ def test_a_jvm_with_one_compiler_has_room_for_what_it_compiles_in_a_run_of_many_
     flags = subprocess.run(java, capture_output=True, text=True, check=True).stdout
     (size,) = re.findall(r" ReservedCodeCacheSize += (\d+)", flags)
     assert int(size) == 240 << 20
+
+
+def test_drivers_log_nothing_whatever_the_level() -> None:
+    words = command_for(SparkOptions(app_name="tap", log_level="DEBUG")).words
+    path = next(word for word in words if word.startswith("-Dlog4j2.configurationFile=")).partition("file://")[2]
+    logging = Path(path).read_text()
+    assert "rootLogger.level = debug" in logging
+    assert re.search(r"logger\.(\w+)\.name = org\.postgresql\nlogger\.\1\.level = off\n", logging)

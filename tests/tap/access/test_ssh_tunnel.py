@@ -20,8 +20,9 @@ from singer_spark.errors import ConfigurationError, SourceError, redact
 from tap.in_process import run_tap
 from tap.opened import filled, login
 from tap.reading.test_retries import EACH_ONCE, SCRIPT, blocked, config_of, meanwhile
-from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
+from tap_spark_jdbc.access.ssh_tunnel import SshTunnel, _known_hosts
 from tap_spark_jdbc.config.settings import TapSettings
+from tap_spark_jdbc.config.ssh_settings import SshSettings
 
 
 @contextmanager
@@ -216,3 +217,17 @@ def test_settings_that_do_not_fit_are_told_at_once() -> None:
     assert "is a file of this machine" in wrong("jdbc:sqlite:shop.db", **ssh)
     config = {"jdbc_url": "jdbc:postgresql://db/shop", "ssh_tunnel": {**ssh, "enable": False}}
     assert TapSettings.from_config(config).ssh_tunnel is None
+
+
+def test_a_revoked_key_is_refused_and_a_host_that_is_called_like_a_key_is_not() -> None:
+    def known(line: str) -> Any:
+        return _known_hosts(SshSettings("h", "u", host_key=line))
+
+    import asyncssh
+
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    public = key.export_public_key().decode()
+    assert known(f"ssh-gate.example {public}")[0] == [key.convert_to_public()]
+    for marker in ("@revoked", "@cert-authority"):
+        with pytest.raises(ConfigurationError, match="no key to trust"):
+            known(f"{marker} h {public}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from singer_spark.errors import ConfigurationError
@@ -72,6 +74,25 @@ def test_no_error_and_no_print_shows_a_secret() -> None:
     assert "hush" not in str(caught.value)
     assert "inurl" not in repr(TapSettings.from_config({"jdbc_url": f"{URL}?password=inurl", "password": "hush"}))
     assert "hush" not in repr(TapSettings.from_config({"jdbc_url": URL, "password": "hush"}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ssh_tunnel": '{"host": "h", "password": "hunter2"}'},
+        {"ssh_tunnel": {"host": "h", "username": "u", "password": ["hunter2"]}},
+        {"ssh_tunnel": ["hunter2"]},
+        {"spark": "spark.my.secret=hunter2"},
+        {"spark": {"conf": "spark.my.secret=hunter2"}},
+        {"spark": {"master": {"password": "hunter2"}}},
+        {"n_jobs": {"password": "hunter2"}},
+    ],
+    ids=str,
+)
+def test_a_malformed_setting_shows_nothing_of_what_it_holds(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="must be of type") as caught:
+        TapSettings.from_config({"jdbc_url": URL, **wrong})
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_default_key_alone_means_incremental() -> None:

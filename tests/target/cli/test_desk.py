@@ -139,6 +139,14 @@ def test_the_config_is_target_json_where_none_is_named(
     assert spark_lake.command(["view"]) == 0
 
 
+def test_no_answer_shows_the_login_of_a_buckets_url(tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "target.json"
+    file.write_text(json.dumps({"bucket": "memory://us:s3cr3tpw@h/x", "pipeline": "shop"}))
+    for name in ("runs", "status"):
+        assert spark_lake.command([name, "--config", str(file)]) == 1
+        assert capsys.readouterr().out.endswith(" in memory://h/x.\n")
+
+
 def test_bash_completes_commands_and_flags_by_the_script(tmp_path: Path, capsys: Any) -> None:
     for shell in SHELLS:
         assert spark_lake.command(["completion", shell]) == 0

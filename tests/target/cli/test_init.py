@@ -393,3 +393,21 @@ def test_any_text_is_read_back_from_yaml_as_it_was(text: str) -> None:
     assert program["executable"] == text
     if "$" not in text:
         assert extractor["config"] == config
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("jdbc:x://h/d?private_key_base64=", ""),
+        ("jdbc:x://h/d?access_key=", "&x=1"),
+        ("jdbc:sqlite:file:a.db?cipher=c&key=", ""),
+        ("jdbc:mysql://address=(host=h)(password=", ")(user=u)/d"),
+        ("jdbc:mysql://(host=h,password=", ",user=u)/d"),
+    ],
+)
+def test_a_secret_in_a_url_is_refused_and_a_reference_to_one_is_not(before: str, after: str) -> None:
+    def problems(secret: str) -> list[str]:
+        return [each for each in NewPipeline("p", before + secret + after, "./lake").problems() if "in plain" in each]
+
+    assert len(problems("hunter2")) == 1
+    assert problems("${SHOP_KEY}") == problems("${file:/run/key}") == []

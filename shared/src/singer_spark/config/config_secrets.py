@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from singer_spark.errors import register_secret
+from singer_spark.errors import redact, register_secret
 
 # What Spark itself takes for secret (`spark.redaction.regex`), and what JDBC drivers, stores and tunnels add to that.
 _NAME = re.compile(
     r"(?i)secret|passw|passphrase|passcode|pwd|token|credential|\bpass$|"
-    r"(?:access|account|private|api|mask|shared|encryption)[._-]?key|^key$|connection_string"
+    r"(?:access|account|private|pvt|api|mask|shared|encryption|signing|hmac|hex)[._-]?key|^key$|connection[._-]?string|"
+    r"authorization$|cookie$|jaas[._-]?config|(?:^|[._-])(?:sas(?:$|[._-])|sig$)|signature$"
 )
 # Of a secret these say where it lies, and of what kind it is.
 _BESIDE = re.compile(r"(?i)(?:file|path|type|alias|provider|providers|location|url|uri|cache|enabled|algorithm)$")
@@ -19,13 +20,22 @@ _BESIDE = re.compile(r"(?i)(?:file|path|type|alias|provider|providers|location|u
 _OF_USERS_NAMES = ("stream_options", "stream_maps", "incremental_tables", "queries", "tables", "schemas")
 _NO_SECRETS = ("true", "false", "null", "none")
 
-_PARAMETER = re.compile(r"[?&;:,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;]*)")
+_PARAMETERS = (
+    re.compile(r"[?&;:](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;]*)"),
+    # MySQL's `(host=…,password=…)` and `address=(host=…)(password=…)`
+    re.compile(r"[(,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;,()]*)"),
+)
 _LOGINS = (
     # Passwords are known to hold what a URL would have encoded; what is too long is only never found in a text.
-    re.compile(r"//(?P<login>[^/?;@]*)@"),
+    re.compile(r"//(?P<login>[^/?;]*)@"),
     re.compile(r"//(?P<login>[^?;]*)@"),
     re.compile(r"//(?P<login>.*)@"),
 )
+# A driver cuts a URL elsewhere than its writer meant, and then quotes a piece of the password. What stands before the
+# last `@` may also be host, port and parameters, as in `//[::1]:5432/db?user=a@b`: no pieces of those.
+_BROKEN = re.compile(r"[^\[/?;:]*:(?!\d+(?:[/,;?]|$))(?P<password>.*)")
+_SHORTEST_PIECE = 4
+_SHORTEST_MEMBER = 8
 _ORACLE = (
     re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<value>[^@]*)@"),
     re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<value>.*)@"),
@@ -37,6 +47,11 @@ def is_secret_name(name: str) -> bool:
     return _NAME.search(name) is not None and _BESIDE.search(name) is None
 
 
+def is_secret_setting(schema: Mapping[str, Any]) -> bool:
+    """Whether a setting of this JSON Schema is a secret, or has one inside."""
+    return bool(schema.get("secret")) or any(map(is_secret_setting, schema.get("properties", {}).values()))
+
+
 def is_secret_value(text: str) -> bool:
     """Whether what stands where a secret may stand can be one: else each `true` of a log would be masked."""
     return text.lower() not in _NO_SECRETS
@@ -44,7 +59,7 @@ def is_secret_value(text: str) -> bool:
 
 def url_parameters(url: str) -> list[tuple[str, str]]:
     """Names and values of a URL's parameters, as they stand, in any of the ways that JDBC drivers have for them."""
-    return [(found["name"], found["value"]) for found in _PARAMETER.finditer(url)]
+    return [(found["name"], found["value"]) for pattern in _PARAMETERS for found in pattern.finditer(url)]
 
 
 def url_secrets(url: str) -> list[str]:
@@ -53,8 +68,15 @@ def url_secrets(url: str) -> list[str]:
     found += [value[1:-1].replace("}}", "}") for value in found if value.startswith("{")]
     for pattern in _LOGINS:
         found += [each["login"].partition(":")[2] for each in pattern.finditer(url)]
+    found += _pieces(next((each["login"] for pattern in _LOGINS if (each := pattern.search(url))), ""))
     oracle = [each["value"] for pattern in _ORACLE for each in pattern.finditer(url)]
     return [each for each in [*found, *oracle, *(value.strip('"') for value in oracle)] if each]
+
+
+def _pieces(login: str) -> list[str]:
+    """Of a password what a driver may take for a host, a port or a path."""
+    broken = _BROKEN.fullmatch(login)
+    return [each for each in re.split(r"[/?#:@]", broken["password"]) if len(each) >= _SHORTEST_PIECE] if broken else []
 
 
 def register_secrets(config: Any) -> None:
@@ -65,10 +87,18 @@ def register_secrets(config: Any) -> None:
             register_secret(each)
 
 
+def register_members(config: Any) -> None:
+    """Hides whatever a config holds, under any name, as it came from where secrets are kept."""
+    for _, text in _texts(config, ""):
+        if len(text) >= _SHORTEST_MEMBER:
+            register_secret(text)
+
+
 def holds_secret(name: str, value: str) -> bool:
-    """Whether a setting of Spark's is a secret, or has one inside: a URL, or a system property of Java's."""
+    """Whether a setting of Spark's is a secret, or has one inside: a URL, a system property of Java's, a known one."""
     return (
         is_secret_name(name)
+        or redact(value) != value
         or bool(_may_be_url(value) and url_secrets(value))
         or ("-D" in value and any(is_secret_name(each.partition("=")[0]) for each in value.split()))
     )

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.config.config_secrets import is_secret_name, is_secret_value
-from singer_spark.errors import ConfigurationError, register_secret
+from singer_spark.config.config_secrets import is_secret_name, is_secret_value, register_members
+from singer_spark.errors import ConfigurationError, redact, register_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,9 @@ def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = Non
         raise ConfigurationError(f"config: {'; '.join(problems)}; correct it, or write $${{ where a plain ${{ is meant")
     for name, schema in (properties or {}).items():
         if isinstance(config.get(name), str) and expanded[name] != config[name] and not _is_text(schema):
-            expanded[name] = _json(expanded[name])
+            text, expanded[name] = expanded[name], _json(expanded[name])
+            if redact(text) != text:
+                register_members({name: expanded[name]})
     return expanded
 
 

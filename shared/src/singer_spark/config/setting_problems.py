@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from singer_spark.config.config_secrets import is_secret_name
 from singer_spark.imports.jsonschema_import import import_jsonschema
 
 if TYPE_CHECKING:
@@ -45,8 +46,16 @@ def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
     wanted: Any = error.validator_value
     instance: Any = error.instance
     path = ".".join(str(part) for part in error.path)
-    secret = bool(error.path) and bool(whole["properties"].get(error.path[0], {}).get("secret"))
-    shown = "" if secret else f", not {error.instance!r}"
+    top = whole["properties"].get(error.path[0], {}) if error.path else {}
+    secret = bool(
+        top.get("secret")
+        or schema.get("secret")
+        or any(is_secret_name(str(part)) for part in error.path)
+        # Where a list or an object is, or should be, a password may stand anywhere.
+        or isinstance(instance, dict | list)
+        or any(kind in str(schema.get("type")) for kind in ("array", "object"))
+    )
+    shown = "" if secret else f", not {instance!r}"
     match error.validator:
         case "additionalProperties":
             known = list(schema["properties"])

@@ -6,7 +6,7 @@ import atexit
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError
+from singer_spark.errors import ConfigurationError, SingerSparkError, cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,12 +51,12 @@ def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], j
     except SingerSparkError:
         raise
     except ImportError as error:
-        lacking = " ".join(str(error).split())[:200]
+        lacking = cut(str(error), 200)
         raise ConfigurationError(
             f"spark.remote needs packages that are not installed: pip install 'singer-spark[connect]' ({lacking})"
         ) from error
     except Exception as error:
-        cause = " ".join(str(error).split())[:400] or type(error).__name__
+        cause = cut(str(error), 400) or type(error).__name__
         raise ConfigurationError(f"no session on the Spark Connect server: {cause}; look at spark.remote") from error
     return session  # type: ignore[no-any-return]
 
@@ -135,4 +135,4 @@ def check_reach(session: SparkSession, url: str) -> None:
                 f"the Spark Connect server has no connector to {kind}://, which a session can't bring: start it with "
                 "one (hadoop-aws of its own Hadoop, for S3) in spark.jars"
             ) from error
-        raise ConfigurationError(f"the Spark Connect server does not reach {url}: {text[:300]}") from error
+        raise ConfigurationError(f"the Spark Connect server does not reach {url}: {cut(text, 300)}") from error

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, wants_traceback
+from singer_spark.errors import ConfigurationError, SingerSparkError, cut, wants_traceback
 from singer_spark.jvm import gateway
 from singer_spark.jvm.command import with_jars
 from singer_spark.jvm.spark_jvm import start_jvm
@@ -149,5 +149,5 @@ def _same_ctrl_c() -> Iterator[None]:
 
 
 def _not_started(error: Exception) -> SingerSparkError:
-    cause = " ".join(str(error).split())[:500] or type(error).__name__
+    cause = cut(str(error), 500) or type(error).__name__
     return shortage(error) or ConfigurationError(f"Spark did not start: {cause}; look at `spark` in the config")

@@ -28,6 +28,11 @@ CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
 # A heap that begins small grows by what lives, and not by what was once alive.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
 SMALL_HEAP_OPTIONS = "-Xms96m -XX:NewSize=40m"
+# They log the URL, or pieces of it, that they can't read; the error of the connection says the same, redacted.
+DRIVERS = (
+    "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver com.ibm.db2 org.h2 "
+    "org.apache.derby org.sqlite org.duckdb net.snowflake"
+).split()
 LOGGING = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = console
@@ -77,6 +82,7 @@ def grace_seconds(options: SparkOptions) -> float:
 def _log_configuration(level: str) -> Path:
     """The JVM's logging as a file."""
     text = LOGGING.format(level=level.lower())
+    text += "".join(f"logger.driver{n}.name = {name}\nlogger.driver{n}.level = off\n" for n, name in enumerate(DRIVERS))
     path = cache_folder() / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from singer_spark.config.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.backend import StateBackend, open_database_state, open_state_store
 from singer_spark.state.checkpoint import checkpoint_path, read_checkpoint
@@ -126,9 +127,12 @@ def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> Sta
 def check_state_url(url: str) -> DatabaseUrl | None:
     """The database that a state's URL names, None where it names none; without a look at it.
 
+    Its secrets are known to `redact` from here on.
+
     Raises:
         ConfigurationError: the URL names no state in a database.
     """
+    register_secrets({"state": url})
     try:
         database = DatabaseUrl.parse(url)
         if database is not None and not database.pipeline:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -27,6 +28,7 @@ LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 30
 ALIVE_SECONDS = 15
 CHUNK_BYTES = 1 << 18
+_KEY_TYPE = re.compile(r"ssh-(?:ed25519|ed448|rsa)|(?:ecdsa-sha2|sk)-\S+")
 
 
 class SshTunnel:
@@ -218,6 +220,11 @@ def _known_hosts(settings: SshSettings) -> Any:
 
 def _bare(line: str) -> str:
     """A key without the host's name before it, as `ssh-keyscan` prints it."""
+    if line.lstrip().startswith("@"):
+        raise ConfigurationError(
+            "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is no key to trust; give a file "
+            "with such lines in known_hosts_path"
+        )
     words = line.split()
-    first = next((place for place, word in enumerate(words) if word.startswith(("ssh-", "ecdsa-", "sk-"))), 0)
+    first = next((place for place, word in enumerate(words) if _KEY_TYPE.fullmatch(word)), 0)
     return " ".join(words[first:])

@@ -106,8 +106,8 @@ BATCH_CONFIG = _object(
 SPARK = _object(
     {
         "master": _setting(TEXT, "Spark master; `local[*]` where not given"),
-        "remote": _setting(TEXT, "URL of a Spark Connect server, instead of a master"),
-        "conf": _setting(OPTIONS, "Spark settings; they win over the tap's own"),
+        "remote": _setting(TEXT, "URL of a Spark Connect server, instead of a master", secret=True),
+        "conf": _setting(OPTIONS, "Spark settings; they win over the tap's own", secret=True),
     }
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConnectionLostError, SourceError, StorageError
+from singer_spark.errors import ConnectionLostError, SourceError, StorageError, cut
 from tap_spark_jdbc.source.jdbc_errors import with_hint
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def unwritable(stream: str, place: str, reason: str) -> StorageError:
     """A batch's place takes no file."""
     return StorageError(
-        f"stream {stream}: a batch can't be written to {place}: {reason[:400]}; look at `batch_config` and "
+        f"stream {stream}: a batch can't be written to {place}: {cut(reason, 400)}; look at `batch_config` and "
         "`storage_options`"
     )
 

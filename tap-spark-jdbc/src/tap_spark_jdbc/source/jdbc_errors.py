@@ -6,7 +6,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConnectionLostError, SourceError
+from singer_spark.errors import ConnectionLostError, SourceError, cut
 from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def kind_of(error: Py4JJavaError) -> type[SourceError]:
 
 def shown(sql: str) -> str:
     """A statement in one line, not too long."""
-    text = " ".join(sql.split())
+    text = cut(sql, 301)
     return f"`{text[:300]}…`" if len(text) > 300 else f"`{text}`"
 
 

@@ -112,7 +112,7 @@ class JdbcSource:
 
 def plain_url(url: str) -> str:
     """A JDBC URL without login and parameters, where passwords may stand."""
-    return re.split(r"[?;]", url_without_login(redact(url)), maxsplit=1)[0]
+    return re.split(r"[?;(]", url_without_login(redact(url)), maxsplit=1)[0]
 
 
 def url_without_login(url: str) -> str:

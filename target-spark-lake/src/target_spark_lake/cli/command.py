@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -79,6 +80,11 @@ class Lake:
             storage,
             Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog),
         )
+
+    @property
+    def place(self) -> str:
+        """The bucket for people: without the user and password that its URL may name."""
+        return re.sub(r"(?<=://)[^/@]*@", "", self.storage.url)
 
     @cached_property
     def store(self) -> StateStore:

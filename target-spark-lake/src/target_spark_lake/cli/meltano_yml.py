@@ -14,6 +14,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.tokens import CommentToken
 
+from singer_spark.config.config_secrets import is_secret_setting
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.settings import PROPERTIES
 
@@ -36,7 +37,10 @@ _KINDS = {
     TARGET: {name: kind for name, each in PROPERTIES.items() for kind in each["type"] if kind in ("array", "object")},
 }
 _PLAIN = ("jdbc_url", "user"), ("bucket", "path", "pipeline", "format", "load_method", "compression")
-_SECRET = ("password", "storage_options", "state_backend")
+_SECRET = {
+    TAP: ("jdbc_url", "password", "storage_options", "spark"),
+    TARGET: tuple(name for name, each in PROPERTIES.items() if is_secret_setting(each)),
+}
 _NEW = """\
 # What Meltano runs. Secrets come from the environment, or from the file .env beside this one.
 default_environment: dev
@@ -127,10 +131,12 @@ class MeltanoEntry:
 
     def _program(self, program: str) -> CommentedMap:
         plain = _PLAIN[program == TARGET]
-        settings = CommentedSeq(_flow(CommentedMap(name=name)) for name in plain)
-        for name, kind in _KINDS[program].items():
-            setting = CommentedMap(name=name, kind=kind)
-            settings.append(_flow(setting | {"sensitive": True} if name in _SECRET else setting))
+        settings = CommentedSeq(CommentedMap(name=name) for name in plain)
+        settings += [CommentedMap(name=name, kind=kind) for name, kind in _KINDS[program].items()]
+        for setting in settings:
+            if setting["name"] in _SECRET[program]:
+                setting["sensitive"] = True
+            _flow(setting)
         return CommentedMap(
             name=program,
             namespace=program.replace("-", "_"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from singer_spark.config.config_secrets import is_secret_name, url_parameters
 from singer_spark.errors import ConfigurationError
 from target_spark_lake.intake.batch_roots import BATCHES
 from target_spark_lake.layout import Layout
@@ -22,10 +23,8 @@ JSON = dict[str, Any]
 REFERENCE = re.compile(r"(?<!\$)\$\{(\w+)\}")
 _FILE_REFERENCE = re.compile(r"(?<!\$)\$\{file:[^}]+\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-# Where JDBC and storage URLs hold secrets: behind a parameter's name, or between login and host.
-_SECRET_PARAMETER = re.compile(
-    r"(?i)[?&;](\w*(?:password|passwd|pwd|secret|token|passphrase)\w*)=(?!\$\{\w+\}(?:[&;]|$))"
-)
+_WHOLE = re.compile(r"\$\{\w+\}|")
+# Between login and host
 _SECRET_LOGIN = re.compile(r"//[^/?@]*:(?!\$\{\w+\}@)[^/?@]+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@)[^/@]+@")
 _CRON_FIELD = re.compile(r"(\*|[0-9]+(-[0-9]+)?|[a-z]{3}(-[a-z]{3})?)(/[1-9][0-9]*)?", re.IGNORECASE)
 _CRON_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(8))
@@ -138,7 +137,8 @@ class NewPipeline:
                     problems.append(f"{name}: holds a line break or another control character")
         for name, url in (("jdbc_url", self.jdbc_url), ("bucket", self.bucket), ("endpoint_url", self.endpoint_url)):
             plain = _with_variables(url or "")
-            if _SECRET_PARAMETER.search(plain) or _SECRET_LOGIN.search(plain):
+            in_plain = any(is_secret_name(key) and not _WHOLE.fullmatch(value) for key, value in url_parameters(plain))
+            if in_plain or _SECRET_LOGIN.search(plain):
                 problems.append(
                     f"{name}: holds a password, which would be kept in plain; write ${{NAME}} for a variable, or "
                     "${file:PATH} for a file"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, ProtocolError, RecordError, SingerSparkError, StorageError
+from singer_spark.errors import ConfigurationError, ProtocolError, RecordError, SingerSparkError, StorageError, cut
 from singer_spark.jvm.spark_jvm import jvm_failure
 from singer_spark.process.shortage import shortage
 from target_spark_lake.intake.spool import pieces
@@ -190,6 +190,6 @@ def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return ConfigurationError(
             f"{what}: the executors lack Python {version} with pyarrow, which `staging` by Spark runs there "
-            f"(spark.pyspark.python names it); install it, or set staging to local: {cause[:200]}"
+            f"(spark.pyspark.python names it); install it, or set staging to local: {cut(cause, 200)}"
         )
-    return StorageError(f"{what}: {cause[:400]}")
+    return StorageError(f"{what}: {cut(cause, 400)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ProtocolError, SingerSparkError
+from singer_spark.errors import ProtocolError, SingerSparkError, cut
 from singer_spark.storage.parquet_footer import open_parquet
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetF
     except SingerSparkError:
         raise
     except (pa.ArrowException, ValueError) as error:
-        cause = " ".join(str(error).split())[:200]
+        cause = cut(str(error), 200)
         raise ProtocolError(
             f"{name} is not a whole Parquet file ({cause}); nothing was published, run the tap again"
         ) from error

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError
+from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, cut
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, METADATA_COLUMNS, UNCHANGED
 from target_spark_lake.columns.lake_type import Struct, columns_of_spark
 from target_spark_lake.verify.compared_columns import compared_columns
@@ -153,6 +153,6 @@ def _told(rows: SourceRows, table: LakeTable) -> Iterator[None]:
         if any(sign in cause for sign in ("FAILED_READ_FILE", "PATH_NOT_FOUND", table.folder)):
             raise StorageError(
                 f"stream {rows.stream}: table {table.folder} can't be read, or changed meanwhile; run verify again "
-                f"({cause[:300]})"
+                f"({cut(cause, 300)})"
             ) from error
         raise

@@ -19,7 +19,7 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, cut
 from singer_spark.storage.storage_errors import MissingError, RefusedError, StoreFailure
 from singer_spark.storage.stores.bucket import ABSENT, PIECE_BYTES, Entry, LostAnswerError, UndecidedError
 from singer_spark.storage.stores.google_login import GoogleLogin
@@ -259,4 +259,4 @@ def _message(answer: Response) -> str:
     text = answer.text.strip()
     with suppress(ValueError, KeyError, TypeError):
         text = str(answer.json()["error"]["message"])
-    return f"{answer.status_code} {' '.join(text.split())[:300]}".strip()
+    return f"{answer.status_code} {cut(text, 300)}".strip()

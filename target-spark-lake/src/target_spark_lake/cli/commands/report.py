@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
@@ -33,9 +32,7 @@ def _run(chosen: Namespace) -> int:
         except SingerSparkError as error:
             # One that can't be read hides no other.
             problems.append(f"{PROGRAM}: pipeline {each}: {one_line(error)}\n")
-    # Without the user and password that the URL may name.
-    bucket = re.sub(r"(?<=://)[^/@]*@", "", lake.storage.url)
-    page = report_page(bucket, histories, datetime.now(UTC)).encode()
+    page = report_page(lake.place, histories, datetime.now(UTC)).encode()
     path = Path(chosen.output).expanduser()
     try:
         write_whole(path, page)

@@ -14,7 +14,7 @@ from target_spark_lake.commit.run_reports import runs
 def _run(chosen: Namespace) -> int:
     lake = Lake.of(chosen)
     found = runs(lake.storage, lake.layout)
-    place = f"pipeline {lake.layout.pipeline} in {lake.storage.url}"
+    place = f"pipeline {lake.layout.pipeline} in {lake.place}"
     show(chosen, found, lambda reports: _table(reports, place))
     return 0 if found else 1
 

@@ -43,8 +43,7 @@ def _run(chosen: Namespace) -> int:
             coming, problems = {}, [*problems, f"pipeline {asked}: {error}"]
         pipelines = [with_lag(each, coming) if each.pipeline == asked else each for each in pipelines]
         problems += [f"pipeline {asked}: {each.lost}" for each in coming.values() if each.lost]
-    place = lake.storage.url
-    show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, place))
+    show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, lake.place))
     for problem in problems:
         sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")
     return 1 if problems or not pipelines else 0
