@@ -80,7 +80,9 @@ _RULES = (
     TypeRule(r"character varying\((?P<p>\d+)\)", "VARCHAR({p})"),
     TypeRule("character varying", "VARCHAR"),
     TypeRule(r"character\((?P<p>\d+)\)", "CHAR({p})"),
-    TypeRule("text|citext|name|bpchar", "TEXT", _TEXT),
+    # A cast to text would drop the blanks at its end.
+    TypeRule("bpchar", "TEXT"),
+    TypeRule("text|citext|name", "TEXT", _TEXT),
     TypeRule("bytea", "VARBINARY", read_as="BINARY", checked="encode({c}, 'hex')"),
     TypeRule(
         "date",
@@ -111,7 +113,7 @@ _RULES = (
     ),
     TypeRule(r"time(\(\d\))? without time zone", "TIME", _TEXT),
     TypeRule(r"time(\(\d\))? with time zone", "TIME WITH TIME ZONE", _TEXT),
-    TypeRule(r"interval[^\[]*", "INTERVAL", _TEXT),
+    TypeRule(r"interval( [a-z ]+)?(\(\d\))?", "INTERVAL", _TEXT),
     TypeRule("uuid", "UUID", _TEXT),
     TypeRule("json|jsonb", "JSON", _TEXT),
     # So the catalog query names arrays that are declared with more dimensions.
@@ -122,7 +124,7 @@ _RULES = (
     _array("bigint", "BIGINT", "BIGINT"),
     _array("real", "REAL", "FLOAT"),
     _array("double precision", "DOUBLE PRECISION", "DOUBLE"),
-    _array(r"character\(\d+\)", "TEXT", "STRING", "bpchar"),
+    _array(r"character\(\d+\)|bpchar", "TEXT", "STRING", "bpchar"),
     _array("uuid", "UUID", "STRING"),
     _array("date", "DATE", "STRING"),
     _array(r"timestamp(?:\(\d\))? without time zone", "TIMESTAMP", "STRING"),
