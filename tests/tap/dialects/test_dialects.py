@@ -93,6 +93,20 @@ def test_postgresql_s_types_are_known_by_their_whole_name(native_type: str, sql_
     assert (str(column.sql_type), dialect.select(column)) == (sql_type, select)
 
 
+@pytest.mark.parametrize(
+    ("native_type", "sql_type"),
+    [
+        ("datetime /* mariadb-5.3 */", "TIMESTAMP"),
+        ("datetime(6) /* mariadb-5.3 */", "TIMESTAMP"),
+        ("timestamp /* 5.5 binary format */", "TIMESTAMP WITH TIME ZONE"),
+        ("time(3) /* mariadb-5.3 */", "TIME"),
+    ],
+)
+def test_mariadb_s_times_of_older_versions_are_times(native_type: str, sql_type: str) -> None:
+    column = known_dialects()["mariadb"].column("k", native_type, nullable=True)
+    assert (str(column.sql_type), column.reading.problem) == (sql_type, None)
+
+
 def test_a_text_column_is_compared_with_text_whatever_its_key_type() -> None:
     dialect = known_dialects()["postgresql"]
     key = key_of(dialect, "text", KeyType.DATETIME)
