@@ -104,10 +104,12 @@ def test_sqlite_keys_indexes_and_views(spark: SparkSession, tmp_path: Path) -> N
             create view open_orders as select id, cost from orders;
             create table pairs (b text, a int, primary key (a, b)) without rowid;
             create table loose (a int, b int, primary key (a, b));
+            create table falling (id integer primary key desc);
+            create table tidy (id integer primary key) without rowid;
             """
         )
     found = discovered(spark, {"jdbc_url": f"jdbc:sqlite:{path}"})
-    assert set(found) == {"orders", "open_orders", "pairs", "loose"}
+    assert set(found) == {"orders", "open_orders", "pairs", "loose", "falling", "tidy"}
     orders = found["orders"]
     assert (orders.primary_key, orders.indexed) == (("id",), {"id", "at"})
     assert [(column.name, str(column.sql_type), column.nullable) for column in orders.columns] == [
@@ -121,6 +123,10 @@ def test_sqlite_keys_indexes_and_views(spark: SparkSession, tmp_path: Path) -> N
     assert [column.nullable for column in found["pairs"].columns] == [False, False]
     # A primary key of a plain SQLite table may hold NULL.
     assert [column.nullable for column in found["loose"].columns] == [True, True]
+    assert [(found[name].indexed, found[name].columns[0].nullable) for name in ("falling", "tidy")] == [
+        ({"id"}, True),
+        ({"id"}, False),
+    ]
     assert found["open_orders"].is_view
 
 
