@@ -93,7 +93,7 @@ KINDS = [
     plain("varchar", pa.string(), *TEXTS),
     plain("char(5)", pa.string(), "ab", "", "abcde", "😀"),
     plain("text", pa.string(), *TEXTS),
-    plain("bpchar", pa.string(), "ab  ", asked="{}::text"),
+    plain("bpchar", pa.string(), "ab  ", ""),
     text("name", "x" * 70, ""),
     text('"char"', "a", "\\377"),
     plain("bytea", pa.binary(), "\\x", "\\x00ff0a5c", LONG),
@@ -167,6 +167,7 @@ KINDS = [
     array("text[]", pa.string(), '{"a,b","","NULL","{x}","q\\"uo\\\\te"," "}'),
     array("varchar(9)[]", pa.string(), "{ab}"),
     array("char(3)[]", pa.string(), "{a,abc}"),
+    array("bpchar[]", pa.string(), '{"ab  "}'),
     array("date[]", pa.date32(), "{0001-01-01,1582-10-10,9999-12-31}"),
     array("timestamp[]", pa.timestamp("us"), '{"0001-01-01 00:00:00.000001","2025-03-30 02:30"}'),
     array(

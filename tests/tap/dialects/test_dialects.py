@@ -76,6 +76,37 @@ def test_postgresql_literals(native_type: str, raw: str, literal: str) -> None:
     assert dialect.literal(key, key.parse(raw)) == literal
 
 
+@pytest.mark.parametrize(
+    ("native_type", "sql_type", "select"),
+    [
+        ("bpchar", "TEXT", '"k"'),
+        ("interval", "INTERVAL", 'CAST("k" AS text)'),
+        ("interval day to second(3)", "INTERVAL", 'CAST("k" AS text)'),
+        ("interval(0)", "INTERVAL", 'CAST("k" AS text)'),
+        # An enum, whose values may be a key.
+        ("interval_kind", "TEXT", 'CAST("k" AS text)'),
+    ],
+)
+def test_postgresql_s_types_are_known_by_their_whole_name(native_type: str, sql_type: str, select: str) -> None:
+    dialect = known_dialects()["postgresql"]
+    column = dialect.column("k", native_type, nullable=True)
+    assert (str(column.sql_type), dialect.select(column)) == (sql_type, select)
+
+
+@pytest.mark.parametrize(
+    ("native_type", "sql_type"),
+    [
+        ("datetime /* mariadb-5.3 */", "TIMESTAMP"),
+        ("datetime(6) /* mariadb-5.3 */", "TIMESTAMP"),
+        ("timestamp /* 5.5 binary format */", "TIMESTAMP WITH TIME ZONE"),
+        ("time(3) /* mariadb-5.3 */", "TIME"),
+    ],
+)
+def test_mariadb_s_times_of_older_versions_are_times(native_type: str, sql_type: str) -> None:
+    column = known_dialects()["mariadb"].column("k", native_type, nullable=True)
+    assert (str(column.sql_type), column.reading.problem) == (sql_type, None)
+
+
 def test_a_text_column_is_compared_with_text_whatever_its_key_type() -> None:
     dialect = known_dialects()["postgresql"]
     key = key_of(dialect, "text", KeyType.DATETIME)

@@ -166,6 +166,9 @@ LITERALS = [
     ),
     ("sqlserver", "nvarchar(20)", "it's", "'it''s'"),
     ("sqlserver", "nvarchar(20)", "日本'", "N'日本'''"),
+    # A backslash at a line's end would be left out, with the line feed.
+    ("sqlserver", "nvarchar(20)", "C:\\\nx", "('C:\\' + '\nx')"),
+    ("sqlserver", "varchar(20)", "é\\\r\nx\\y", "CAST((N'é\\' + N'\r\nx\\y') AS varchar(8000))"),
     (
         "sqlserver",
         "uniqueidentifier",
@@ -184,6 +187,10 @@ LITERALS = [
         "TO_TIMESTAMP_TZ('2025-01-20 13:30:00.500000+00:00', 'YYYY-MM-DD HH24:MI:SS.FFTZH:TZM')",
     ),
     ("oracle", "VARCHAR2(20)", "it's", "'it''s'"),
+    # What the database's own character set may not have; ASCII is in all of them.
+    ("oracle", "NVARCHAR2(20)", "日\\'😀", "UNISTR('\\65e5\\005c''\\d83d\\de00')"),
+    ("oracle", "NCHAR(20)", "日本", "CAST(UNISTR('\\65e5\\672c') AS NCHAR(20))"),
+    ("oracle", "NVARCHAR2(20)", "it's \\", "'it''s \\'"),
     ("oracle", "RAW", "00FF", "HEXTORAW('00FF')"),
     ("db2", "DATE", "2025-01-20", "DATE('2025-01-20')"),
     ("db2", "TIMESTAMP", "2025-01-20 15:30:00.123456789", "TIMESTAMP('2025-01-20 15:30:00.123456789', 12)"),

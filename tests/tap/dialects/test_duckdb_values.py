@@ -67,6 +67,8 @@ TYPES: dict[str, tuple[str, str, str, str]] = {
     "varchar[]": ("TEXT ARRAY", "{c}", """['a"b', NULL, 'NULL', 'c,d', '😀\\']""", "['']"),
     "decimal(9,2)[]": ("NUMERIC ARRAY", ELEMENTS, "[1.50, NULL]", "[-0.01]"),
     "double[]": ("DOUBLE PRECISION ARRAY", "{c}", "[0.1::double, 'inf']", "[1.7976931348623157e308]"),
+    "float[]": ("REAL ARRAY", "CAST({c} AS DOUBLE[])", "[0.1::float, '-inf', NULL]", "[3.4028235e38, 1.17549435e-38]"),
+    "float[2]": ("REAL ARRAY", "CAST({c} AS DOUBLE[])", "[0.1::float, 16777217]", "[-0.3, 1e-45]"),
     "boolean[]": ("BOOLEAN ARRAY", "{c}", "[true, NULL]", "[false]"),
     "date[]": ("DATE ARRAY", "{c}", "['0001-01-01', NULL]", "['9999-12-31']"),
     "timestamp[]": ("TIMESTAMP ARRAY", "{c}", "['2025-03-30 02:30:00.123456']", "[NULL]"),

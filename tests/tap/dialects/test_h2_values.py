@@ -10,7 +10,7 @@ import pytest
 
 from tap.jdbc_files import making
 from tap.opened import discovered, read
-from tap_spark_jdbc.dialects import overridden
+from tap_spark_jdbc.dialects import known_dialects, overridden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +85,7 @@ TYPES: dict[str, tuple[str, tuple[str, Any], tuple[str, Any]]] = {
         ("""array['a"b', null, 'NULL', 'c,d\\']""", ['a"b', None, "NULL", "c,d\\"]),
         ("array['']", [""]),
     ),
+    "enum('b', 'a') array": ("TEXT ARRAY", ("array['b', null]", ["b", None]), ("array[]", [])),
     "numeric(9, 2) array": ("NUMERIC ARRAY", ("array[1.50, null]", ["1.50", None]), ("array[-0.01]", ["-0.01"])),
     "timestamp array": (
         "TIMESTAMP ARRAY",
@@ -124,6 +125,16 @@ def test_every_value_of_h2_survives(spark: SparkSession, url: str) -> None:
     found = read(spark, {"jdbc_url": url}, table, order="id")
     for number, (name, each) in enumerate(TYPES.items(), start=1):
         assert [plain(row[number]) for row in found] == [each[1][1], each[2][1], None], name
+
+
+@pytest.mark.parametrize(
+    "element",
+    ["binary varying(9)", "binary large object", "json", "geometry", "interval day to second", "time(0)", "uuid array"],
+)
+def test_an_array_that_no_text_tells_exactly_is_no_single_value(element: str) -> None:
+    for native_type in (f"{element} array", f"{element} array[3]".upper()):
+        column = known_dialects()["h2"].column("v", native_type, nullable=True)
+        assert column.reading.problem == f"no exact reading of type {native_type} is known"
 
 
 def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, url: str) -> None:

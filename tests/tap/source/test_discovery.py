@@ -69,6 +69,7 @@ def test_postgresql_keys_indexes_views_partitions_and_domains(spark: SparkSessio
         alter table orders drop column gone;
         create index on orders (at, note); create index on orders (done) where id > 5;
         create index on orders (lower(note)); create index on orders using hash (note);
+        alter table orders add constraint from_now_on not null at not valid;
         create view open_orders as select id, cost from orders;
         create materialized view total as select count(*) as n from orders;
         create table logs (id int, at date) partition by range (at);
@@ -86,7 +87,8 @@ def test_postgresql_keys_indexes_views_partitions_and_domains(spark: SparkSessio
         ("id", "BIGINT", False),
         ("at", "TIMESTAMP", True),
         ("done", "TIMESTAMP WITH TIME ZONE", True),
-        ("cost", "DECIMAL(10,3)", False),
+        # Neither a domain's NOT NULL nor one that is NOT VALID keeps every NULL out.
+        ("cost", "DECIMAL(10,3)", True),
         ("note", "TEXT", True),
     ]
     assert [stream for stream, table in found.items() if table.is_view] == ["public-open_orders", "public-total"]
@@ -102,10 +104,12 @@ def test_sqlite_keys_indexes_and_views(spark: SparkSession, tmp_path: Path) -> N
             create view open_orders as select id, cost from orders;
             create table pairs (b text, a int, primary key (a, b)) without rowid;
             create table loose (a int, b int, primary key (a, b));
+            create table falling (id integer primary key desc);
+            create table tidy (id integer primary key) without rowid;
             """
         )
     found = discovered(spark, {"jdbc_url": f"jdbc:sqlite:{path}"})
-    assert set(found) == {"orders", "open_orders", "pairs", "loose"}
+    assert set(found) == {"orders", "open_orders", "pairs", "loose", "falling", "tidy"}
     orders = found["orders"]
     assert (orders.primary_key, orders.indexed) == (("id",), {"id", "at"})
     assert [(column.name, str(column.sql_type), column.nullable) for column in orders.columns] == [
@@ -119,6 +123,10 @@ def test_sqlite_keys_indexes_and_views(spark: SparkSession, tmp_path: Path) -> N
     assert [column.nullable for column in found["pairs"].columns] == [False, False]
     # A primary key of a plain SQLite table may hold NULL.
     assert [column.nullable for column in found["loose"].columns] == [True, True]
+    assert [(found[name].indexed, found[name].columns[0].nullable) for name in ("falling", "tidy")] == [
+        ({"id"}, True),
+        ({"id"}, False),
+    ]
     assert found["open_orders"].is_view
 
 
@@ -147,6 +155,8 @@ def test_derby_by_the_driver_s_metadata(spark: SparkSession, tmp_path: Path) -> 
         ("NOTE", "VARCHAR(20)", True),
         ("RAW", "VARBINARY", True),
     ]
+    # A view's NOT NULL is what its tables said when it was made.
+    assert [(column.name, column.nullable) for column in found["APP-OPEN_ORDERS"].columns] == [("ID", True)]
     assert found["APP-OPEN_ORDERS"].is_view
     assert [column.name for column in found["My S-per%cent_"].columns] == ['say "hi"']
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -73,7 +74,7 @@ class Dialect:
         driver_package: Maven coordinates of its jar; None where Spark ships it or only the user knows it.
         type_rules: The first whose pattern fits the native type counts.
         literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that without its zone
-            (UTC), `{n}` its bare text.
+            (UTC), `{n}` its bare text; one with `{u}`, a string literal as UNISTR takes it, is for more than ASCII.
         page: SQL template with `{limit}` and `{offset}`, to stand behind ORDER BY.
         unordered_page: The same where no ORDER BY stands before it; None: as `page`.
         text_select: SQL template that gives any column's text.
@@ -99,6 +100,7 @@ class Dialect:
         text_moments: Dates and times are stored and compared as text.
         backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes `{hex}`, or over
             its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself in any literal.
+        line_continuation: A backslash before a line feed in a literal takes both out of it.
         takes_with: A subselect may begin with WITH.
         takes_order_by: A subselect may end in ORDER BY alone, without a clause that counts rows.
         national_strings: A string literal with more than ASCII in it begins with N.
@@ -150,6 +152,7 @@ class Dialect:
     text_moments: bool = False
     unordered_page: str | None = None
     backslash_string: str | None = None
+    line_continuation: bool = False
     takes_with: bool = True
     takes_order_by: bool = True
     national_strings: bool = False
@@ -216,6 +219,9 @@ class Dialect:
             doubled = quoted.replace("\\", "\\\\")
             return self.backslash_string.replace("{hex}", text.encode().hex()).replace("{doubled}", doubled)
         sign = "N" if self.national_strings and not text.isascii() else ""
+        if self.line_continuation:
+            parts = re.sub(r"\\(?=\r?\n)", lambda _: f"\\' + {sign}'", quoted)
+            return f"{sign}'{quoted}'" if parts == quoted else f"({sign}'{parts}')"
         return f"{sign}'{quoted}'"
 
     def literal(self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None) -> str:
@@ -228,6 +234,8 @@ class Dialect:
             shown = shown.replace("T", " ")
             template = template.replace("{w}", self.string(shown.removesuffix("Z")))
             shown = shown.replace("Z", "+00:00")
+        if "{u}" in template:
+            return self.string(shown) if shown.isascii() else template.replace("{u}", self.string(_escaped(shown)))
         return template.replace("{n}", shown).replace("{v}", self.string(shown))
 
     def key_text(self, key: Key) -> str:
@@ -281,6 +289,15 @@ def text_form(value: KeyValue, like: str | None = None) -> str:
     separator = like[10] if like and len(like) > 10 and like[10] in "T " else " "
     clock = clock.rstrip("0").removesuffix(".").removesuffix(":00") if "." in clock else clock
     return day if clock == "00:00" else f"{day}{separator}{clock}"
+
+
+def _escaped(text: str) -> str:
+    """The text as UNISTR takes it: each UTF-16 unit beyond ASCII, and each backslash, as four digits."""
+
+    def units(sign: re.Match[str]) -> str:
+        return "\\" + sign[0].encode("utf-16-be", "surrogatepass").hex("\\", 2)
+
+    return re.sub(r"[^\x00-\x7f]|\\", units, text)
 
 
 def _literal_type(key: Key) -> KeyType:

@@ -19,6 +19,8 @@ _MOMENT = f"CASE WHEN {_TEXT} LIKE '%.%' THEN TRIM(TRAILING '.' FROM TRIM(TRAILI
 _BITS = "LPAD(BIN({c}), {p}, '0')"
 _SHAPE = "CONCAT(CASE ST_SRID({c}) WHEN 0 THEN '' ELSE CONCAT('SRID=', ST_SRID({c}), ';') END, ST_AsText({c}))"
 _DIGITS = r"(\(\d+\))?"
+# Behind a date or time that is stored as older versions did: `datetime /* mariadb-5.3 */`.
+_STORED = r"(\(\d\))?( /\*[^*]*\*/)?"
 _UNSIGNED = r" unsigned( zerofill)?"
 _DECIMAL = r"decimal\((?P<p>\d+),(?P<s>\d+)\)( unsigned)?( zerofill)?"
 
@@ -38,10 +40,10 @@ _RULES = (
     TypeRule(r"bit\(1\)", "BOOLEAN", "{c} + 0", "BOOLEAN", text=_WHOLE, checked=_WHOLE),
     TypeRule(r"bit\((?P<p>\d+)\)", "BIT({p})", _BITS, text=_BITS),
     TypeRule("date", "DATE", _TEXT, cast_text=True, checked=_TEXT),
-    TypeRule(r"datetime(\(\d\))?", "TIMESTAMP", _TEXT, cast_text=True, checked=_MOMENT),
+    TypeRule(f"datetime{_STORED}", "TIMESTAMP", _TEXT, cast_text=True, checked=_MOMENT),
     # The session's zone is UTC.
-    TypeRule(r"timestamp(\(\d\))?", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, checked=_MOMENT),
-    TypeRule(r"time(\(\d\))?", "TIME", _TEXT),
+    TypeRule(f"timestamp{_STORED}", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, checked=_MOMENT),
+    TypeRule(f"time{_STORED}", "TIME", _TEXT),
     TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT),
     # The two sort by their members' numbers but compare by their names: no order for a key.
     TypeRule(r"enum\(.*", "ENUM", _TEXT),

@@ -35,8 +35,11 @@ _RULES = (
         text=_INSTANT,
     ),
     TypeRule("interval .*", "INTERVAL", "TO_CHAR({c})"),
-    TypeRule("n?char" + _LENGTH, "CHAR({p})", text="{c}"),
-    TypeRule("n?varchar2?" + _LENGTH, "VARCHAR({p})", text="{c}"),
+    TypeRule("char" + _LENGTH, "CHAR({p})", text="{c}"),
+    TypeRule("varchar2?" + _LENGTH, "VARCHAR({p})", text="{c}"),
+    # A plain literal holds no more than the database's character set does.
+    TypeRule("nchar" + _LENGTH, "CHAR({p})", text="{c}", key_literal="CAST(UNISTR({u}) AS NCHAR({p}))"),
+    TypeRule("nvarchar2?" + _LENGTH, "VARCHAR({p})", text="{c}", key_literal="UNISTR({u})"),
     TypeRule("rowid|urowid", "TEXT", text="{c}"),
     TypeRule("n?clob|long", "TEXT", text="{c}", ordered=False),
     TypeRule("xmltype|sys.xmltype", "TEXT", "XMLSERIALIZE(CONTENT {c} AS CLOB)", text="{c}"),

@@ -80,7 +80,9 @@ _RULES = (
     TypeRule(r"character varying\((?P<p>\d+)\)", "VARCHAR({p})"),
     TypeRule("character varying", "VARCHAR"),
     TypeRule(r"character\((?P<p>\d+)\)", "CHAR({p})"),
-    TypeRule("text|citext|name|bpchar", "TEXT", _TEXT),
+    # A cast to text would drop the blanks at its end.
+    TypeRule("bpchar", "TEXT"),
+    TypeRule("text|citext|name", "TEXT", _TEXT),
     TypeRule("bytea", "VARBINARY", read_as="BINARY", checked="encode({c}, 'hex')"),
     TypeRule(
         "date",
@@ -111,7 +113,7 @@ _RULES = (
     ),
     TypeRule(r"time(\(\d\))? without time zone", "TIME", _TEXT),
     TypeRule(r"time(\(\d\))? with time zone", "TIME WITH TIME ZONE", _TEXT),
-    TypeRule(r"interval[^\[]*", "INTERVAL", _TEXT),
+    TypeRule(r"interval( [a-z ]+)?(\(\d\))?", "INTERVAL", _TEXT),
     TypeRule("uuid", "UUID", _TEXT),
     TypeRule("json|jsonb", "JSON", _TEXT),
     # So the catalog query names arrays that are declared with more dimensions.
@@ -122,7 +124,7 @@ _RULES = (
     _array("bigint", "BIGINT", "BIGINT"),
     _array("real", "REAL", "FLOAT"),
     _array("double precision", "DOUBLE PRECISION", "DOUBLE"),
-    _array(r"character\(\d+\)", "TEXT", "STRING", "bpchar"),
+    _array(r"character\(\d+\)|bpchar", "TEXT", "STRING", "bpchar"),
     _array("uuid", "UUID", "STRING"),
     _array("date", "DATE", "STRING"),
     _array(r"timestamp(?:\(\d\))? without time zone", "TIMESTAMP", "STRING"),
@@ -137,12 +139,14 @@ _RULES = (
     TypeRule(".*", "TEXT", _TEXT),
 )
 
+# A NOT NULL counts where each row was held to it: a domain's misses what a subselect without rows gives, a foreign
+# table's is its owner's word, and one that is NOT VALID knows nothing of older rows.
 _COLUMNS = """
 WITH RECURSIVE domain AS (
-  SELECT oid AS domain, typbasetype AS base, typtypmod AS typmod, typnotnull AS required
+  SELECT oid AS domain, typbasetype AS base, typtypmod AS typmod
   FROM pg_catalog.pg_type WHERE typtype = 'd'
   UNION ALL
-  SELECT d.domain, t.typbasetype, CASE WHEN d.typmod >= 0 THEN d.typmod ELSE t.typtypmod END, d.required OR t.typnotnull
+  SELECT d.domain, t.typbasetype, CASE WHEN d.typmod >= 0 THEN d.typmod ELSE t.typtypmod END
   FROM domain d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype = 'd'
 ), base AS (
   SELECT d.* FROM domain d JOIN pg_catalog.pg_type t ON t.oid = d.base WHERE t.typtype <> 'd'
@@ -153,7 +157,10 @@ SELECT CAST(n.nspname AS text) AS table_schema, CAST(c.relname AS text) AS table
   CAST(a.attname AS text) AS column_name, CAST(a.attnum AS int) AS position,
   CASE WHEN b.base IS NULL THEN pg_catalog.format_type(a.atttypid, a.atttypmod)
     ELSE pg_catalog.format_type(b.base, b.typmod) END || CASE WHEN a.attndims > 1 THEN '[]' ELSE '' END AS native_type,
-  CASE WHEN a.attnotnull OR b.required THEN '0' ELSE '1' END AS nullable
+  CASE WHEN a.attnotnull AND c.relkind <> 'f' AND NOT EXISTS (
+    SELECT 1 FROM pg_catalog.pg_constraint o
+    WHERE o.conrelid = c.oid AND o.contype = 'n' AND NOT o.convalidated AND o.conkey[1] = a.attnum
+  ) THEN '0' ELSE '1' END AS nullable
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped

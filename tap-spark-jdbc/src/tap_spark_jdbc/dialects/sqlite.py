@@ -108,8 +108,10 @@ WHERE t.schema = 'main' AND t.type IN ('table', 'view', 'virtual') AND substr(t.
 """
 
 # Only the single INTEGER PRIMARY KEY of a table is NOT NULL without saying so: it is the row's own number.
+# One that is DESC is not, and has an index.
 _ROW_NUMBER = """x.pk = 1 AND upper(x.type) = 'INTEGER'
-  AND (SELECT count(*) FROM pragma_table_xinfo(t.name) o WHERE o.pk > 0) = 1"""
+  AND (SELECT count(*) FROM pragma_table_xinfo(t.name) o WHERE o.pk > 0) = 1
+  AND NOT EXISTS (SELECT 1 FROM pragma_index_list(t.name) p WHERE p.origin = 'pk')"""
 
 _COLUMNS = f"""
 SELECT NULL AS table_schema, t.name AS table_name,

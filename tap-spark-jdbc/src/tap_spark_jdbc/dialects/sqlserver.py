@@ -87,6 +87,7 @@ SQLSERVER = Dialect(
     system_schemas=("sys", "INFORMATION_SCHEMA"),
     # A string without N is of the database's code page.
     national_strings=True,
+    line_continuation=True,
     takes_with=False,
     takes_order_by=False,
     properties={"applicationName": "tap-spark-jdbc", "loginTimeout": "30"},

@@ -131,7 +131,7 @@ def _filled(rule: TypeRule, groups: Mapping[str, str | None]) -> Reading:
         becomes,
         typed=rule.typed,
         ordered=rule.ordered,
-        key_literal=rule.key_literal,
+        key_literal=None if rule.key_literal is None else _fill(rule.key_literal, groups),
         columnar=None if rule.columnar is None else _fill(rule.columnar, groups),
         checked=rule.checked,
     )

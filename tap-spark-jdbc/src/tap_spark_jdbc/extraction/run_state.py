@@ -30,6 +30,8 @@ RESUME_FORMAT_VERSION = 1
 LOG_BASED = "LOG_BASED"
 # Singer's own word for where a run that did not come to its end goes on.
 CURRENTLY_SYNCING = "currently_syncing"
+# In a bookmark: what its computed key was; the column's name does not tell `a + b` from `a - b`.
+_EXPRESSION = "replication_key_expression"
 # Of a target's config.
 SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")
 
@@ -141,7 +143,9 @@ class RunState:
     def advance(self, plan: StreamPlan, bookmark: Bookmark | None, progress: StreamProgress) -> None:
         """Moves a stream's bookmark, if there is a new one, and its progress."""
         if bookmark is not None:
-            self.value["bookmarks"][plan.stream] = bookmark.to_json()
+            expression = _expression(plan)
+            of = {} if expression is None else {_EXPRESSION: expression}
+            self.value["bookmarks"][plan.stream] = bookmark.to_json() | of
         self._progress[plan.stream] = progress
 
     def entry(self, stream: str) -> dict[str, Any] | None:
@@ -212,7 +216,20 @@ def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
     key, entry = plan.replication_key, state.get("bookmarks", {}).get(plan.stream)
     if key is None or entry is None or entry.get("replication_method") == LOG_BASED:
         return None
-    return Bookmark.from_json(plan.stream, entry, key.column.name, key.key_type, aware=key.aware)
+    bookmark = Bookmark.from_json(plan.stream, entry, key.column.name, key.key_type, aware=key.aware)
+    expression = _expression(plan)
+    if bookmark is not None and expression is not None and entry.get(_EXPRESSION, expression) != expression:
+        raise StateError(
+            f"stream {plan.stream}: the saved bookmark is of replication key {entry[_EXPRESSION]!r}, the run uses "
+            f"{expression!r}; write it as it was, run with --full, or set the bookmark anew"
+        )
+    return bookmark
+
+
+def _expression(plan: StreamPlan) -> str | None:
+    """The expression that the replication key is; None: it is a column of the table's own."""
+    is_computed = plan.replication_key is not None and plan.replication_key.column.name == plan.table.columns[-1].name
+    return plan.table.computed_key if is_computed else None
 
 
 def read_target_config(path: Path) -> dict[str, Any]:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 _COLUMN = "{c}"
 # Their text in the log is the text that a cast gives, or the value itself.
 _TEXTS = re.compile(
-    r"character varying(\(\d+\))?|character\(\d+\)|text|citext|name|uuid|jsonb?|interval[^\[]*|time(\(\d\))? with.*"
-    r"|numeric(\(.*\))?|macaddr8?|tsvector|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
+    r"character varying(\(\d+\))?|character\(\d+\)|text|citext|name|bpchar|uuid|jsonb?"
+    r"|interval( [a-z ]+)?(\(\d\))?|time(\(\d\))? with.*|numeric(\(.*\))?|macaddr8?|tsvector"
+    r"|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
 )
 # Of these it is so whatever the type was when the row was written: so a hash of it is that of the table's value.
 _HASHED = re.compile(r"character varying(\(\d+\))?|text|citext|name|uuid")

@@ -79,11 +79,13 @@ def _table(
 ) -> Table:
     ordered = sorted(rows, key=_position)
     *_, kind, row_estimate = ordered[0]
+    # What a database says of a view's NULLs is what held when the view was made, and not beyond an outer join.
+    is_view = kind == "view"
     return Table(
         schema=name[0],
         name=name[1],
-        columns=tuple(dialect.column(row[2], row[4] or "", nullable=row[5] != "0") for row in ordered),
-        is_view=kind == "view",
+        columns=tuple(dialect.column(row[2], row[4] or "", nullable=is_view or row[5] != "0") for row in ordered),
+        is_view=is_view,
         primary_key=tuple(keys.get(name, ())),
         indexed=frozenset(indexes.get(name, ())),
         row_estimate=None if row_estimate is None else int(row_estimate),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from glob import escape
 
 from singer_spark.errors import ConfigurationError, SourceError
@@ -41,7 +42,7 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
         name = (row["TABLE_SCHEM"] if dialect.has_schemas else None, str(row["TABLE_NAME"]))
         if bounds.admit(*name, system):
             found[name] = "VIEW" in str(row["TABLE_TYPE"])
-    columns = _columns(connection, dialect, list(found))
+    columns = _columns(connection, dialect, found)
     _tell_of_undescribed([name for name in found if not columns[name]], bounds)
     return [
         Table(
@@ -85,8 +86,11 @@ def _tell_of_undescribed(names: list[Name], bounds: Bounds) -> None:
         logger.warning("left out: %s", why.format(", ".join(shown.values())))
 
 
-def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) -> dict[Name, list[Column]]:
-    """The columns of each schema's tables, at once or table by table where only a few are asked for."""
+def _columns(connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]) -> dict[Name, list[Column]]:
+    """The columns of each schema's tables, at once or table by table where only a few are asked for.
+
+    Each name says whether it is a view's.
+    """
     rows: list[Described] = []
     schemas = {name[0] for name in names}
     if len(names) > _FEW_TABLES and len(schemas) > _FEW_TABLES and dialect.described_at_most is None:
@@ -97,9 +101,9 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: list[Name]) ->
     found: dict[Name, list[Column]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: int(each["ORDINAL_POSITION"] or 0)):
         schema = row["TABLE_SCHEM"] if dialect.has_schemas else None
-        nullable = str(row["NULLABLE"]) != "0"
-        column = dialect.column(str(row["COLUMN_NAME"]), native_type(row), nullable=nullable)
-        found[(schema, str(row["TABLE_NAME"]))].append(column)
+        name = (schema, str(row["TABLE_NAME"]))
+        nullable = names.get(name, False) or str(row["NULLABLE"]) != "0"
+        found[name].append(dialect.column(str(row["COLUMN_NAME"]), native_type(row), nullable=nullable))
     return found
 
 
