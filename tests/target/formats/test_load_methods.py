@@ -98,6 +98,17 @@ def test_without_a_cursor_the_last_received_wins_and_an_option_names_another_cur
     assert lake.rows("s", "id, name") == [(1, "c")]
 
 
+def test_of_a_cursor_that_only_the_source_can_compare_the_last_received_wins(lake: Lake) -> None:
+    source = items(**{"x-cursor-order": "source"})
+    lake.load(items(), item(1, 9, "a"))
+    lake.load(source, item(1, 5, "b"), item(1, 3, "c"))
+    assert lake.rows("s", "id, name") == [(1, "c")]
+    lake.load(items(), source, item(1, 1, "d"))
+    assert lake.rows("s", "id, name") == [(1, "d")]
+    lake.load(source, item(1, 0, "e"), stream_options={"s": {"cursor": "clock"}})
+    assert lake.rows("s", "id, name") == [(1, "d")]
+
+
 def test_composite_keys_and_keys_of_the_option(lake: Lake) -> None:
     options = {"s": {"key_properties": ["name", "id"], "load_method": "upsert"}}
     lake.load(items(), item(1, 1, "a"), item(1, 1, "b"), item(2, 1, "a"), stream_options=options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, ProtocolError
-from singer_spark.singer.messages import LATE_ROWS
+from singer_spark.singer.messages import CURSOR_ORDER, LATE_ROWS, SOURCE_ORDER
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import json_types, single_branch
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
@@ -109,7 +109,7 @@ class StreamSchema:
             keys,
             method,
             extent,
-            _cursor(stream, options, bookmarks, schema["properties"]),
+            _cursor(stream, options, bookmarks, schema),
             settings.hard_delete if options.hard_delete is None else options.hard_delete,
             bookmarks,
             options.partition_by,
@@ -133,12 +133,14 @@ class StreamSchema:
                 f"stream {self.stream}: a second SCHEMA changes the primary key from "
                 f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within one run"
             )
+        in_order = self.schema.get(CURSOR_ORDER) == SOURCE_ORDER
+        kept = () if in_order else tuple(name for name in earlier.cursor if name in self.schema["properties"])
         extents = {earlier.extent, self.extent}
         parts = extents - {"full", None}
         return replace(
             self,
             extent="delta" if parts else self.extent if len(extents) == 1 else None,
-            cursor=self.cursor or tuple(name for name in earlier.cursor if name in self.schema["properties"]),
+            cursor=self.cursor or kept,
             bookmark_properties=self.bookmark_properties or earlier.bookmark_properties,
         )
 
@@ -206,8 +208,12 @@ def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSO
         )
 
 
-def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], properties: JSON) -> tuple[str, ...]:
+def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], schema: JSON) -> tuple[str, ...]:
+    properties = schema["properties"]
     if options.cursor is None:
+        # Nobody but the source can compare its values, and it has sent them upwards.
+        if schema.get(CURSOR_ORDER) == SOURCE_ORDER:
+            return ()
         # Of other taps some name places in a log here, which are no columns.
         return tuple(name for name in bookmarks if name in properties)
     if options.cursor not in properties:
