@@ -1,9 +1,13 @@
-"""Rows whose key goes back: written late by a transaction that had taken its key early (PostgreSQL)."""
+"""Rows whose key goes back: written late by a transaction that had taken its key early (PostgreSQL).
+
+And rows whose key goes forward as the database orders it, but back as bytes.
+"""
 
 from __future__ import annotations
 
 import duckdb
 import psycopg
+import pytest
 
 from end_to_end.round_trip import RoundTrip
 
@@ -45,3 +49,60 @@ def test_a_late_update_whose_key_went_back_is_what_an_upsert_holds(spark, postgr
         assert in_step()
         quick.execute("update t set k = 130, v = 'last' where id = 1")
         assert in_step()
+
+
+CHANGES = {
+    "postgresql": [
+        "create type prio as enum ('low', 'normal', 'high')",
+        "create table {s}.t (id integer primary key, k prio not null, v text not null)",
+        "create table {s}.log (name varchar(9) not null, k prio, v text not null)",
+        "create index on {s}.t (k)",
+        "insert into {s}.t values (1, 'low', 'old'), (2, 'normal', 'old')",
+        "insert into {s}.log values ('a', 'high', 'new'), ('a', 'low', 'old'), ('b', 'low', 'new'), ('b', null, 'x')",
+        "update {s}.t set k = 'high', v = 'new' where id = 1",
+    ],
+    "mariadb": [
+        "create table {s}.t (id integer primary key, k varchar(9) not null, v text not null, key (k))",
+        "create table {s}.log (name varchar(9) not null, k varchar(9), v text not null)",
+        "insert into {s}.t values (1, 'apple', 'old'), (2, 'aaa', 'old')",
+        "insert into {s}.log values ('a', 'Banana', 'new'), ('a', 'apple', 'old'), ('b', 'c', 'new'), ('b', null, 'x')",
+        "update {s}.t set k = 'Banana', v = 'new' where id = 1",
+    ],
+}
+
+
+@pytest.mark.parametrize("server", CHANGES)
+def test_the_newest_row_is_the_one_that_the_database_orders_last(spark, request, tmp_path, server):
+    """Also where the rows of a record's key come in one slice, which the database then sends in order."""
+    database = request.getfixturevalue(server).new_database()
+    space = "public" if server == "postgresql" else database.name
+    tap = {
+        "jdbc_url": database.jdbc_url,
+        "user": database.user,
+        "password": database.password,
+        "schemas": [space],
+        "default_replication_key": "k",
+        "stream_options": {"*": {"load_method": "upsert"}, "*-log": {"key_properties": ["name"]}},
+        "spark": {"master": "local[2]"},
+    }
+    it = RoundTrip(tmp_path / "lake", tap)
+    *before, change = (each.format(s=space) for each in CHANGES[server])
+
+    def do(*statements: str) -> None:
+        connected = psycopg.connect(database.dsn) if server == "postgresql" else database.connect()
+        with connected as connection:
+            for each in statements:
+                connection.cursor().execute(each)
+            connection.commit()
+
+    def rows(table: str, columns: str) -> list[tuple]:
+        files = (it.folder / "raw" / f"{space}-{table}" / "*.parquet").as_posix()
+        with duckdb.connect() as lake:
+            return lake.sql(f"select {columns} from read_parquet('{files}') order by all").fetchall()
+
+    do(*before)
+    it.run(with_state=True)
+    assert rows("log", "name, v") == [("a", "new"), ("b", "new")]
+    do(change)
+    it.run(with_state=True)
+    assert rows("t", "id, v") == [(1, "new"), (2, "old")]

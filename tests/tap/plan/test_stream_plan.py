@@ -12,8 +12,11 @@ from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects import known_dialects
 from tap_spark_jdbc.dialects.tables import Table
+from tap_spark_jdbc.extraction.extraction import split_key
 from tap_spark_jdbc.plan.catalog import catalog_of, named_tables
+from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_plan import StreamPlan, plan_streams
+from tap_spark_jdbc.plan.stream_sql import StreamSql
 
 POSTGRESQL, SQLITE = known_dialects()["postgresql"], known_dialects()["sqlite"]
 COLUMNS = {
@@ -221,6 +224,26 @@ def test_an_override_leaves_the_key_as_the_database_compares_it() -> None:
     assert found.replication_key.key_type is KeyType.DATETIME
     value = found.replication_key.parse("2025-01-20")
     assert POSTGRESQL.literal(found.replication_key, value) == "TIMESTAMP '2025-01-20 00:00:00.000000'"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "order"),
+    [
+        ("updated_at", {}, (False, False)),
+        ("cost", {}, (False, False)),
+        ("Region", {}, (True, False)),
+        ("Region", {"key_properties": ["Region", "id"]}, (True, False)),
+        ("Region", {"key_properties": ["cost"]}, (True, True)),
+        ("id", {"type_overrides": {"id": "text"}}, (True, False)),
+    ],
+)
+def test_texts_are_ordered_by_their_database_alone(name: str, options: dict, order: tuple[bool, bool]) -> None:
+    """The second: a record's key may have several rows, which must come in the replication key's order."""
+    found = plan(stream_options={"*": {"replication_key": name, **options}})
+    assert (found.source_order, found.sends_in_order) == order
+    clause = f' ORDER BY CASE WHEN "{name}" IS NULL THEN 0 ELSE 1 END, "{name}" LIMIT 1000000000000000 OFFSET 0) s'
+    assert StreamSql(POSTGRESQL, found).relation(Slice()).endswith(clause) is order[1]
+    assert split_key(found, POSTGRESQL) is None or not order[1]
 
 
 def test_the_catalog_shows_the_standard_metadata() -> None:

@@ -14,6 +14,8 @@ from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
+from target_spark_lake.intake.stream_schema import StreamSchema
+from target_spark_lake.settings import TargetSettings
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -96,6 +98,49 @@ def test_without_a_cursor_the_last_received_wins_and_an_option_names_another_cur
     assert lake.rows("s", "id, name") == [(1, "c")]
     lake.load(items(), item(1, 9, "b"), item(1, 99, "a"), stream_options={"s": {"cursor": "name"}})
     assert lake.rows("s", "id, name") == [(1, "c")]
+
+
+def test_of_a_cursor_that_only_the_source_can_compare_the_last_received_wins(lake: Lake) -> None:
+    source = items(**{"x-cursor-order": "source"})
+    lake.load(items(), item(1, 9, "a"))
+    lake.load(source, item(1, 5, "b"), item(1, 3, "c"))
+    assert lake.rows("s", "id, name") == [(1, "c")]
+    lake.load(items(), source, item(1, 1, "d"))
+    assert lake.rows("s", "id, name") == [(1, "d")]
+    lake.load(source, item(1, 0, "e"), stream_options={"s": {"cursor": "clock"}})
+    assert lake.rows("s", "id, name") == [(1, "d")]
+
+
+def test_a_number_that_the_lake_has_as_text_is_compared_as_a_number(lake: Lake) -> None:
+    options = {"s": {"columns": {"clock": "string"}}}
+    lake.load(items(), item(1, 9, "a"), stream_options=options)
+    lake.load(items(), item(1, 10, "b"), item(1, 9, "late"), stream_options=options)
+    assert lake.rows("s", "id, clock, name") == [(1, "10", "b")]
+
+
+def test_a_cursor_that_is_named_like_a_metadata_column_counts_for_nothing(lake: Lake) -> None:
+    """As where the source was loaded by another target."""
+    message = schema("s", {**ITEM, "_sdc_sequence": INT}, ("id",), **{"x-load-method": "upsert"})
+    message |= {"bookmark_properties": ["_sdc_sequence"]}
+    lake.load(message, record("s", id=1, _sdc_sequence=9, name="a"), record("s", id=1, _sdc_sequence=1, name="b"))
+    lake.load(message, record("s", id=1, _sdc_sequence=0, name="c"))
+    assert lake.rows("s", "id, name") == [(1, "c")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "said"),
+    [
+        (("_sdc_sequence",), {}, "its key column _sdc_sequence is named like a metadata column"),
+        (("id",), {"cursor": "_sdc_sequence"}, "its cursor _sdc_sequence is a metadata column"),
+        (("id",), {}, "column _Spark_lake_place: names that begin with _spark_lake_ are the target's own"),
+    ],
+)
+def test_columns_whose_names_are_the_target_s_own_are_refused(keys: tuple, options: dict, said: str) -> None:
+    own = {"_Spark_lake_place": INT} if keys == ("id",) and not options else {}
+    message = schema("s", {**ITEM, "_sdc_sequence": INT, **own}, keys, **{"x-load-method": "upsert"})
+    settings = TargetSettings.from_config({"bucket": "lake", "pipeline": "p", "stream_options": {"s": options}})
+    with pytest.raises(ConfigurationError, match=f"stream s: {said}"):
+        StreamSchema.of(message, settings)
 
 
 def test_composite_keys_and_keys_of_the_option(lake: Lake) -> None:

@@ -21,9 +21,11 @@ KEYS_OF = "x-keys-of"
 SKIPPED = "skipped"
 # The rows that follow were committed late: each is its key's newest, whatever its replication key says.
 LATE_ROWS = "x-late-rows"
+# `source`: only the database can order the bookmark property's values: the last one of a key's rows is the newest.
+CURSOR_ORDER, SOURCE_ORDER = "x-cursor-order", "source"
 # Beside a SCHEMA's JSON Schema: how many rows are to come, about, for the percentage that people see.
 ROW_ESTIMATE = "row_estimate"
-STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS)
+STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS, CURSOR_ORDER)
 
 
 def _line(message: JSON) -> bytes:
@@ -61,6 +63,7 @@ def schema_message(
     load_method: str | None = None,
     keys_of: str | None = None,
     late_rows: bool = False,
+    source_order: bool = False,
     row_estimate: int | None = None,
 ) -> bytes:
     """A SCHEMA line; all that the Singer specification has no place for stands as annotations in the JSON Schema.
@@ -75,6 +78,7 @@ def schema_message(
         load_method: What the user asked for, if anything.
         keys_of: The stream whose present keys this one holds; None for a stream of records.
         late_rows: Whether the rows that follow were committed late.
+        source_order: Whether the database alone knows the order of the replication key's values.
         row_estimate: About so many rows are to come, where the database knows.
     """
     annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
@@ -84,6 +88,8 @@ def schema_message(
         annotated[KEYS_OF] = keys_of
     if late_rows:
         annotated[LATE_ROWS] = True
+    if source_order:
+        annotated[CURSOR_ORDER] = SOURCE_ORDER
     message = {
         "type": "SCHEMA",
         "stream": stream,

@@ -182,6 +182,11 @@ class Key:
         aware = kind is KeyType.TIMESTAMP and column.sql_type.name == _ZONED
         return cls(column, kind, aware, textual, column.name in table.indexed)
 
+    def compares_alike(self, sent: Column) -> bool:
+        """Whether the values that are sent of its column are in one order everywhere: texts have their database's."""
+        kind = _KEY_TYPES.get(sent.sql_type.name)
+        return kind is self.key_type and kind not in (KeyType.STRING, KeyType.UUID) and not self.textual
+
     def parse(self, raw: str | float) -> KeyValue:
         """A value as the database prints it, a state holds it or a user writes it; ValueError where it is none."""
         return KeyValue.parse(raw, self.key_type, aware=self.aware)

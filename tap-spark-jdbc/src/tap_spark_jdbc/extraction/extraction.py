@@ -212,6 +212,9 @@ def lag_of(plan: StreamPlan, lag: float) -> float:
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
     """The column that cuts a full table: the user's, else the first one of the primary key where that has ranges."""
+    # Along another column the rows of a record's key would not come in the replication key's order.
+    if plan.sends_in_order:
+        return None
     key = plan.partition_column
     if key is None:
         column = plan.table.column(plan.table.primary_key[0]) if plan.table.primary_key else None

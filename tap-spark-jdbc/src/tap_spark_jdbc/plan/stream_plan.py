@@ -96,6 +96,20 @@ class StreamPlan:
         return not key or any(column is None or column.nullable or column.name not in whole for column in key)
 
     @property
+    def source_order(self) -> bool:
+        """Whether the order of the replication key's values is the database's own."""
+        key = self.replication_key
+        return key is not None and any(
+            each.name == key.column.name and not key.compares_alike(each) for each in self.columns
+        )
+
+    @property
+    def sends_in_order(self) -> bool:
+        """Whether all rows go in the replication key's order: only that says which of a record key's rows is newest."""
+        own = self.table.primary_key
+        return self.source_order and bool(self.key_properties) and not (own and {*own} <= {*self.key_properties})
+
+    @property
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the records, without stream annotations."""
         properties = {

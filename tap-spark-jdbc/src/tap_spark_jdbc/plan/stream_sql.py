@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 EVERYTHING = "1=1"
+# More than any slice has, and few enough for any database.
+ALL_ROWS = 10**15
 # Columns that an outline shows.
 OUTLINED = 4
 
@@ -91,7 +93,16 @@ class StreamSql:
         quote = self.dialect.quote
         selected = [f"{self.dialect.select(column)} AS {quote(alias)}" for alias, column in self.aliased]
         selected.append(f"{self.edge()} AS {quote('edge')}")
-        return f"(SELECT {', '.join(selected)} {self.source} AND {self.condition(each)}) s"
+        return f"(SELECT {', '.join(selected)} {self.source} AND {self.condition(each)}{self._order()}) s"
+
+    def _order(self) -> str:
+        """The clause by which a slice's rows come upwards, NULL first; databases drop one that counts no rows."""
+        key = self.plan.replication_key
+        if key is None or not self.plan.sends_in_order:
+            return ""
+        name = self.dialect.quote(key.column.name)
+        nulls_first = f"CASE WHEN {name} IS NULL THEN 0 ELSE 1 END, " if key.column.nullable else ""
+        return f" ORDER BY {nulls_first}{name} {self.dialect.limited(ALL_ROWS)}"
 
     def statement(self, each: Slice[Point]) -> str:
         """A slice's rows as one statement, for people."""

@@ -23,7 +23,7 @@ from tap_spark_jdbc.streams.stream_lines import LineReading
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from singer_sdk.singerlib import RecordMessage
+    from singer_sdk.singerlib import RecordMessage, SchemaMessage
 
     from singer_spark.program.progress import Progress
     from tap_spark_jdbc.config.settings import TapSettings
@@ -199,6 +199,12 @@ class JdbcStream(Stream):
         if late:
             self._write_own_schema()
 
+    def _generate_schema_messages(self) -> Generator[SchemaMessage, None, None]:
+        for message in super()._generate_schema_messages():
+            if self.plan.source_order:
+                message.schema = {**message.schema, messages.CURSOR_ORDER: messages.SOURCE_ORDER}
+            yield message
+
     def _write_schema_message(self) -> None:
         if not self.hands_on_lines:
             super()._write_schema_message()
@@ -218,6 +224,7 @@ class JdbcStream(Stream):
                 extent=self.extraction.progress.extent,
                 load_method=plan.load_method,
                 late_rows=late_rows,
+                source_order=plan.source_order,
                 row_estimate=estimate,
             )
         )

@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from singer_spark.errors import ConfigurationError, ProtocolError
-from singer_spark.singer.messages import LATE_ROWS
+from singer_spark.singer.messages import CURSOR_ORDER, LATE_ROWS, SOURCE_ORDER
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import json_types, single_branch
+from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
 from target_spark_lake.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
 from target_spark_lake.settings import StreamOptions, TargetSettings
 
 JSON = dict[str, Any]
+
+# Of columns that merges and views make for themselves.
+OWN_PREFIX = "_spark_lake_"
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class StreamSchema:
         bookmark_properties: As the tap says them.
         partition_by: As the setting says it.
         late_rows: Whether the records that follow were committed late.
+        numbers: Names of the cursor's columns that hold numbers at the source, whatever they are in the lake.
         keeps_deletes: Whether deletes that the tap tells of are rows of the lake: without their mark they would look
             like any other, so its column is no metadata that a user can do without.
     """
@@ -48,6 +53,7 @@ class StreamSchema:
     partition_by: tuple[str, ...] = ()
     late_rows: bool = False
     keeps_deletes: bool = False
+    numbers: frozenset[str] = frozenset()
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -101,20 +107,23 @@ class StreamSchema:
         keys, bookmarks = _keys(message, options, stream), _names(message.get("bookmark_properties"))
         merging = LOAD_METHODS[method].merges
         keeps_deletes = DELETED_AT in schema["properties"] and (not merging or LOAD_METHODS[method].has_history)
+        _refuse_own_names(stream, schema["properties"])
         if merging:
             _check_keys(stream, method, keys, schema["properties"])
+        cursor = _cursor(stream, options, bookmarks, schema)
         return cls(
             stream,
             _own_schema(schema, options, marked=settings.add_record_metadata or merging or keeps_deletes),
             keys,
             method,
             extent,
-            _cursor(stream, options, bookmarks, schema["properties"]),
+            cursor,
             settings.hard_delete if options.hard_delete is None else options.hard_delete,
             bookmarks,
             options.partition_by,
             schema.get(LATE_ROWS) is True,
             keeps_deletes,
+            frozenset(name for name in cursor if _is_number(schema["properties"][name])),
         )
 
     def following(self, earlier: StreamSchema) -> StreamSchema:
@@ -133,12 +142,15 @@ class StreamSchema:
                 f"stream {self.stream}: a second SCHEMA changes the primary key from "
                 f"{', '.join(earlier.key_properties)} to {', '.join(self.key_properties)} within one run"
             )
+        in_order = self.schema.get(CURSOR_ORDER) == SOURCE_ORDER
+        kept = () if in_order else tuple(name for name in earlier.cursor if name in self.schema["properties"])
         extents = {earlier.extent, self.extent}
         parts = extents - {"full", None}
         return replace(
             self,
             extent="delta" if parts else self.extent if len(extents) == 1 else None,
-            cursor=self.cursor or tuple(name for name in earlier.cursor if name in self.schema["properties"]),
+            cursor=self.cursor or kept,
+            numbers=self.numbers | earlier.numbers,
             bookmark_properties=self.bookmark_properties or earlier.bookmark_properties,
         )
 
@@ -192,6 +204,14 @@ def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tu
     return tuple(keys)
 
 
+def _refuse_own_names(stream: str, properties: JSON) -> None:
+    if own := [name for name in properties if name.lower().startswith(OWN_PREFIX)]:
+        raise ConfigurationError(
+            f"stream {stream}: column {', '.join(own)}: names that begin with {OWN_PREFIX} are the target's own; "
+            "rename it by a stream map or in a query, or deselect it in the tap's catalog"
+        )
+
+
 def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSON) -> None:
     if not keys:
         raise ConfigurationError(
@@ -199,6 +219,12 @@ def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSO
             "key_properties in stream_options, or use append-only or overwrite"
         )
     unknown = [key for key in keys if key not in properties]
+    own = [key for key in keys if key in METADATA_COLUMNS]
+    if own:
+        raise ConfigurationError(
+            f"stream {stream}: its key column {', '.join(own)} is named like a metadata column, whose values are the "
+            "target's own; rename it by a stream map or in a query, or give it other key_properties in stream_options"
+        )
     if unknown:
         raise ConfigurationError(
             f"stream {stream}: its primary key {', '.join(unknown)} is no property of its SCHEMA; correct "
@@ -206,15 +232,30 @@ def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSO
         )
 
 
-def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], properties: JSON) -> tuple[str, ...]:
+def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], schema: JSON) -> tuple[str, ...]:
+    properties = schema["properties"]
     if options.cursor is None:
-        # Of other taps some name places in a log here, which are no columns.
-        return tuple(name for name in bookmarks if name in properties)
+        # Nobody but the source can compare its values, and it has sent them upwards.
+        if schema.get(CURSOR_ORDER) == SOURCE_ORDER:
+            return ()
+        # Of other taps some name places in a log here, which are no columns; metadata columns are the target's own.
+        return tuple(name for name in bookmarks if name in properties and name not in METADATA_COLUMNS)
+    if options.cursor in METADATA_COLUMNS:
+        raise ConfigurationError(
+            f"stream {stream}: its cursor {options.cursor} is a metadata column, whose values are the target's own; "
+            "take it out of stream_options, so that the last received row of a key stays, or name another column"
+        )
     if options.cursor not in properties:
         raise ConfigurationError(
             f"stream {stream}: its cursor {options.cursor} is no property of its SCHEMA; correct it in stream_options"
         )
     return (options.cursor,)
+
+
+def _is_number(property_schema: JSON) -> bool:
+    plain = single_branch(property_schema)
+    kinds, sql = json_types(plain), annotated_type(plain)
+    return bool(kinds) and (kinds <= {"integer", "number"} or (sql is not None and sql.name == "DECIMAL"))
 
 
 def _names(value: object) -> tuple[str, ...]:

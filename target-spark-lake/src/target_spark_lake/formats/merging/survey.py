@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from singer_spark.errors import RecordError
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
-from singer_spark.singer.schema_mapping import json_types
-from singer_spark.singer.sql_type import annotated_type
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
+from target_spark_lake.columns.widening import STRING
 from target_spark_lake.formats.merging.contest import MergeRules
 from target_spark_lake.formats.merging.staged_keys import staged_keys
 from target_spark_lake.layout import file_age
@@ -80,10 +79,11 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
     schema, record, staged = load.schema, load.record, tuple(staged)
     same_keys = record is not None and set(record.key_properties) == set(schema.key_properties)
     one_row_a_key = record is not None and record.method.merges and same_keys
+    types = load.columns.types
     return MergeRules(
         keys=schema.key_properties,
         cursor=schema.cursor,
-        numbers=frozenset(name for name in schema.cursor if _is_number_as_text(schema.schema["properties"][name])),
+        numbers=frozenset(name for name in schema.cursor if name in schema.numbers and types[name] == STRING),
         # A tap that has no versions must be able to change rows that came with one.
         versions=load.activated is not None or not all(each.all_null(TABLE_VERSION) for each in staged),
         deletes=not all(each.all_null(DELETED_AT) for each in staged),
@@ -93,11 +93,6 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
         stale=schema.drops_stale and load.sends_all,
         unchanged=not all(each.all_null(UNCHANGED) for each in staged if UNCHANGED in each.columns),
     )
-
-
-def _is_number_as_text(property_schema: dict[str, Any]) -> bool:
-    sql = annotated_type(property_schema)
-    return sql is not None and sql.name == "DECIMAL" and json_types(property_schema) == {"string"}
 
 
 def _may_be_outdated(file: FileStatistics, rules: MergeRules) -> bool:
