@@ -17,9 +17,10 @@ from tap.dying import Pipe
 from tap.in_process import run_tap
 from tap.jdbc_files import making
 from tap.opened import connected, discovered, source_of
+from tap_spark_jdbc.config.settings import TapSettings
 from tap_spark_jdbc.dialects.tables import Key, Table
 from tap_spark_jdbc.extraction.slice_bounds import ColumnBounds
-from tap_spark_jdbc.plan.slices import Range
+from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_plan import plan_streams
 from tap_spark_jdbc.plan.stream_sql import StreamSql
 
@@ -157,14 +158,13 @@ def quoted(name: str) -> str:
 
 
 def bounds_of(database: FileDatabase, connection: Any, table: Table, kind: KeyType) -> ColumnBounds:
-    from tap_spark_jdbc.config.settings import TapSettings
-
     dialect = source_of(database.config).dialect
     (plan,) = plan_streams([table], TapSettings.from_config(database.config), text_moments=dialect.text_moments)
     return ColumnBounds(connection, StreamSql(dialect, plan), Key.of(table, table.columns[0], kind))
 
 
 def test_every_value_of_a_key_is_found_again_by_its_literal(spark: SparkSession, database: FileDatabase) -> None:
+    """And the rows of a table whose order only the database knows come in that order."""
     statements = []
     for kind, (native_type, literals) in database.keys.items():
         statements.append(f"create table {quoted(kind)} ({quoted('the key')} {native_type})")
@@ -187,6 +187,13 @@ def test_every_value_of_a_key_is_found_again_by_its_literal(spark: SparkSession,
             assert bounds.greatest(Range()) == ascending[-1]
             assert bounds.at(Range(), 1) == ascending[1]
             assert bounds.has_nulls()
+            if kind in (KeyType.STRING, KeyType.UUID):
+                told = {"replication_key": "the key", "key_properties": ["the key"]}
+                settings = TapSettings.from_config({**database.config, "stream_options": {"*": told}})
+                (plan,) = plan_streams([bounds.sql.plan.table], settings, text_moments=False)
+                relation = StreamSql(bounds.sql.dialect, plan).relation(Slice())
+                rows = connection.rows(f"SELECT {quoted('c0')}, {quoted('edge')} FROM {relation}")
+                assert [text for text, _ in rows] == [None, *(each.value.text for each in ascending)], relation
 
 
 def test_hostile_names_empty_tables_and_views_are_sent_as_they_are(

@@ -77,6 +77,7 @@ class Dialect:
             (UTC), `{n}` its bare text; one with `{u}`, a string literal as UNISTR takes it, is for more than ASCII.
         page: SQL template with `{limit}` and `{offset}`, to stand behind ORDER BY.
         unordered_page: The same where no ORDER BY stands before it; None: as `page`.
+        all_rows: More than any slice has, as a number of rows that the database takes.
         text_select: SQL template that gives any column's text.
         text_read_as: Spark type of what `text_select` gives.
         text_becomes: Spark SQL template over `{c}` that makes text of it.
@@ -151,6 +152,7 @@ class Dialect:
     session_statements: tuple[str, ...] = ()
     text_moments: bool = False
     unordered_page: str | None = None
+    all_rows: int = 10**15
     backslash_string: str | None = None
     line_continuation: bool = False
     takes_with: bool = True

@@ -35,6 +35,8 @@ _RULES = (
 
 STANDARD = Dialect(
     name="standard SQL",
+    # Some take 32 bits.
+    all_rows=2**31 - 1,
     url_prefixes=(),
     driver="",
     driver_package=None,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
 
 EVERYTHING = "1=1"
-# More than any slice has, and few enough for any database.
-ALL_ROWS = 10**15
 # Columns that an outline shows.
 OUTLINED = 4
 
@@ -102,7 +100,7 @@ class StreamSql:
             return ""
         name = self.dialect.quote(key.column.name)
         nulls_first = f"CASE WHEN {name} IS NULL THEN 0 ELSE 1 END, " if key.column.nullable else ""
-        return f" ORDER BY {nulls_first}{name} {self.dialect.limited(ALL_ROWS)}"
+        return f" ORDER BY {nulls_first}{name} {self.dialect.limited(self.dialect.all_rows)}"
 
     def statement(self, each: Slice[Point]) -> str:
         """A slice's rows as one statement, for people."""
