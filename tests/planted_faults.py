@@ -133,6 +133,7 @@ FAULTS = (
         (
             "tests/target/cli/test_state_commands.py",
             "tests/faults/test_giving_up.py",
+            "tests/faults/test_giving_up_asleep.py",
             "-k",
             "state or comes_again_once",
         ),
