@@ -46,8 +46,9 @@ def test_a_tap_that_can_not_say_it_is_told_in_its_words(tmp_path: Path) -> None:
     (tmp_path / "target.json").write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": "shop"}))
     command = [str(BIN / "spark-lake"), "status", "--config", "target.json", "--tap-config", "tap.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout.strip()) == (1, f"No pipeline has run in {tmp_path}/lake.")
     assert done.stderr.startswith(
-        "spark-lake: the tap can't say what there is to read: tap-spark-jdbc: a setting is wrong: jdbc_url: "
+        "spark-lake: pipeline shop: the tap can't say what there is to read: tap-spark-jdbc: a setting is wrong: "
+        "jdbc_url: "
     )
     assert done.stderr.count("\n") == 1

@@ -51,6 +51,18 @@ def test_a_signal_is_one_line_and_its_exit_code(name: str, code: int) -> None:
     assert errors == f"tap-x: stopped by {name}; nothing happened\n"
 
 
+def test_what_fails_to_close_after_a_signal_does_not_hide_it() -> None:
+    body = """
+    try:
+        say('begun'); time.sleep(60)
+    finally:
+        raise ValueError('the JVM is gone')"""
+    process = start(body)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, errors) == (143, "tap-x: stopped by SIGTERM; nothing happened\n")
+
+
 def test_a_signal_raises_nothing_into_imports() -> None:
     """A compiled module that meets an exception while it starts may crash the interpreter."""
     body = """

@@ -58,12 +58,21 @@ def _run(main: Callable[[], int | None], program: str) -> int | str | None:
     except SystemExit as left:  # click leaves like this when it meets a closed pipe, and puts a wrapper there
         sys.stdout, code = output, left.code
     except Exception as error:
+        if stopped := _stopped_before(error):
+            raise stopped from error
         failed, code = True, report(_told(error), program)
     try:
         output.close()
     except OSError as error:
         return code if failed else report(_told(error), program)
     return code
+
+
+def _stopped_before(error: BaseException | None) -> Stopped | None:
+    """The signal in whose wake an error came, of what was being closed then; None: there was none."""
+    while error is not None and not isinstance(error, Stopped):
+        error = error.__context__
+    return error
 
 
 def _told(error: Exception) -> Exception:
