@@ -157,7 +157,7 @@ def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats
     counting: list[Counting] = []
     probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
     assert len(probe.paths()) == 1 + max(1, folders)
-    for nth in range(1, len(counting[0].calls) + 1):
+    for nth in counting[0].places(fault):
         broken = lake(nth)
         storage = broken.storage(lambda files, nth=nth: Faulty(files, nth, fault))
         with suppress(SingerSparkError, Died):
