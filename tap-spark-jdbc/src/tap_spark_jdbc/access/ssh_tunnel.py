@@ -84,10 +84,10 @@ class SshTunnel:
             task = asyncio.current_task()
             assert task is not None
             self._passing.add(task)
+            task.add_done_callback(self._passing.discard)
             # It ends here where `_end` cancels it: asyncio would print a trace of a task that is cancelled.
             with suppress(asyncio.CancelledError):
                 await self._pass_on(host, port, reader, writer)
-            self._passing.discard(task)
 
         try:
             server = await asyncio.start_server(accepted, self._bind, 0, limit=CHUNK_BYTES)

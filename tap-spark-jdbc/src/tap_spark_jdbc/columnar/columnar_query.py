@@ -193,8 +193,8 @@ def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
 def masked(texts: pa.Array, mask: Mask) -> pa.Array:
     """What a mask makes of texts: of the distinct ones, each once."""
     encoded = texts.dictionary_encode()
-    masked = [mask.of(each) for each in encoded.dictionary.to_pylist()]
-    return pa.array(masked, pa.string()).take(encoded.indices)
+    made = [mask.of(each) for each in encoded.dictionary.to_pylist()]
+    return pa.array(made, pa.string()).take(encoded.indices)
 
 
 def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, redact
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
@@ -136,6 +136,13 @@ def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableTy
     if not console.is_terminal:
         console.width = max(console.width, FILE_WIDTH)
     console.print(for_people(value))
+
+
+def tell(problems: Sequence[str]) -> int:
+    """Says what is wrong, a line each, on standard error; gives the exit code."""
+    for problem in problems:
+        sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")
+    return 1 if problems else 0
 
 
 def table_of(

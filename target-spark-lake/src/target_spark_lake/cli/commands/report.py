@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, one_line, redact
+from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.process.whole_file import write_whole
-from target_spark_lake.cli.command import CONFIG, PROGRAM, Command, Lake, show
+from target_spark_lake.cli.command import CONFIG, Command, Lake, show, tell
 from target_spark_lake.commit.run_reports import pipelines
 from target_spark_lake.layout import Layout
 from target_spark_lake.report.page import report_page
@@ -31,7 +30,7 @@ def _run(chosen: Namespace) -> int:
             histories.append(read_history(lake.storage, layout, lake.store_of(each), chosen.runs))
         except SingerSparkError as error:
             # One that can't be read hides no other.
-            problems.append(f"{PROGRAM}: pipeline {each}: {one_line(error)}\n")
+            problems.append(f"pipeline {each}: {one_line(error)}")
     page = report_page(lake.place, histories, datetime.now(UTC)).encode()
     path = Path(chosen.output).expanduser()
     try:
@@ -41,8 +40,7 @@ def _run(chosen: Namespace) -> int:
     runs = {history.pipeline: len(history.runs) for history in histories}
     made = {"output": str(path), "bytes": len(page), "runs": runs}
     show(chosen, made, lambda report: f"Written: {report['output']}")
-    sys.stderr.writelines(map(redact, problems))
-    return 1 if problems else 0
+    return tell(problems)
 
 
 REPORT = Command(
