@@ -41,11 +41,15 @@ class Proxy:
 
 
 class Counting(Proxy):
-    """Keeps the names of all calls."""
+    """Keeps the names of all calls; where it is given nothing, of the first that it is put around."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any = None) -> None:
         super().__init__(inner)
         self.calls: list[str] = []
+
+    def __call__(self, inner: Any) -> Counting:
+        self.inner = inner if self.inner is None else self.inner
+        return self
 
     def places(self, fault: str) -> list[int]:
         """The calls, the first being 1, at which a fault leaves what it does not leave at another one.

@@ -85,16 +85,14 @@ def test_a_target_that_fails_or_dies_at_any_call_of_the_storage_is_continued_or_
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """Before its commit point, while it publishes, while it tidies up: the next run brings each row once."""
-    counting: list[Counting] = []
+    counting = Counting()
     first = lake_with_two_rows(tmp_path / "first")
     probe = Lake(shutil.copytree(first.folder, tmp_path / "probe"))
-    load_with(
-        probe.load, sent(probe, 1), lambda files: counting.append(Counting(files)) or counting[0], dead, monkeypatch
-    )
+    load_with(probe.load, sent(probe, 1), counting, dead, monkeypatch)
     assert_exact(probe)
-    assert {"move", "create", "exchange", "delete"} <= set(counting[0].calls)
+    assert {"move", "create", "exchange", "delete"} <= set(counting.calls)
     starts = set()
-    for nth in counting[0].places(fault):
+    for nth in counting.places(fault):
         lake = Lake(shutil.copytree(first.folder, tmp_path / str(nth)))
         with suppress(SingerSparkError, Died):
             load_with(lake.load, sent(lake, 1), partial(Faulty, nth=nth, fault=fault), dead, monkeypatch)

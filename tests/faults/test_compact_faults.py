@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,13 @@ def test_a_fault_at_any_storage_call_of_a_compaction_of_folders_keeps_the_order_
         return PartitionedLake(f"{tmp_path}/{name}")
 
     probe = lake("probe")
-    counting: list[Counting] = []
-    probe.compact(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    counting = Counting()
+    probe.compact(probe.faulty_files(counting))
     assert (probe.files(), len(probe.storage().list(".dataspoc/orders"))) == (2, 2)
     for fault in (FAIL_AFTER, DIE_BEFORE):
-        for nth in counting[0].places(fault):
+        for nth in counting.places(fault):
             broken = lake(f"{fault}{nth}")
-            storage = broken.faulty_files(lambda files, nth=nth, fault=fault: Faulty(files, nth, fault))
+            storage = broken.faulty_files(partial(Faulty, nth=nth, fault=fault))
             with suppress(SingerSparkError, Died):
                 broken.compact(storage, dead)
             broken.check_order()
@@ -128,16 +129,16 @@ def lakes(tmp_path: Path) -> Callable[[object], CompactedLake]:
 def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
     lakes: Callable[[object], CompactedLake], dead: Process, fault: str
 ) -> None:
-    counting: list[Counting] = []
+    counting = Counting()
     probe = lakes("probe")
-    (done,) = probe.compact(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    (done,) = probe.compact(probe.faulty_files(counting))
     assert (done.retired, done.published, probe.files()) == (2 * RUNS, 1, 1)
     probe.check_exact(BOUND)
-    calls = counting[0].calls
+    calls = counting.calls
     assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
-    for nth in counting[0].places(fault):
+    for nth in counting.places(fault):
         lake = lakes(nth)
-        broken = lake.faulty_files(lambda files, nth=nth: Faulty(files, nth, fault))
+        broken = lake.faulty_files(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.compact(broken, dead)
         lake.check_readers_see_all_rows()

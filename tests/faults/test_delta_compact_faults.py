@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,12 +78,12 @@ def tables(tmp_path: Path) -> Callable[[object], CompactedTables]:
 def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_version_each_at_most(
     tables: Callable[[object], CompactedTables], dead: Process, fault: str
 ) -> None:
-    counting: list[Counting] = []
+    counting = Counting()
     probe = tables("probe")
-    assert len(probe.compact(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))) == 2
-    for nth in counting[0].places(fault):
+    assert len(probe.compact(probe.storage(counting))) == 2
+    for nth in counting.places(fault):
         lake = tables(nth)
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.compact(broken, dead)
         lake.check_rows()

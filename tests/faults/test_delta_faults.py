@@ -6,6 +6,7 @@ import json
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +137,11 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_delta_table_at_one_ver
     first = TwoTables(tmp_path / "first")
     first.sync()
     probe = first.copied("probe")
-    counting: list[Counting] = []
-    probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    for nth in counting[0].places(fault):
+    counting = Counting()
+    probe.sync(probe.storage(counting))
+    for nth in counting.places(fault):
         lake = first.copied(nth)
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)
         lake.check_readers_see_whole_runs(at_least=1)
@@ -227,11 +228,11 @@ def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format
     first.sync()
     first.sync()
     probe = first.copied("probe")
-    counting: list[Counting] = []
-    convert(probe, probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    for nth in counting[0].places(fault):
+    counting = Counting()
+    convert(probe, probe.storage(counting))
+    for nth in counting.places(fault):
         lake = first.copied(nth)
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             convert(lake, broken, dead)
         convert(lake)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,13 @@ def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(
         return SmallLake(f"{tmp_path}/{name}", {})
 
     probe = waiting("probe")
-    counting: list[Counting] = []
-    give_up(probe, run_id, probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
+    counting = Counting()
+    give_up(probe, run_id, probe.faulty_files(counting))
     check_before(probe, STEP)
     ends = set()
-    for nth in counting[0].places(fault):
+    for nth in counting.places(fault):
         lake = waiting(str(nth))
-        broken = lake.faulty_files(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.faulty_files(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             give_up(lake, run_id, broken, dead)
         rows = lake.rows("grows")

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from faults.faulty import Interrupted
 from faults.given_up import check_before, committed_and_dead, give_up, lose, sleeping
 from faults.small_lake import LAYOUT, STEP, SmallLake
 from singer_spark.errors import StorageError
 from singer_spark.process.identity import Process
-from singer_spark.state.run_log import last_committed
 from singer_spark.storage.storage import Storage
 
 
@@ -21,15 +19,8 @@ def test_a_publisher_that_slept_while_its_run_was_given_up_brings_nothing_back(t
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync()
 
-    def meanwhile() -> None:
-        entry = last_committed(lake.storage(), LAYOUT.runs)
-        assert entry is not None
-        lose(lake, entry.run_id, "grows/part-1.zstd.parquet")
-        give_up(lake, entry.run_id)
-
-    sleeping = lake.faulty_files(lambda files: Interrupted(files, lambda name, _: name == "move", meanwhile))
     with pytest.raises(StorageError):
-        lake.sync(sleeping, dead)
+        lake.sync(sleeping(lake, lambda name, _: name == "move"), dead)
     check_before(lake, STEP)
     lake.check_exact(lake.sync())
 

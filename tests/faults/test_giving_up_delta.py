@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,7 +36,7 @@ def give_up_delta(lake: TwoTables, storage: Storage | None = None) -> Recovery:
     )
 
 
-def conflicting(folder: Path, syncs: int, change: Callable[[TwoTables], Any] | None = None) -> TwoTables:
+def conflicting(folder: Path, syncs: int) -> TwoTables:
     """A run that has its entry in `grows`, while someone deletes a row of `changes` that it replaces."""
     lake = TwoTables(folder)
     for _ in range(syncs):
@@ -47,7 +45,7 @@ def conflicting(folder: Path, syncs: int, change: Callable[[TwoTables], Any] | N
         lambda files: Interrupted(
             files,
             lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
-            lambda: (change or (lambda lake: lake.table(CHANGES).delete("id = 5")))(lake),  # type: ignore[arg-type, return-value]
+            lambda: lake.table(CHANGES).delete("id = 5"),
         )
     )
     with pytest.raises(UnpublishableError, match=r"RESTORE TABLE .* or give the run up: .*--give-up-publishing"):
@@ -83,11 +81,11 @@ def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_ent
 ) -> None:
     waits = conflicting(tmp_path / "waits", 3)
     probe = waits.copied("probe")
-    counting: list[Counting] = []
-    give_up_delta(probe, probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    for nth in counting[0].places(fault):
+    counting = Counting()
+    give_up_delta(probe, probe.storage(counting))
+    for nth in counting.places(fault):
         lake = waits.copied(nth)
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with monkeypatch.context() as patch, suppress(SingerSparkError, Died):
             patch.setattr("target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=dead))
             give_up_delta(lake, broken)

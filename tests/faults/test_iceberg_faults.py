@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,12 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_
 ) -> None:
     probe = TwoIcebergTables(tmp_path / "probe")
     probe.sync()
-    counting: list[Counting] = []
-    probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    for nth in counting[0].places(fault):
+    counting = Counting()
+    probe.sync(probe.storage(counting))
+    for nth in counting.places(fault):
         lake = TwoIcebergTables(tmp_path / str(nth))
         lake.sync()
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)
         lake.check_readers_see_whole_runs(at_least=1)

@@ -35,9 +35,9 @@ def test_a_start_looks_at_a_few_retired_files_of_any_number(s3: S3) -> None:
     old = [f"raw/whole/day={number % 7}/2020{number:04d}T000000000000Z-0-00001.parquet" for number in range(2000)]
     newest = old[-1]
     lake.storage().replace(newest, b"late")
-    counting: list[Counting] = []
-    storage = lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[0])
+    counting = Counting()
+    storage = lake.faulty_files(counting)
     body = {**entry.body, "retire": sorted(old)}
     remove_late_copies(storage, RunEntry(entry.run_id, PUBLISHED, None, None, body))
-    assert counting[0].calls == ["size"] * RETIRED_LOOKED_AT + ["delete"]
+    assert counting.calls == ["size"] * RETIRED_LOOKED_AT + ["delete"]
     assert not lake.storage().exists(newest)

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,13 @@ def test_a_fault_at_any_storage_call_of_a_merge_leaves_one_row_for_each_key(
         return MergedLake(shutil.copytree(first.folder, tmp_path / f"{name}"))
 
     probe = merged("probe")
-    counting: list[Counting] = []
-    probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    calls = counting[0].calls
+    counting = Counting()
+    probe.sync(probe.storage(counting))
+    calls = counting.calls
     assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
-    for nth in counting[0].places(fault):
+    for nth in counting.places(fault):
         lake = merged(nth)
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)
         lake.check_readers_see_committed_rows(at_least=1)

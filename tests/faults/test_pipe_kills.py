@@ -103,8 +103,8 @@ def test_kills_of_the_targets_java_lose_and_repeat_nothing(
     shop, tap = postgresql_shop(postgresql.new_database(), chance)
     rounds = make_rounds(shop, tap)
     rounds.pipe.target["staging"] = "spark"
-    rounds.chain([at(0.9, Victim(TARGET_JAVA))])
-    assert rounds.kills == 1
+    rounds.chain([at(0.9, Victim(TARGET_JAVA)), at(0.9, TARGET_9)])
+    assert rounds.kills == 2
 
 
 def test_kills_on_s3_lose_and_repeat_nothing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,12 @@ def test_a_fault_at_any_storage_call_keeps_rejected_records_once_and_of_committe
     first = QuarantiningLake(tmp_path / "first")
     first.sync()
     probe = QuarantiningLake(shutil.copytree(first.folder, tmp_path / "probe"))
-    counting: list[Counting] = []
-    probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
-    assert counting[0].calls.count("move") == 2
-    for nth in counting[0].places(fault):
+    counting = Counting()
+    probe.sync(probe.storage(counting))
+    assert counting.calls.count("move") == 2
+    for nth in counting.places(fault):
         lake = QuarantiningLake(shutil.copytree(first.folder, tmp_path / str(nth)))
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))  # type: ignore[misc]
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)
         # Not yet published at most, never of a run that did not commit.
@@ -134,11 +135,11 @@ def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(
 ) -> None:
     """A fault after the other, at every third of the changes that a run makes, and a good run after each."""
     lake = Lake(tmp_path / "lake")
-    counting: list[Counting] = []
+    counting = Counting()
     files = Storage(str(lake.folder)).files
-    load(lake, Storage(str(lake.folder), files=counting.append(Counting(files)) or counting[0]), spark)
-    changes = sum(name in CHANGES for name in counting[0].calls)
-    assert "upload" in counting[0].calls
+    load(lake, Storage(str(lake.folder), files=counting(files)), spark)
+    changes = sum(name in CHANGES for name in counting.calls)
+    assert "upload" in counting.calls
     chosen = range(1, changes + 1, 3)
     for nth in chosen:
         broken = Faulty(Storage(str(lake.folder)).files, nth, FAULTS[nth % len(FAULTS)], CHANGES)

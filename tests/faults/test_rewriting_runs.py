@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,14 +77,14 @@ def test_a_fault_in_a_run_that_changes_its_tables_columns_loses_and_repeats_noth
         url = shutil.copytree(first, f"{tmp_path}/{name}")
         return ChangedLake(url, {}, tmp_path / "scratch", columns_from_text(CHANGES[change]))
 
-    counting: list[Counting] = []
+    counting = Counting()
     probe = lake("probe")
-    probe.check_exact(probe.sync(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0])))
-    assert len(counting[0].calls) > 30
-    for nth in counting[0].places(fault):
+    probe.check_exact(probe.sync(probe.faulty_files(counting)))
+    assert len(counting.calls) > 30
+    for nth in counting.places(fault):
         changed = lake(nth)
         try:
-            changed.sync(changed.faulty_files(lambda files, nth=nth: Faulty(files, nth, fault)), dead)
+            changed.sync(changed.faulty_files(partial(Faulty, nth=nth, fault=fault)), dead)
         except (SingerSparkError, Died):
             pass
         changed.check_readers_see_committed_rows()

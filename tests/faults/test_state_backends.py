@@ -109,9 +109,9 @@ def test_a_death_at_any_storage_call_loses_and_repeats_nothing_with_the_state_in
     tmp_path: Path, dead: Process
 ) -> None:
     probe = BackedLake(f"{tmp_path}/probe", {}, sqlite_at(tmp_path, "probe.db"))
-    counting: list[Counting] = []
-    probe.sync(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
-    for nth in range(1, len(counting[0].calls) + 1):
+    counting = Counting()
+    probe.sync(probe.faulty_files(counting))
+    for nth in range(1, len(counting.calls) + 1):
         lake = BackedLake(f"{tmp_path}/{nth}", {}, sqlite_at(tmp_path, f"{nth}.db"))
         with suppress(Died, SingerSparkError):
             lake.sync(lake.faulty_files(lambda files, n=nth: Faulty(files, n, DIE_AFTER)), dead)

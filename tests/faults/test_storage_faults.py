@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 
 
 def calls_of_a_sync(lake: SmallLake) -> Counting:
-    counting: list[Counting] = []
-    lake.sync(lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
-    return counting[0]
+    counting = Counting()
+    lake.sync(lake.faulty_files(counting))
+    return counting
 
 
 def copied(lake: SmallLake, name: object) -> SmallLake:
@@ -98,9 +98,9 @@ def test_the_tables_that_a_dead_run_claimed_are_free_again_after_its_recovery(tm
 def test_an_answer_lost_after_the_commit_still_ends_in_success(tmp_path: Path) -> None:
     """The journal was created, the answer never came: asking again finds these very bytes."""
     probe = SmallLake(f"{tmp_path}/probe", {})
-    counting: list[Counting] = []
-    probe.sync(probe.faulty_files(lambda files: counting.append(Counting(files)) or counting[0]))
-    commit_point = max(index for index, name in enumerate(counting[0].calls, 1) if name == "create")
+    counting = Counting()
+    probe.sync(probe.faulty_files(counting))
+    commit_point = max(index for index, name in enumerate(counting.calls, 1) if name == "create")
     lake = SmallLake(f"{tmp_path}/lake", {})
     lake.sync(lake.faulty_files(lambda files: Faulty(files, commit_point, FAIL_AFTER)))
     lake.check_exact(4)
@@ -115,9 +115,9 @@ def test_a_fault_at_any_change_on_s3_loses_and_repeats_nothing(s3: S3, dead: Pro
     """Here the fault also falls between the copy and the delete that make a move."""
     lake = SmallLake(s3.new_bucket(), s3.storage_options)
     lake.sync()
-    counting: list[Counting] = []
-    lake.sync(lake.faulty_requests(lambda requests: counting.append(Counting(requests)) or counting[0]))
-    changes = sum(name in CHANGES for name in counting[0].calls)
+    counting = Counting()
+    lake.sync(lake.faulty_requests(counting))
+    changes = sum(name in CHANGES for name in counting.calls)
     assert changes > 12
     for nth in range(1, changes + 1):
         with suppress(SingerSparkError, Died):

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,14 @@ def tables(tmp_path: Path) -> Callable[[object], VacuumedTables]:
 def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
     tables: Callable[[object], VacuumedTables], dead: Process, fault: str
 ) -> None:
-    counting: list[Counting] = []
+    counting = Counting()
     probe = tables("probe")
-    found = probe.vacuum(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
+    found = probe.vacuum(probe.storage(counting))
     assert ([each.table for each in found.tables], len(found.journals.files)) == ([CHANGES], RUNS - 1)
     probe.check_vacuumed()
-    for nth in counting[0].places(fault):
+    for nth in counting.places(fault):
         lake = tables(nth)
-        broken = lake.storage(lambda files, nth=nth: Faulty(files, nth, fault))
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.vacuum(broken, dead)
         lake.check_rows()

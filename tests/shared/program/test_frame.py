@@ -53,8 +53,9 @@ def test_a_signal_is_one_line_and_its_exit_code(name: str, code: int) -> None:
 
 def test_what_fails_to_close_after_a_signal_does_not_hide_it() -> None:
     body = """
+    import signal
     try:
-        say('begun'); time.sleep(60)
+        say('begun'); signal.pause()
     finally:
         raise ValueError('the JVM is gone')"""
     process = start(body)

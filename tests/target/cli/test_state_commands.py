@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,7 @@ def test_a_change_that_dies_at_any_step_is_done_whole_or_not_at_all(tmp_path: Pa
     for nth in range(1, steps + 1):
         for fault in (DIE_BEFORE, DIE_AFTER):
             lake = changed_lake(tmp_path / f"{nth} {fault}")
-            storage = lake.faulty_files(lambda files, nth=nth, fault=fault: Faulty(files, nth, fault, writes))
+            storage = lake.faulty_files(partial(Faulty, nth=nth, fault=fault, only=writes))
             with suppress(Died):
                 set_five(lake, storage, dead)
             run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)

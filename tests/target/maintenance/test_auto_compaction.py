@@ -7,6 +7,7 @@ import json
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,12 +155,12 @@ def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats
         return replace(first, url=f"{tmp_path}/{name}")
 
     probe, dead = lake("probe"), dead_process()
-    counting: list[Counting] = []
-    probe.sync(probe.storage(lambda files: counting.append(Counting(files)) or counting[0]))
+    counting = Counting()
+    probe.sync(probe.storage(counting))
     assert len(probe.paths()) == 1 + max(1, folders)
-    for nth in counting[0].places(fault):
+    for nth in counting.places(fault):
         broken = lake(nth)
-        storage = broken.storage(lambda files, nth=nth: Faulty(files, nth, fault))
+        storage = broken.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             broken.sync(storage, dead)
         # In the moment of the change a plain file's rows may stand twice.
@@ -221,9 +222,9 @@ def test_a_run_that_has_nothing_to_join_makes_no_call_for_it(tmp_path: Path) -> 
     for auto_compact in (False, True):
         lake = Fed(f"{tmp_path}/{auto_compact}", tmp_path, auto_compact=auto_compact)
         lake.sync()
-        counting: list[Counting] = []
-        lake.sync(lake.storage(lambda files, counting=counting: counting.append(Counting(files)) or counting[0]))
-        calls.append(counting[0].calls)
+        counting = Counting()
+        lake.sync(lake.storage(counting))
+        calls.append(counting.calls)
     assert calls[0] == calls[1]
 
 
@@ -233,9 +234,9 @@ def test_small_files_that_cannot_be_joined_are_looked_at_only_once_as_many_more_
     lake = Fed(f"{tmp_path}/lake", tmp_path, folders=1000)
     looks = []
     for _ in range(4 * few):
-        counting: list[Counting] = []
-        lake.sync(lake.storage(lambda files, counting=counting: counting.append(Counting(files)) or counting[0]))
-        looks.append(counting[0].calls.count("list"))
+        counting = Counting()
+        lake.sync(lake.storage(counting))
+        looks.append(counting.calls.count("list"))
     found = [number for number, each in enumerate(looks) if number and each > min(looks[1:])]
     assert found == [few + 1, 2 * few + 1, 3 * few + 1]
     assert len(lake.paths()) == 4 * few
