@@ -90,7 +90,8 @@ def test_of_many_first_writers_one_wins_and_of_many_later_ones_none_is_lost(
         for turn in range(rounds):
             while True:
                 seen = store.content()
-                assert seen is not None
+                if seen is None:
+                    continue  # the winner has said whose the place is, and writes the state next
                 value = {"sum": json.loads(seen)["sum"] + 1, "by": number, "turn": turn}
                 if store.write(value, seen, f"run-{number}-{turn}"):
                     break
