@@ -133,7 +133,10 @@ def test_a_bookmark_that_was_reset_or_never_there_is_set_where_its_key_is_known(
     ("words", "told"),
     [
         (("set", "--stream", "grows", "--value", "x"), r"'x' is not an integer; .* give a value like 42"),
-        (("set", "--stream", "grow", "--value", "1"), r"never had a bookmark \(streams of .*: grows, keys, lists, parts, whole\)"),
+        (
+            ("set", "--stream", "grow", "--value", "1"),
+            r"never had a bookmark \(streams of .*: grows, keys, lists, parts, whole\)",
+        ),
         (("set", "--stream", "grow", "--value", "1", "--replication-key", "id"), "give it by --type TYPE"),
         (("set", "--stream", "grows", "--value", "1", "--type", "number"), "unknown key type 'number'"),
         (("set", "--stream", "parts", "--value", "1"), "in the tap's own form; edit the state itself"),

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from singer_spark.errors import DamagedError, StorageError
 from singer_spark.singer.exact_json import state_from_json, to_json
+from singer_spark.singer.messages import timestamp_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,9 +107,20 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
         return None
     body = decode(data, path)
     try:
-        return RunEntry(run_id, body["phase"], body["last_committed"], body["state"], body)
+        phase, last, state = (body[name] for name in ("phase", "last_committed", "state"))
     except KeyError as error:
-        raise StorageError(f"{path} lacks {error}; restore it from a backup, or remove it") from error
+        raise DamagedError(f"{path} lacks {error}; restore it from a backup, or remove it") from error
+    return RunEntry(run_id, phase, last, state, {**_usual(run_id, phase), **body})
+
+
+def _usual(run_id: str, phase: str) -> dict[str, Any]:
+    """What journals tell people beside what is done by them, should one that was edited by hand lack it."""
+    try:
+        begun = timestamp_text(time_of(run_id))
+    except ValueError:  # the name is a person's, too
+        begun = timestamp_text(datetime.fromtimestamp(0, UTC))
+    times = {"started_at": begun, "committed_at": begun, "finished_at": None}
+    return {**times, "outcome": "failed" if phase == ABORTED else "succeeded", "streams": {}, "error": None}
 
 
 def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = None) -> RunEntry | None:

@@ -68,18 +68,21 @@ class Lake:
     layout: Layout
 
     @classmethod
-    def of(cls, chosen: Namespace, *, default_pipeline: str | None = None) -> Lake:
-        """Reads the config; a ConfigurationError where it can't be read, or a setting is wrong."""
+    def of(cls, chosen: Namespace, *, default_pipeline: str | None = None, has_run: bool = False) -> Lake:
+        """Reads the config; a ConfigurationError where it can't be read, or a setting is wrong.
+
+        Also where nothing is there of a pipeline that `--pipeline` names, or that must have run for the command.
+        """
         config = read_config(chosen.config)
         settings = TargetSettings.from_config(config, default_pipeline=chosen.pipeline or default_pipeline)
         accepted = settings.accept_unconditional_storage
         storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
-        return cls(
-            config,
-            settings,
-            storage,
-            Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog),
-        )
+        layout = Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog)
+        if has_run or chosen.pipeline:
+            from target_spark_lake.commit.run_reports import check_has_run
+
+            check_has_run(storage, layout.pipeline)
+        return cls(config, settings, storage, layout)
 
     @property
     def place(self) -> str:

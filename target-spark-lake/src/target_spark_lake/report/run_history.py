@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from singer_spark.errors import DamagedError
-from singer_spark.state.choice import chosen_state
-from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, last_committed, read_entry, run_ids, time_of
+from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, read_entry, run_ids, time_of
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
 from singer_spark.storage.storage import Storage
@@ -86,7 +86,7 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
 
     Raises:
         StorageError: the storage failed.
-        StateError: the saved state is malformed.
+        StateError: the saved state is malformed, or another lake's.
     """
     ids = run_ids(storage, layout.runs)[:newest]
     read = each(storage, lambda run_id: _entry(storage, layout, run_id), reversed(ids))
@@ -101,7 +101,7 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
     if lock is not None and not lock.released and lock.run_id not in ids:
         outcome, error = undecided(lock)
         runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error, command=lock.command))
-    now = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
+    now = StateSource(store, storage, layout.pipeline).saved
     return PipelineHistory(layout.pipeline, tuple(runs), watermarks(now.value if now else None))
 
 
