@@ -214,9 +214,9 @@ def test_a_journal_that_lacks_what_it_tells_people_stops_no_command(lake: SmallL
         kept = {name: body[name] for name in (*needed, "tables") if name in body}
         storage.replace(file.path, json.dumps(kept).encode())
     told, problems = status(lake.url, capsys, exit_code=1)
-    assert told[PIPELINE]["outcome"] == "failed"
+    assert told[PIPELINE]["outcome"] == "rolled_back"
     assert 0 <= told[PIPELINE]["age_seconds"] < 600
-    assert problems == f"spark-lake: pipeline {PIPELINE}: its last run failed\n"
+    assert problems == f"spark-lake: pipeline {PIPELINE}: its last run rolled back\n"
     config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
     words = ["--config", str(config), "--pipeline", PIPELINE]
     for command in (["runs"], ["state", "show"], ["state", "history"], ["report", "--output", str(page)]):

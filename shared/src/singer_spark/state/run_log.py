@@ -37,6 +37,14 @@ def time_of(run_id: str) -> datetime:
     return datetime.strptime(run_id.partition("-")[0], _RUN_ID_TIME).replace(tzinfo=UTC)
 
 
+def moment_of(run_id: str) -> datetime:
+    """The same; the beginning of time where a person named the run."""
+    try:
+        return time_of(run_id)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
+
+
 def folder_name(name: str) -> str:
     """A name as a path segment: all but letters, digits, `-_.` percent-encoded, a leading `.` or `_` too."""
     encoded = quote(name, safe="").replace("~", "%7E")
@@ -110,17 +118,20 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
         phase, last, state = (body[name] for name in ("phase", "last_committed", "state"))
     except KeyError as error:
         raise DamagedError(f"{path} lacks {error}; restore it from a backup, or remove it") from error
-    return RunEntry(run_id, phase, last, state, {**_usual(run_id, phase), **body})
+    _complete(run_id, phase, body)
+    return RunEntry(run_id, phase, last, state, body)
 
 
-def _usual(run_id: str, phase: str) -> dict[str, Any]:
-    """What journals tell people beside what is done by them, should one that was edited by hand lack it."""
-    try:
-        begun = timestamp_text(time_of(run_id))
-    except ValueError:  # the name is a person's, too
-        begun = timestamp_text(datetime.fromtimestamp(0, UTC))
-    times = {"started_at": begun, "committed_at": begun, "finished_at": None}
-    return {**times, "outcome": "failed" if phase == ABORTED else "succeeded", "streams": {}, "error": None}
+def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
+    """Adds to a journal that was edited by hand what it tells people, where it lacks that."""
+    # Of the two ways not to happen the one that is never forgotten.
+    outcome = "rolled_back" if phase == ABORTED else "succeeded"
+    usual: dict[str, Any] = {"finished_at": None, "outcome": outcome, "streams": {}, "error": None}
+    for name, value in usual.items():
+        body.setdefault(name, value)
+    for name in ("started_at",) if phase == ABORTED else ("started_at", "committed_at"):
+        if name not in body:
+            body[name] = timestamp_text(moment_of(run_id))
 
 
 def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = None) -> RunEntry | None:

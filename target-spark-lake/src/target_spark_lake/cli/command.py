@@ -15,6 +15,7 @@ from singer_spark.errors import ConfigurationError, redact
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.run_reports import check_has_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.settings import TargetSettings
 
@@ -71,7 +72,7 @@ class Lake:
     def of(cls, chosen: Namespace, *, default_pipeline: str | None = None, has_run: bool = False) -> Lake:
         """Reads the config; a ConfigurationError where it can't be read, or a setting is wrong.
 
-        Also where nothing is there of a pipeline that `--pipeline` names, or that must have run for the command.
+        The same where the pipeline never ran, if `--pipeline` names it, or the command needs one that has (`has_run`).
         """
         config = read_config(chosen.config)
         settings = TargetSettings.from_config(config, default_pipeline=chosen.pipeline or default_pipeline)
@@ -79,8 +80,6 @@ class Lake:
         storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
         layout = Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog)
         if has_run or chosen.pipeline:
-            from target_spark_lake.commit.run_reports import check_has_run
-
             check_has_run(storage, layout.pipeline)
         return cls(config, settings, storage, layout)
 

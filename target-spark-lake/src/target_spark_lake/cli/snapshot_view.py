@@ -29,7 +29,7 @@ _RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
 _KINDS = {DELTA: "a Delta", ICEBERG: "an Iceberg"}
 # What Spark says of a row's file and its number there, where it is not what Spark's own reader of Parquet says.
 _SPARK_PLACES = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
-# What the engines themselves call these, for whose columns there is no other name.
+# The columns in which the engines say so: one of the table with such a name would hide it.
 _DUCKDB_NAMES, _SPARK_NAMES = ("file_row_number",), {ICEBERG: ("_file", "_pos")}
 # Where DuckDB has another name for a type that folders say.
 _DUCKDB_TYPES = {"string": "VARCHAR"}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 # Folders of the lake in which each pipeline that was ever started has something.
-KINDS = ("runs", "state", "locks")
+KINDS = ("locks", "runs", "state")
 RUNNING = "running"
 # The kind of a run of the target; one of `spark-lake` is of the kind of its command.
 SYNC = "sync"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from singer_spark.errors import DamagedError
-from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, read_entry, run_ids, time_of
+from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, moment_of, read_entry, run_ids
 from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
@@ -109,7 +109,7 @@ def _entry(storage: Storage, layout: Layout, run_id: str) -> RunEntry | PastRun 
     try:
         return read_entry(storage, layout.runs, run_id)
     except DamagedError as error:
-        return PastRun(run_id, _moment_of(run_id), None, UNREADABLE, error=str(error))
+        return PastRun(run_id, moment_of(run_id), None, UNREADABLE, error=str(error))
 
 
 def _state_before(read: list[RunEntry | PastRun | None]) -> JSON | None:
@@ -139,11 +139,3 @@ def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
 
 def _amounts(report: JSON) -> Amounts:
     return Amounts(report["records"], report["bytes"], report["rejected"])
-
-
-def _moment_of(run_id: str) -> datetime:
-    """A run's id begins with the time, as `20261121T201129116506Z`."""
-    try:
-        return time_of(run_id)
-    except ValueError:
-        return datetime.fromtimestamp(0, UTC)
