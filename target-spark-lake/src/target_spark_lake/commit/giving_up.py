@@ -56,7 +56,7 @@ def check_given_up(storage: Storage, layout: Layout, run_id: str, last: RunEntry
         if (undoing := read_entry(storage, layout.runs, by)) is not None:
             return told(undoing)
         # Its journal was removed, with what was lost.
-        return {"run_id": run_id, "reason": entry.body["error"].partition(": ")[2], "streams": None, "by": by}
+        return {"run_id": run_id, "reason": str(entry.body["error"]).partition(": ")[2], "streams": None, "by": by}
     if GIVES_UP in entry.body:
         raise StateError(
             f"run {run_id} takes back run {entry.body[GIVES_UP]['run_id']}: `spark-lake recover` finishes it"
