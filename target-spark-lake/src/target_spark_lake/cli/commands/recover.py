@@ -24,7 +24,7 @@ def _unlock_flags(parser: ArgumentParser) -> None:
 
 
 def _run(chosen: Namespace) -> None:
-    lake, giving_up = Lake.of(chosen, has_run=True), chosen.give_up_publishing
+    lake, giving_up = Lake.of(chosen), chosen.give_up_publishing
     ttl = lake.settings.lock_ttl_seconds
     done = free(lake.storage, lake.layout, lake.store, ttl, force=chosen.force, giving_up=giving_up)
     report: JSON = {

@@ -35,7 +35,7 @@ def _run(chosen: Namespace) -> None:
     seconds = seconds_of(chosen.older_than)
     if seconds is None or seconds > LONGEST_AGE.total_seconds():
         raise ConfigurationError(f"--older-than {chosen.older_than!r} is no age like 30m, 6h or 7d")
-    lake, age = Lake.of(chosen, has_run=True), timedelta(seconds=seconds)
+    lake, age = Lake.of(chosen), timedelta(seconds=seconds)
     run_id = None
     if chosen.dry_run:
         found = to_vacuum(lake.storage, lake.layout, lake.store, datetime.now(UTC), age)
