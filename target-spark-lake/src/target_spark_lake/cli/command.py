@@ -15,6 +15,7 @@ from singer_spark.errors import ConfigurationError, redact
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.run_reports import check_has_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.settings import TargetSettings
 
@@ -68,18 +69,19 @@ class Lake:
     layout: Layout
 
     @classmethod
-    def of(cls, chosen: Namespace, *, default_pipeline: str | None = None) -> Lake:
-        """Reads the config; a ConfigurationError where it can't be read, or a setting is wrong."""
+    def of(cls, chosen: Namespace, *, default_pipeline: str | None = None, has_run: bool = False) -> Lake:
+        """Reads the config; a ConfigurationError where it can't be read, or a setting is wrong.
+
+        The same where the pipeline never ran, if `--pipeline` names it, or the command needs one that has (`has_run`).
+        """
         config = read_config(chosen.config)
         settings = TargetSettings.from_config(config, default_pipeline=chosen.pipeline or default_pipeline)
         accepted = settings.accept_unconditional_storage
         storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
-        return cls(
-            config,
-            settings,
-            storage,
-            Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog),
-        )
+        layout = Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog)
+        if has_run or chosen.pipeline:
+            check_has_run(storage, layout.pipeline)
+        return cls(config, settings, storage, layout)
 
     @property
     def place(self) -> str:

@@ -29,6 +29,8 @@ _RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
 _KINDS = {DELTA: "a Delta", ICEBERG: "an Iceberg"}
 # What Spark says of a row's file and its number there, where it is not what Spark's own reader of Parquet says.
 _SPARK_PLACES = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
+# The columns in which the engines say so: one of the table with such a name would hide it.
+_DUCKDB_NAMES, _SPARK_NAMES = ("file_row_number",), {ICEBERG: ("_file", "_pos")}
 # Where DuckDB has another name for a type that folders say.
 _DUCKDB_TYPES = {"string": "VARCHAR"}
 
@@ -60,6 +62,13 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
         raise ConfigurationError(
             f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL shows the order of its "
             "files; use --engine spark, or load_method upsert"
+        )
+    theirs = _SPARK_NAMES.get(record.format, ("_metadata",)) if engine == SPARK else _DUCKDB_NAMES
+    if taken := next((name for name in record.columns if name.lower() in theirs), None):
+        other = "--engine " + ENGINES[engine == DUCKDB] if record.format == PARQUET else "load_method upsert"
+        raise ConfigurationError(
+            f"stream {stream}: table {table} has a column {taken}, by which {engine} tells where in its files a row "
+            f"is; use {other}, or rename the column (stream_maps)"
         )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)

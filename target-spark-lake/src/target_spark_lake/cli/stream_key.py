@@ -17,7 +17,10 @@ KEY, VALUE = "replication_key", "replication_key_value"
 
 def is_bookmark(entry: Any) -> bool:
     """Whether it holds one value of a replication key, as the tap's and the SDK's bookmarks do."""
-    return isinstance(entry, dict) and entry.get(VALUE) is not None and "partitions" not in entry
+    if not isinstance(entry, dict) or "partitions" in entry:
+        return False
+    # Other taps have lists of both.
+    return isinstance(entry.get(KEY), str | None) and not isinstance(entry.get(VALUE), list | dict | None)
 
 
 def key_of_stream(

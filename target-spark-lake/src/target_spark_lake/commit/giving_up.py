@@ -53,7 +53,10 @@ def check_given_up(storage: Storage, layout: Layout, run_id: str, last: RunEntry
     if entry is None:
         raise StateError(f"pipeline {layout.pipeline} has no run {run_id}: `spark-lake runs` shows them")
     if by := entry.body.get(GIVEN_UP_BY):
-        return told(read_entry(storage, layout.runs, by))
+        if (undoing := read_entry(storage, layout.runs, by)) is not None:
+            return told(undoing)
+        # Its journal was removed, with what was lost.
+        return {"run_id": run_id, "reason": str(entry.body["error"]).partition(": ")[2], "streams": None, "by": by}
     if GIVES_UP in entry.body:
         raise StateError(
             f"run {run_id} takes back run {entry.body[GIVES_UP]['run_id']}: `spark-lake recover` finishes it"
@@ -68,9 +71,9 @@ def check_given_up(storage: Storage, layout: Layout, run_id: str, last: RunEntry
     return None
 
 
-def told(entry: RunEntry | None) -> JSON | None:
+def told(entry: RunEntry) -> JSON:
     """What a run that took another one back says of it."""
-    return None if entry is None else {**entry.body[GIVES_UP], "by": entry.run_id}
+    return {**entry.body[GIVES_UP], "by": entry.run_id}
 
 
 def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: UnpublishableError) -> RunEntry:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from singer_spark.config.setting_problems import nearest
+from singer_spark.errors import ConfigurationError
 from singer_spark.singer.messages import timestamp_text
-from singer_spark.state.choice import chosen_state, kept_elsewhere, place_of
-from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids
+from singer_spark.state.choice import kept_elsewhere, place_of
+from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, folder_name, read_entry, run_ids
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import same_state
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.commit.lock_entry import newest_entry
@@ -22,14 +25,29 @@ if TYPE_CHECKING:
     from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]
+# Folders of the lake in which each pipeline that was ever started has something.
+KINDS = ("locks", "runs", "state")
 RUNNING = "running"
 # The kind of a run of the target; one of `spark-lake` is of the kind of its command.
 SYNC = "sync"
 NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
 
 
+def check_has_run(storage: Storage, pipeline: str) -> None:
+    """Refuses a pipeline of which the lake has nothing.
+
+    Raises:
+        ConfigurationError: names those that it has.
+    """
+    if any(storage.list(f"{LAKE_FOLDER}/{kind}/{folder_name(pipeline)}") for kind in KINDS):
+        return
+    known = pipelines(storage, *KINDS)
+    near, listed = nearest(pipeline, known), ", ".join(known) or "none"
+    raise ConfigurationError(f"pipeline {pipeline} never ran in {storage.url}{near}; there are: {listed}")
+
+
 def pipelines(storage: Storage, *kinds: str) -> list[str]:
-    """Names of the pipelines that have anything in these folders of the lake (`runs`, `state`, `locks`), sorted."""
+    """Names of the pipelines that have anything in these folders of the lake (`KINDS`), sorted."""
     folders = [f"{LAKE_FOLDER}/{kind}" for kind in kinds]
     found = {file.path[len(folder) + 1 :] for folder in folders for file in storage.list(folder)}
     return sorted({unquote(path.partition("/")[0]) for path in found if "/" in path})
@@ -58,17 +76,18 @@ def error_of(entry: RunEntry, outcome: str) -> str | None:
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
     """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
-    last = last_committed(storage, layout.runs)
+    source = StateSource(store, storage, layout.pipeline)
+    last = source.last
     if last is not None and store.place is None and place_of(last) is not None:
         # What people edited there can't be seen from here.
         raise kept_elsewhere(layout.pipeline, store, last)
-    saved = chosen_state(storage, layout.pipeline, store, last).saved
-    source = source_of(storage, layout, saved.value) if saved else None
+    saved = source.saved
+    run = source_of(storage, layout, saved.value) if saved else None
     return {
         "pipeline": layout.pipeline,
         "bookmarks": bookmarks(saved.value if saved else {}),
-        "updated_at": source.body["committed_at"] if source else None,
-        "run_id": source.run_id if source else None,
+        "updated_at": run.body["committed_at"] if run else None,
+        "run_id": run.run_id if run else None,
     }
 
 

@@ -36,16 +36,17 @@ def sweep_batches(storage: Storage, layout: Layout) -> None:
         remove_batch_files(storage, [file.path for file in files])
 
 
-def forgotten_batches(storage: Storage, layout: Layout) -> dict[str, list[FileInfo]]:
-    """What is old, by its batch run's folder.
+def forgotten_batches(storage: Storage, layout: Layout, now: float | None = None) -> dict[str, list[FileInfo]]:
+    """What is old `now`, by its batch run's folder.
 
-    By the storage's clock, where a holder of the pipeline has just given a sign of life.
+    By the storage's clock where no moment is given: a holder of the pipeline has just given a sign of life.
 
     Raises:
         StorageError: the storage failed.
     """
     found = storage.list(BATCHES)
-    now = storage_time(storage, layout) if found else None
+    if found and now is None:
+        now = storage_time(storage, layout)
     if now is None:
         return {}
     groups: dict[str, list[FileInfo]] = {}

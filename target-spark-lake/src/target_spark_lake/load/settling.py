@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, SchemaError
+from singer_spark.errors import ConfigurationError, SchemaError, StorageError
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.singer.schema_mapping import stream_spark_schema
 from target_spark_lake.columns.declared_columns import numbers_kept, read_as_declared, zones_kept
@@ -20,10 +20,11 @@ from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config_schema import ICEBERG
+from target_spark_lake.layout import folder_name
 from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.state.bookmarks import bookmarks_of
-from target_spark_lake.tables.table_record import records_of
+from target_spark_lake.tables.table_record import tables_of
 from target_spark_lake.validation.bulk_check import record_check
 from target_spark_lake.validation.record_validator import RecordValidator
 from target_spark_lake.validation.schema_check import schema_problem
@@ -132,7 +133,11 @@ def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
     # Another tap does not say what it sends of it: a bookmark of it does.
     if sink.schema.extent == "full" or run.starts_anew or stream not in bookmarks_of(run.committed_state()):
         return
-    elsewhere = [table for table, each in records_of(run.storage, run.layout.pipeline).items() if each.stream == stream]
+    tables, unreadable = tables_of(run.storage)
+    elsewhere = [table for table, each in tables.get(run.layout.pipeline, {}).items() if each.stream == stream]
+    for table, problem in unreadable.items():
+        if table.rpartition("/")[2] == folder_name(stream):
+            raise StorageError(f"stream {stream}: its rows so far may be in table {table}, but {problem}")
     if elsewhere:
         raise ConfigurationError(
             f"stream {stream}: this run may send only what changed since its bookmark, and its rows so far are in "

@@ -69,7 +69,7 @@ def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
         # Ages are told by the storage's clock, which has just stamped the run's lock.
         now = storage_time(run.storage, run.layout)
         moment = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
-        found = to_vacuum(run.storage, run.layout, store, moment - age)
+        found = to_vacuum(run.storage, run.layout, store, moment, age)
         if found.of_the_run:
             too_late_to_stop()
             run.commit(Commit(expendable=found.of_the_run))
@@ -80,20 +80,20 @@ def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
     return found
 
 
-def to_vacuum(storage: Storage, layout: Layout, store: StateStore, before: datetime) -> Vacuumed:
-    """What can go of a pipeline; it only reads.
+def to_vacuum(storage: Storage, layout: Layout, store: StateStore, now: datetime, age: timedelta) -> Vacuumed:
+    """What can go of a pipeline now; it only reads.
 
     Raises:
         StorageError: the storage failed, or a table's log can't be judged.
     """
-    logs = TableLogs(storage, layout)
+    logs, before = TableLogs(storage, layout), now - age
     tables = [
         log.expendable(table, record, before)
         for table, record in records_of(storage, layout.pipeline).items()
         # A table without a log is its files, and keeps none that its readers don't find.
         if (log := logs.of(record.format)) is not None
     ]
-    batches = [file for files in forgotten_batches(storage, layout).values() for file in files]
+    batches = [file for files in forgotten_batches(storage, layout, now.timestamp()).values() for file in files]
     return Vacuumed(
         before,
         tuple(found for found in tables if found.files or found.details),

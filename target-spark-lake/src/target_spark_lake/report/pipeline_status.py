@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
+from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.program.amounts import seconds_of, span_text
-from singer_spark.state.choice import chosen_state
-from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, last_committed
+from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.journal import FAILED, SUCCEEDED
 from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
-from target_spark_lake.commit.run_reports import RUNNING, bookmarks, entries, error_of, outcome_of, pipelines
+from target_spark_lake.commit.run_reports import KINDS, RUNNING, bookmarks, entries, error_of, outcome_of, pipelines
 from target_spark_lake.config_schema import PARQUET
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.maintenance.compaction_plan import has_many, is_small
@@ -93,22 +93,11 @@ def status(
     """Looks at all pipelines of a bucket, or at `only` one; with a line for each that is too old or failed.
 
     Raises:
-        ConfigurationError: the one that is asked for never ran there.
         StorageError: the bucket can't be read.
     """
-    names = pipelines(storage, "runs", "state", "locks")
-    if only is not None:
-        if only not in names:
-            known = ", ".join(names) or "none"
-            raise ConfigurationError(f"pipeline {only} never ran in {storage.url}; there are: {known}")
-        names = [only]
+    names = pipelines(storage, *KINDS) if only is None else [only]
     now = datetime.now(UTC)
-    damaged: list[str] = []
-    try:
-        tables = tables_of(storage)
-    except StorageError as error:
-        # What a record can't tell hides no pipeline.
-        tables, damaged = {}, [f"the small files of tables are not counted: {one_line(error)}"]
+    tables, unreadable = tables_of(storage)
 
     def look(name: str) -> tuple[PipelineStatus | None, list[str]]:
         small_files = _small_files(storage, tables.get(name, {}), file_bytes)
@@ -116,7 +105,7 @@ def status(
 
     looks = each(storage, look, names)
     problems = [problem for _, each_of in looks for problem in each_of]
-    return [one for one, _ in looks if one is not None], [*problems, *damaged]
+    return [one for one, _ in looks if one is not None], [*problems, *unreadable.values()]
 
 
 def _look(
@@ -130,14 +119,15 @@ def _look(
     """One pipeline, and what is wrong with it; one that can't be read hides no other."""
     layout, problems = Layout(pipeline), []
     try:
+        source = StateSource(store_of(pipeline), storage, pipeline)
         lock = newest_entry(storage, layout)
         last, success = _last_sync(storage, layout, lock)
-        committed = last_committed(storage, layout.runs)
+        committed = source.last
     except SingerSparkError as error:
         return None, [f"pipeline {pipeline}: {one_line(error)}"]
     waits = committed is not None and outcome_of(committed, lock) == COMMITTED
     try:
-        saved = chosen_state(storage, layout.pipeline, store_of(pipeline), committed).saved
+        saved = source.saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
     ended = None if success is None else success.body["finished_at"] or success.body["committed_at"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from singer_spark.errors import DamagedError
-from singer_spark.state.choice import chosen_state
-from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, last_committed, read_entry, run_ids, time_of
+from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, moment_of, read_entry, run_ids
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
 from singer_spark.storage.storage import Storage
@@ -86,7 +86,7 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
 
     Raises:
         StorageError: the storage failed.
-        StateError: the saved state is malformed.
+        StateError: the saved state is malformed, or another lake's.
     """
     ids = run_ids(storage, layout.runs)[:newest]
     read = each(storage, lambda run_id: _entry(storage, layout, run_id), reversed(ids))
@@ -101,7 +101,7 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
     if lock is not None and not lock.released and lock.run_id not in ids:
         outcome, error = undecided(lock)
         runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error, command=lock.command))
-    now = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
+    now = StateSource(store, storage, layout.pipeline).saved
     return PipelineHistory(layout.pipeline, tuple(runs), watermarks(now.value if now else None))
 
 
@@ -109,7 +109,7 @@ def _entry(storage: Storage, layout: Layout, run_id: str) -> RunEntry | PastRun 
     try:
         return read_entry(storage, layout.runs, run_id)
     except DamagedError as error:
-        return PastRun(run_id, _moment_of(run_id), None, UNREADABLE, error=str(error))
+        return PastRun(run_id, moment_of(run_id), None, UNREADABLE, error=str(error))
 
 
 def _state_before(read: list[RunEntry | PastRun | None]) -> JSON | None:
@@ -139,11 +139,3 @@ def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
 
 def _amounts(report: JSON) -> Amounts:
     return Amounts(report["records"], report["bytes"], report["rejected"])
-
-
-def _moment_of(run_id: str) -> datetime:
-    """A run's id begins with the time, as `20261121T201129116506Z`."""
-    try:
-        return time_of(run_id)
-    except ValueError:
-        return datetime.fromtimestamp(0, UTC)

@@ -8,10 +8,11 @@ wakes up late removes the record of a later commit.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.errors import ConfigurationError, DamagedError, LockedError, StorageError, one_line
 from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
 from singer_spark.storage.at_once import each
 from target_spark_lake.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.layout import Layout
 
+logger = logging.getLogger(__name__)
 
 CLAIM_TRIES = 50
 _LISTS = ("key_properties", "cursor", "partition_by", "foreign")
@@ -90,7 +92,7 @@ class TableRecord:
             said |= {name: tuple(body[name]) for name in _LISTS if name in body}
             return TableRecord(**{**said, "columns": dict(body["columns"])})
         except (KeyError, TypeError, ValueError) as error:
-            raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
+            raise DamagedError(f"{path} is damaged ({error}); restore it from a backup") from error
 
 
 def with_logged_columns(record: TableRecord, logged: Mapping[str, str]) -> TableRecord:
@@ -110,18 +112,30 @@ def read_record(storage: Storage, path: str) -> TableRecord | None:
 
 
 def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
-    """The records of all tables that a pipeline wrote, by their folders; a stream's history has one, too."""
-    return tables_of(storage).get(pipeline, {})
+    """The records of all tables that a pipeline wrote, by their folders; a stream's history has one, too.
+
+    One that can't be read may be any pipeline's: it is named, and none has it.
+    """
+    tables, unreadable = tables_of(storage)
+    for problem in unreadable.values():
+        logger.warning("A table is left aside: %s", problem)
+    return tables.get(pipeline, {})
 
 
-def tables_of(storage: Storage) -> dict[str, dict[str, TableRecord]]:
-    """`records_of` all pipelines, by their names."""
+def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict[str, str]]:
+    """`records_of` all pipelines, by their names; and why others can't be read, by their folders."""
     paths = [file.path for file in storage.list(TABLES)]
     found: dict[str, dict[str, TableRecord]] = {}
-    for path, record in zip(paths, each(storage, lambda path: read_record(storage, path), paths), strict=True):
+    unreadable: dict[str, str] = {}
+    for path, data in zip(paths, each(storage, storage.read, paths), strict=True):
+        try:
+            record = _parse(data, path)
+        except StorageError as error:
+            unreadable[table_of_record(path)] = one_line(error)
+            continue
         if record is not None and not record.is_claim():
             found.setdefault(record.pipeline, {})[table_of_record(path)] = record
-    return found
+    return found, unreadable
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
@@ -171,7 +185,10 @@ def release_claims(storage: Storage, run_id: str) -> None:
 
     def release(path: str) -> None:
         seen = storage.read(path)
-        record = _parse(seen, path)
+        try:
+            record = _parse(seen, path)
+        except StorageError:  # no claim of the run's: its table stays as it is
+            return
         if record is not None and record.is_claim() and record.claimed_by == run_id:
             storage.exchange(path, seen, encode(replace(record, claimed_by=None).to_body()))
 

@@ -18,8 +18,8 @@ from singer_spark.compared_source import ComparedSource
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
-from singer_spark.state.choice import chosen_state
 from singer_spark.state.run_log import COMMITTED, last_committed
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock_entry import newest_entry
@@ -72,7 +72,7 @@ def verify(
     """
     _refuse_mapping(config)
     before = _state_of(storage, layout)
-    saved = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
+    saved = StateSource(store, storage, layout.pipeline).saved
     state = {} if saved is None else saved.value
     with (
         closing(_opened(tap)) as source,

@@ -17,7 +17,7 @@ def _run(chosen: Namespace) -> None:
     # Here: it loads Arrow, for which the other commands need not wait.
     from target_spark_lake.maintenance.compaction import compact
 
-    lake = Lake.of(chosen)
+    lake = Lake.of(chosen, has_run=True)
     run = lake.open_run("compact")
     tables = [asdict(each) for each in compact(run, lake.settings, chosen.stream)]
     report = {"pipeline": lake.layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}

@@ -32,7 +32,7 @@ def _run(chosen: Namespace) -> int:
     # Here: it loads Spark, for which the other commands need not wait.
     from target_spark_lake.verify.verification import TapSide, repair, verify
 
-    lake = Lake.of(chosen)
+    lake = Lake.of(chosen, has_run=chosen.repair)
     logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
     leave_out_libraries()
     redact_logs()
