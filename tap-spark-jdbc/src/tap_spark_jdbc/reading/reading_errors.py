@@ -21,7 +21,7 @@ def unwritable(stream: str, place: str, reason: str) -> StorageError:
 
 def refused(stream: str, source: JdbcSource, reason: str, state: str, *, lost: bool) -> SourceError:
     """The database gives no rows, for this reason and by this SQLSTATE."""
-    told = with_hint(reason, state)
+    told = with_hint(reason, state, hides_values=source.hides_values and not lost)
     if source.snapshot is not None and source.snapshot in reason:
         told = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
         told += "run again: that goes on where this run stopped"

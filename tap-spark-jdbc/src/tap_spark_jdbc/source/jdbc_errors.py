@@ -38,11 +38,16 @@ _HINTS_BY_WORDS = {
     "canceling statement due to": _HINTS["57014"],
 }
 
+# SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value of a row.
+_WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
+# A driver's failure, whichever class of it, in Spark's report.
+_OF_DRIVER = re.compile(r"SQL\w*Exception")
+
 # What says of a failure only that somebody waited for it.
 _AWAITED = re.compile(r"Exception thrown in awaitResult")
 
 
-def reason(error: Py4JJavaError) -> str:
+def reason(error: Py4JJavaError, *, hides_values: bool = False) -> str:
     """The driver's message in one line, with what to do where its SQLSTATE tells."""
     cause = error.java_exception
     messages: list[str] = []
@@ -51,21 +56,26 @@ def reason(error: Py4JJavaError) -> str:
         if not any(text in known for known in messages):
             messages.append(text)
         cause = cause.getCause()
-    return with_hint(": ".join(messages), first_sql_state(error))
+    return with_hint(": ".join(messages), first_sql_state(error), hides_values=hides_values and may_quote(error))
 
 
-def with_hint(told: str, state: str) -> str:
-    """A driver's message, with what to do where its SQLSTATE tells."""
+def may_quote(error: Exception) -> bool:
+    """Whether a failure may quote a value of a row: then it is no cause to be shown in a trace either."""
+    if is_lost(error):
+        return False
+    state = first_sql_state(error)
+    return not state.startswith(_WITHOUT_VALUES) if state else _OF_DRIVER.search(str(error)) is not None
+
+
+def with_hint(told: str, state: str, *, hides_values: bool = False) -> str:
+    """A driver's message, or that it is hidden if it may quote a value; with what to do where its SQLSTATE tells."""
     by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in told), "")
     hint = by_words or (
         _HINTS.get(state) or _HINTS.get(state[:2]) or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in told), "")
     )
+    if hides_values and not state.startswith(_WITHOUT_VALUES):
+        told = f"error {state or 'without a code'}; its words, which may quote what is masked, are in the server's log"
     return f"{told}; {hint}" if hint else told
-
-
-def refused(what: str, error: Py4JJavaError) -> SourceError:
-    """What is raised of a failure."""
-    return kind_of(error)(f"{what}: {reason(error)}")
 
 
 def kind_of(error: Py4JJavaError) -> type[SourceError]:

@@ -86,7 +86,7 @@ class Lake:
     @property
     def place(self) -> str:
         """The bucket for people: without the user and password that its URL may name."""
-        return re.sub(r"(?<=://)[^/@]*@", "", self.storage.url)
+        return redact(re.sub(r"(?<=://)[^/@]*@", "", self.storage.url))
 
     @cached_property
     def store(self) -> StateStore:

@@ -24,8 +24,10 @@ REFERENCE = re.compile(r"(?<!\$)\$\{(\w+)\}")
 _FILE_REFERENCE = re.compile(r"(?<!\$)\$\{file:[^}]+\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _WHOLE = re.compile(r"\$\{\w+\}|")
-# Between login and host
-_SECRET_LOGIN = re.compile(r"//[^/?@]*:(?!\$\{\w+\}@)[^/?@]+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@)[^/@]+@")
+# Between login and host, whatever it holds; behind a host stands a port.
+_SECRET_LOGIN = re.compile(
+    r"//[^\[/?:@]*:(?!\d+(?:[/,;?]|$)|\$\{\w+\}(?:[@/,;?]|$)).+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@).+@"
+)
 _CRON_FIELD = re.compile(r"(\*|[0-9]+(-[0-9]+)?|[a-z]{3}(-[a-z]{3})?)(/[1-9][0-9]*)?", re.IGNORECASE)
 _CRON_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(8))
 CRON_NAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually", "@midnight")

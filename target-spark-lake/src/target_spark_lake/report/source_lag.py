@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import SourceError, redact
-from singer_spark.process.scratch import scratch_folder
 from target_spark_lake.report.pipeline_status import PipelineStatus
 
 TAP = "tap-spark-jdbc"
@@ -49,16 +47,14 @@ def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dic
     Raises:
         SourceError: the tap is not there, or it failed; in its words.
     """
-    # It may hold secrets: this file is for its owner alone.
-    with tempfile.NamedTemporaryFile("w", suffix=".json", dir=scratch_folder()) as target:
-        json.dump(dict(target_config), target)
-        target.flush()
-        configs = [word for file in tap_configs for word in ("--config", file)]
-        command = [str(Path(sys.executable).with_name(TAP)), *configs, "--state-from", target.name, "--dry-run"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise SourceError(f"{TAP} can't be started beside {sys.executable}: {error.strerror}") from error
+    configs = [word for file in tap_configs for word in ("--config", file)]
+    command = [str(Path(sys.executable).with_name(TAP)), *configs, "--state-from", "/dev/stdin", "--dry-run"]
+    try:
+        # It may hold secrets: they lie in no file.
+        config = json.dumps(dict(target_config))
+        done = subprocess.run(command, input=config, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise SourceError(f"{TAP} can't be started beside {sys.executable}: {error.strerror}") from error
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise SourceError(f"the tap can't say what there is to read: {redact(said[-1])}")
