@@ -97,7 +97,7 @@ class DeltaSnapshot:
         """The files with their paths relative to the bucket."""
         return tuple(FileInfo(f"{table}/{path}", file.size) for path, file in self.files.items())
 
-    def standing_record(self, record: TableRecord) -> TableRecord:
+    def current_record(self, record: TableRecord) -> TableRecord:
         """A table's record with the columns that its log says, which others may have changed since the last run.
 
         Raises:
@@ -121,7 +121,7 @@ class DeltaSnapshot:
         if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
             return "has files in other folders than those of its partitions"
         try:
-            self.standing_record(record)
+            self.current_record(record)
         except SchemaError:
             return "got a column by someone else that this program can't keep"
         return ""

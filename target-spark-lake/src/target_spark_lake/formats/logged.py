@@ -37,7 +37,7 @@ def _beside_others(run: PipelineRun, load: StreamLoad) -> StreamLoad:
     snapshot = run.logs.snapshot(load.table, load.record) if load.columns.fields else None
     if load.record is None or snapshot is None:
         return load
-    known, found = load.record.columns, snapshot.standing_record(load.record)
+    known, found = load.record.columns, snapshot.current_record(load.record)
     own = {*load.schema.schema["properties"], *METADATA_COLUMNS}
     record = replace(found, foreign=tuple(name for name in found.foreign if name not in own))
     # Only where others changed the type of a column, it must hold both their values and the run's.
@@ -58,7 +58,7 @@ def _logged(writer: TableWriter, log: TableLog, change: TableChange, load: Strea
     before = run.logs.seen(log, change.table)
     if before is None:
         _check_new(run, log, change, chosen)
-    known = load.record if change.table == load.table else run.standing_record(change.stream, change.table)
+    known = load.record if change.table == load.table else run.current_record(change.stream, change.table)
     record = replace(change.record, format=chosen, foreign=known.foreign if known else ())
     return log.change(before, replace(change, record=record))
 

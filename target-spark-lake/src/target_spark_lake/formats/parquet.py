@@ -81,7 +81,7 @@ def _uniform_change(
 ) -> TableChange:
     """The change and, where it gives the table other columns, the files that stay under these."""
     run, stream, table, record = writer.run, change.stream, change.table, change.record
-    before = load.record if table == load.table else run.standing_record(stream, table)
+    before = load.record if table == load.table else run.current_record(stream, table)
     if record is None or before is None or before.columns == record.columns:
         return change
     if keeps_files is not None and keeps_files(columns_from_text(before.columns), columns_from_text(record.columns)):

@@ -153,7 +153,7 @@ class _Merge:
     def _history(self) -> TableChange:
         """Beside the table: every version that came, as it came."""
         table = f"{self._load.table}{HISTORY}"
-        before = self._writer.run.standing_record(self._load.schema.stream, table)
+        before = self._writer.run.current_record(self._load.schema.stream, table)
         own = [file for file in self._brought if self._is_for_us_alone(file)]
         written: list[StagedFile] = []
         if own:

@@ -140,7 +140,7 @@ class IcebergSnapshot:
         """The files with their sizes."""
         return tuple(FileInfo(path, each.file_size_in_bytes) for path, each in self.files.items())
 
-    def standing_record(self, record: TableRecord) -> TableRecord:
+    def current_record(self, record: TableRecord) -> TableRecord:
         """A table's record with the columns that its schema says, which others may have changed since the last run.
 
         Raises:
@@ -160,7 +160,7 @@ class IcebergSnapshot:
         if not self.spec_says(record):
             return "was partitioned by someone else in another way than its last run did"
         try:
-            self.standing_record(record)
+            self.current_record(record)
         except SchemaError:
             return "got a column by someone else that this program can't keep"
         return ""

@@ -1,4 +1,4 @@
-"""BATCH messages: files that stand for records, as singer-sdk has them, and what our own tap says beside that."""
+"""BATCH messages, as singer-sdk defines them, with the additions of our own tap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from singer_spark.errors import ProtocolError
 from target_spark_lake.batch_address import shown
 
 JSONL, PARQUET = "jsonl", "parquet"
-# Of Parquet the file itself says how it is compressed; of JSON lines its first bytes do.
+# A Parquet file itself records its compression; for JSON lines the first bytes show it.
 COMPRESSIONS = {
     JSONL: ("gzip", "none"),
     PARQUET: ("zstd", "snappy", "gzip", "lz4", "brotli", "none"),
@@ -22,9 +22,9 @@ class BatchFile:
     """A file of a manifest.
 
     Attributes:
-        url: As the message spells it.
-        rows: Records in it; None where the tap does not say.
-        bytes: Its size; None where the tap does not say.
+        url: As spelled in the message.
+        rows: Number of records; None if the tap does not give it.
+        bytes: Its size; None if the tap does not give it.
     """
 
     url: str
@@ -33,7 +33,7 @@ class BatchFile:
 
     @property
     def shown(self) -> str:
-        """The URL as errors name it: what may be a secret is not in it."""
+        """The URL for messages to users, without possible secrets."""
         return shown(self.url)
 
 
@@ -44,9 +44,9 @@ class BatchMessage:
     Attributes:
         stream: Name of the stream.
         format: `jsonl` or `parquet`.
-        files: In the order of the records.
-        time_extracted: When the records were read, as RECORD lines say it; None where the tap does not say.
-        version: Version of the table that the records belong to; None where the tap does not say.
+        files: The files, in the order of the records.
+        time_extracted: When the records were read, as in RECORD lines; None if the tap does not give it.
+        version: Table version of the records; None if the tap does not give it.
     """
 
     stream: str
@@ -57,10 +57,10 @@ class BatchMessage:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> BatchMessage:
-        """Reads a BATCH message.
+        """Read a BATCH message.
 
         Raises:
-            ProtocolError: it is malformed, or its encoding is none that is known.
+            ProtocolError: it is malformed, or its encoding is unknown.
         """
         stream = message.get("stream")
         if not isinstance(stream, str) or not stream:

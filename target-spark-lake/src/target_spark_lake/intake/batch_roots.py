@@ -1,4 +1,4 @@
-"""The setting `batch_roots`: the places in which BATCH messages may name files; elsewhere nothing is read."""
+"""The setting `batch_roots`: where BATCH messages may name files; nothing is read from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ BATCHES = f"{LAKE_FOLDER}/staging/batches"
 
 
 class BatchRoots:
-    """What files of BATCH messages may be, and where they lie."""
+    """Resolves names of BATCH files to allowed locations."""
 
     def __init__(self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]) -> None:
-        """Knows the places; no file is looked at yet.
+        """Resolve the roots; no file is accessed yet.
 
         Args:
-            bucket: The lake's.
-            roots: The setting; None: the bucket.
-            options: fsspec's storage options, for what lies outside of it too.
+            bucket: The lake's bucket.
+            roots: The setting; None for the bucket.
+            options: fsspec's storage options, also used outside the bucket.
         """
         self._bucket = bucket
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
         self._told = [bucket.url] if roots is None else list(roots)
         self._roots = [self._own] if roots is None else [address_of(root) for root in roots]
-        # Links resolved, as of each file: none leads out. Of a root its own spelling counts, as of the bucket.
+        # With links resolved, as for each file, so that no link leads out. A root is taken as spelled, like the bucket.
         self._folders = [os.path.realpath(each.readings[0]) for each in self._roots if isinstance(each, DiskAddress)]
         self._options = dict(options)
         self._disk = Storage("/")
         self._stores: dict[str, Storage] = {}
-        # Files of a manifest are looked for by several threads.
+        # Several threads look for the files of a manifest.
         self._lock = threading.Lock()
 
     def places(self, stream: str, url: str) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
-        """Where a name may lead, the likelier place first, and the error that is due where nothing is there.
+        """The locations that a name may mean, the likelier first, and the error to raise if no file is at any of them.
 
-        The latter is for a name of which one reading leads out: nobody learns whether a file is there.
+        There is such an error if one reading of the name is not allowed: it must not reveal whether a file is there.
 
         Raises:
-            ProtocolError: no reading of it leads to a place from which files may be taken.
+            ProtocolError: no reading of the name leads to an allowed location.
             ConfigurationError: the store of a root can't be used here.
         """
         try:
@@ -100,7 +100,7 @@ class BatchRoots:
 
 
 def _below(path: str, folder: str) -> str:
-    """The path relative to a folder that it lies in; empty where it lies in it not."""
+    """The path relative to a folder; empty if it is not below that folder."""
     return Path(path).relative_to(folder).as_posix() if path != folder and Path(path).is_relative_to(folder) else ""
 
 
@@ -112,7 +112,7 @@ def _key_below(address: StoreAddress, root: StoreAddress) -> str:
 
 
 def _is_private(path: str) -> bool:
-    """Whether it lies in a lake's own folder, elsewhere than where its taps write."""
-    parts = path.lower().split("/")  # some disks take small letters and capitals for the same
+    """Whether a path is in a lake's own folder, except where taps write their batches."""
+    parts = path.lower().split("/")  # some disks ignore case
     own = [parts[number : number + 3] for number, part in enumerate(parts) if part == LAKE_FOLDER]
     return any(each != BATCHES.split("/") for each in own)

@@ -1,4 +1,4 @@
-"""Parquet files of BATCH messages as RECORD lines: for rows that only the checks of records can judge."""
+"""Turns Parquet files of BATCH messages into RECORD lines, for rows that must be checked record by record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 1 << 14
 BYTES_AT_ONCE = 1 << 26
-# Metadata columns, and the members of a RECORD line that say the same.
+# Metadata columns, and the corresponding members of a RECORD line.
 _TOLD = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
 
 
@@ -35,13 +35,13 @@ def parquet_lines(
 
     Args:
         batch: The message that names the file.
-        file: What the message says of it.
-        place: Where it lies.
-        texts: Columns that are plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala write texts.
+        file: Its entry in the message.
+        place: Where it is.
+        texts: Columns of plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala write texts.
 
     Raises:
-        RecordError: bytes are none.
-        ProtocolError: it is no whole Parquet file, or holds another number of records than the tap says.
+        RecordError: such bytes are not UTF-8.
+        ProtocolError: it is not a complete Parquet file, or its number of records differs from the tap's.
         StorageError: it can't be read.
     """
     rows = 0
@@ -67,14 +67,14 @@ def _with_texts(rows: pa.RecordBatch, texts: Container[str], name: str) -> pa.Re
 
 
 def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in parts whose text fits into one array: a row may hold megabytes."""
+    """The rows in parts whose text fits into one Arrow array: a row may hold megabytes."""
     step = max(1, min(rows.num_rows, rows.num_rows * BYTES_AT_ONCE // max(rows.nbytes, 1)))
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)
 
 
 def _lines(batch: BatchMessage, rows: pa.RecordBatch) -> bytes:
-    """RECORD lines; what metadata columns say of a row goes before what the message says of all."""
+    """RECORD lines; a row's metadata columns take precedence over the message's members."""
     names = rows.schema.names
     deleted = DELETED_AT in names and rows.column(DELETED_AT).null_count < rows.num_rows
     hidden = set(METADATA_COLUMNS) - ({DELETED_AT} if deleted else set())

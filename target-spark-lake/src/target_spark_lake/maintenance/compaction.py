@@ -97,7 +97,7 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
         files = run.data_files(table)
         joins = joins_of(run, settings, table, record, files, COMPACTED)
         if joins:
-            standing = run.standing_record(record.stream, table) or record
+            standing = run.current_record(record.stream, table) or record
             yield _Plan(table, standing, tuple(joins), tuple(files))
 
 

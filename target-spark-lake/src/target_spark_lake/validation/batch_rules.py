@@ -1,7 +1,7 @@
-"""What the rows of a typed file must keep to beyond their types, so that it may be taken as it is.
+"""Rules beyond types for the rows of a typed file, which decide whether it may be taken as it is.
 
-Columns of the lake's own types hold no value of a wrong type. What is left a footer proves, or a look
-at single columns.
+Columns of the lake's own types hold no values of wrong types. The rest is proven by the footer, or by reading
+single columns.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class TypedRules:
     """The rules of one stream.
 
     Attributes:
-        columns: Those of which something is asked.
-        moments: Columns of dates and times, also inside: from year 1 to 9999.
+        columns: The columns that have rules.
+        moments: Columns with dates and times, nested ones too, which must be in the years 1 to 9999.
     """
 
     columns: Mapping[str, ValueCheck]
@@ -33,14 +33,14 @@ class TypedRules:
 
     @property
     def questioned(self) -> frozenset[str]:
-        """The columns of which a footer may prove something that is asked."""
+        """The columns whose rules a footer may prove."""
         return frozenset(name for name, check in self.columns.items() if check.present or check.limits)
 
     def unproven(self, known: Mapping[str, ColumnRange]) -> dict[str, ValueCheck]:
-        """What a file's footer leaves open, to be asked of its columns: of none where all is proven.
+        """The rules that a file's footer does not prove, to be checked on the values; empty if all are proven.
 
         Args:
-            known: What the footer tells of the `questioned` columns.
+            known: The footer's statistics of the `questioned` columns.
         """
         left = {name: _unproven(check, known.get(name)) for name, check in self.columns.items()}
         return {name: check for name, check in left.items() if check.asks}
@@ -54,13 +54,13 @@ def _unproven(check: ValueCheck, known: ColumnRange | None) -> ValueCheck:
 
 
 def typed_rules(columns: Struct, keys: Iterable[str], check: ValueCheck | None, *, validate: bool) -> TypedRules | None:
-    """The rules of a stream; None where only the checks of records can tell.
+    """The rules of a stream; None if its records must be checked one by one.
 
     Args:
         columns: The lake's columns of its records.
         keys: Columns that must have a value, whatever the schema says.
         check: The check of its records.
-        validate: False asks for no more than that the lake's columns can hold the values.
+        validate: If false, only require that the lake's columns can hold the values.
     """
     asked: dict[str, ValueCheck] = {}
     if validate:
@@ -74,7 +74,7 @@ def typed_rules(columns: Struct, keys: Iterable[str], check: ValueCheck | None, 
 
 
 def dated(metadata: FileMetaData, places: Iterable[int]) -> bool:
-    """Whether a footer proves that dates and times at these places lie between year 1 and year 9999."""
+    """Whether a footer proves that all dates and times in these columns are in the years 1 to 9999."""
     for group in range(metadata.num_row_groups):
         for place in places:
             told = metadata.row_group(group).column(place).statistics

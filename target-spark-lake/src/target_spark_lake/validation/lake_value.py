@@ -1,4 +1,4 @@
-"""A JSON value as the value of a lake column, or the reason why the column can't hold it."""
+"""Converts a JSON value to the value of a lake column, or says why the column can't hold it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singer_spark.singer.exact_json import to_json
 from target_spark_lake.columns.lake_type import Array, LakeType, Struct
 
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
-# Below it a text is no infinity; the shortest text of the greatest float lies above that float.
+# Up to here a text is no infinity; the shortest text of the greatest float is above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _MOMENT = re.compile(
@@ -27,21 +27,21 @@ class UnholdableError(ValueError):
     """Why a column can't hold a value.
 
     Attributes:
-        path: Where in the value: names of members and numbers of elements.
+        path: Position within the value: names of members and indexes of elements.
     """
 
     path: tuple[str | int, ...] = ()
 
 
 def lake_value(value: Any, lake: LakeType) -> Any:
-    """The value, as Python has it of which Arrow makes the column's type.
+    """The Python value from which Arrow builds the column's type.
 
     Args:
         value: Parsed JSON, numbers as int or Decimal.
         lake: The column's type.
 
     Raises:
-        UnholdableError: the column can't hold it without a loss.
+        UnholdableError: the column can't hold the value without loss.
     """
     if value is None:
         return None

@@ -94,7 +94,7 @@ class Repair:
         return tuple(change for load in self._loads.values() for change in self._changes(writer, load))
 
     def _changes(self, writer: TableWriter, load: StreamLoad) -> Iterator[TableChange]:
-        standing = self.run.standing_record(load.schema.stream, load.table)
+        standing = self.run.current_record(load.schema.stream, load.table)
         assert standing is not None
         # A memory of the files, which may not be the ones that it remembers: some were perhaps changed by hand.
         self.run.storage.delete(self.run.layout.table_index(load.table))
@@ -130,7 +130,7 @@ class StreamRepair:
         self._check()
         if self._merges:
             _refuse_too_many_deletes(self.rows.stream, counts, self.repair.settings.max_deletes_percent)
-        standing = self.repair.run.standing_record(self.rows.stream, self.table.folder)
+        standing = self.repair.run.current_record(self.rows.stream, self.table.folder)
         assert standing is not None
         gone = (each.name for each in self._columns if each.name not in {*self._sent, *METADATA_COLUMNS})
         record = replace(standing, foreign=tuple(dict.fromkeys((*standing.foreign, *gone))))
