@@ -99,9 +99,9 @@ class _Join:
 
     def structs(self, path: Path, old: Struct, new: Struct, declared: Struct | None) -> Struct:
         """The members of both: the old ones first, in order."""
-        asked = declared.types if declared else {}
+        wanted = declared.types if declared else {}
         fields = [
-            Field(each.name, self._type((*path, each.name), each.type, new.types.get(each.name), asked.get(each.name)))
+            Field(each.name, self._type((*path, each.name), each.type, new.types.get(each.name), wanted.get(each.name)))
             for each in old
         ]
         known = {each.name.lower(): each.name for each in old}
@@ -115,7 +115,7 @@ class _Join:
             elif self._discards:
                 self.left_out.append(shown((*path, each.name)))
             else:
-                fields.append(Field(each.name, self._type((*path, each.name), None, each.type, asked.get(each.name))))
+                fields.append(Field(each.name, self._type((*path, each.name), None, each.type, wanted.get(each.name))))
         return Struct(tuple(fields))
 
     def _type(self, path: Path, old: LakeType | None, new: LakeType | None, declared: LakeType | None) -> LakeType:

@@ -226,7 +226,7 @@ def folder_names(partition_by: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.name for part in map(Part.of, partition_by))
 
 
-def said_by(folders: str) -> dict[str, str | None]:
+def folder_values(folders: str) -> dict[str, str | None]:
     """The values in hive folders: name to text, None for NULL."""
     pairs = (each.partition("=")[::2] for each in folders.split("/") if each)
     return {unquote(name): None if value == NULL_VALUE else unquote(value) for name, value in pairs}

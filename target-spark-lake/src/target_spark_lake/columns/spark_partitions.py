@@ -44,12 +44,12 @@ def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partition
         whole.write.option("compression", codec).parquet(url)
         return
     types = dict(rows.dtypes)
-    told = rows.withColumns({part.name: _folder_text(part, types[part.column]) for part in partitioning.parts})
+    foldered = rows.withColumns({part.name: _folder_text(part, types[part.column]) for part in partitioning.parts})
     names = [part.name for part in partitioning.parts]
     if files:
         # All rows of a folder go to one task, which writes them into one file.
-        told = told.repartition(files, *map(column, names))
-    told.write.option("compression", codec).partitionBy(*names).parquet(url)
+        foldered = foldered.repartition(files, *map(column, names))
+    foldered.write.option("compression", codec).partitionBy(*names).parquet(url)
 
 
 def _folder_text(part: Part, kind: str) -> Column:

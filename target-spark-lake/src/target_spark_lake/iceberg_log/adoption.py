@@ -1,4 +1,4 @@
-"""Files of another format that become an Iceberg table's where they lie: their names stand for the numbers."""
+"""Adopts files of another format into an Iceberg table in place: column names substitute for field ids."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def check_columns(storage: Storage, table: str, record: TableRecord, files: Iterable[str]) -> None:
-    """Refuses files that an Iceberg table can't have as they are.
+    """Refuse files that can't be part of an Iceberg table as they are.
 
     Raises:
         SchemaError: a file has a column with another type than the table.
-        ConfigurationError: a file lies in other hive folders than the table's partitions.
+        ConfigurationError: a file is in other hive folders than the table's partitions.
     """
     import pyarrow.parquet
 

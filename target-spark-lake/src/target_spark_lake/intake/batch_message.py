@@ -76,8 +76,8 @@ class BatchMessage:
 
 
 def _format(stream: str, encoding: object) -> str:
-    told: Mapping[str, Any] = encoding if isinstance(encoding, Mapping) else {}
-    name, compression = told.get("format"), told.get("compression")
+    details: Mapping[str, Any] = encoding if isinstance(encoding, Mapping) else {}
+    name, compression = details.get("format"), details.get("compression")
     if not isinstance(name, str) or name not in COMPRESSIONS:
         raise ProtocolError(
             f"stream {stream}: a BATCH message has the format {name!r}; known are {', '.join(COMPRESSIONS)}: set "
@@ -92,25 +92,25 @@ def _format(stream: str, encoding: object) -> str:
     return name
 
 
-def _files(stream: str, manifest: object, told: object) -> tuple[BatchFile, ...]:
+def _files(stream: str, manifest: object, entries: object) -> tuple[BatchFile, ...]:
     if not isinstance(manifest, list) or not all(isinstance(url, str) and url for url in manifest):
         raise ProtocolError(f"stream {stream}: the manifest of a BATCH message is no list of URLs")
-    if told is None:
+    if entries is None:
         return tuple(BatchFile(url) for url in manifest)
-    if not isinstance(told, list) or len(told) != len(manifest):
+    if not isinstance(entries, list) or len(entries) != len(manifest):
         raise ProtocolError(
-            f"stream {stream}: what a BATCH message says of its files does not match its manifest of {len(manifest)}"
+            f"stream {stream}: the files listed in a BATCH message do not match its manifest of {len(manifest)}"
         )
     return tuple(
         BatchFile(url, _count(stream, url, each, "rows"), _count(stream, url, each, "bytes"))
-        for url, each in zip(manifest, told, strict=True)
+        for url, each in zip(manifest, entries, strict=True)
     )
 
 
-def _count(stream: str, url: str, told: object, name: str) -> int | None:
-    count = told.get(name) if isinstance(told, Mapping) else None
+def _count(stream: str, url: str, entry: object, name: str) -> int | None:
+    count = entry.get(name) if isinstance(entry, Mapping) else None
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
         raise ProtocolError(
-            f"stream {stream}: a BATCH message says {name} {count!r} of {shown(url)}, which is no count"
+            f"stream {stream}: a BATCH message gives {name} {count!r} for {shown(url)}, which is no count"
         )
     return count

@@ -31,7 +31,7 @@ class BatchRoots:
         """
         self._bucket = bucket
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
-        self._told = [bucket.url] if roots is None else list(roots)
+        self._spellings = [bucket.url] if roots is None else list(roots)
         self._roots = [self._own] if roots is None else [address_of(root) for root in roots]
         # With links resolved, as for each file, so that no link leads out. A root is taken as spelled, like the bucket.
         self._folders = [os.path.realpath(each.readings[0]) for each in self._roots if isinstance(each, DiskAddress)]
@@ -70,7 +70,7 @@ class BatchRoots:
         return found, refusal
 
     def _refusal(self, stream: str, url: str, reason: str) -> ProtocolError:
-        roots = ", ".join(map(shown, self._told)) or "none"
+        roots = ", ".join(map(shown, self._spellings)) or "none"
         return ProtocolError(
             f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: {roots}); it was not read, "
             "and nothing was published. If its tap may write there, add that folder to the target's batch_roots"
@@ -85,11 +85,11 @@ class BatchRoots:
         return self._disk, whole.lstrip("/")
 
     def _in_store(self, address: StoreAddress) -> tuple[Storage, str] | None:
-        for told, root in zip(self._told, self._roots, strict=True):
+        for spelling, root in zip(self._spellings, self._roots, strict=True):
             if isinstance(root, StoreAddress) and (below := _key_below(address, root)):
                 if isinstance(self._own, StoreAddress) and (inside := _key_below(address, self._own)):
                     return self._bucket, inside
-                return self._store(told), below
+                return self._store(spelling), below
         return None
 
     def _store(self, root: str) -> Storage:

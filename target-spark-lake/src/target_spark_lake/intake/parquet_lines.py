@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 1 << 14
 BYTES_AT_ONCE = 1 << 26
 # Metadata columns, and the corresponding members of a RECORD line.
-_TOLD = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
+_MEMBERS = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
 
 
 def parquet_lines(
@@ -81,7 +81,7 @@ def _lines(batch: BatchMessage, rows: pa.RecordBatch) -> bytes:
     objects = json_objects(rows.select([name for name in names if name not in hidden]))
     members: dict[str, Any] = dict(frame_members(batch))
     if is_stamped(names):
-        members |= {told: json_values(rows.column(name)) for name, told in _TOLD.items()}
+        members |= {member: json_values(rows.column(name)) for name, member in _MEMBERS.items()}
     tail = [part for name, text in members.items() for part in (f',"{name}":', text)]
     lines = pc.binary_join_element_wise(record_prefix(batch.stream).decode(), objects, *tail, "}\n", "")
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)

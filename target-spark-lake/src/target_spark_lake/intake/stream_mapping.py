@@ -81,9 +81,9 @@ class StreamMapping:
             ConfigurationError: a map changes the keys of the stream's records.
         """
         for name, definition in self._mapper.stream_maps_dict.items():
-            told: JSON = definition if isinstance(definition, dict) else {}
-            changed = [key for key in message.get("key_properties") or () if told.get(key, key) != key]
-            if changed and fnmatch(keys_of, told.get("__source__", name)):
+            mapping: JSON = definition if isinstance(definition, dict) else {}
+            changed = [key for key in message.get("key_properties") or () if mapping.get(key, key) != key]
+            if changed and fnmatch(keys_of, mapping.get("__source__", name)):
                 raise ConfigurationError(
                     f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the keys that the tap "
                     "sends for detect_deletes would fit no row; leave the key as it is, or take detect_deletes out of "

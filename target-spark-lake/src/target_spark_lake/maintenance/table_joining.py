@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
 from target_spark_lake.columns.lake_type import columns_from_text
-from target_spark_lake.columns.partitioning import folder_names, said_by
+from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.layout import JOINED, table_folders
 from target_spark_lake.maintenance.compaction_plan import planned_joins
 from target_spark_lake.maintenance.file_joiner import FileJoiner
@@ -29,7 +29,7 @@ def joins_of(
 ) -> list[Join]:
     """What can be joined of a table's files (`planned_joins`); in a partitioned one those in its own folders."""
     wanted = folder_names(record.partition_by)
-    files = [each for each in files if not wanted or tuple(said_by(table_folders(table, each.path))) == wanted]
+    files = [each for each in files if not wanted or tuple(folder_values(table_folders(table, each.path))) == wanted]
     parts = read_parts(run.storage, run.layout, table, [file.path for file in files])
     return planned_joins(table, files, settings.file_bytes, parts, share=share)
 

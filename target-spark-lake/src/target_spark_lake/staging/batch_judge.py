@@ -110,7 +110,7 @@ def _is_right(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> bool:
     moments = rules.moments & set(schema.names)
     if not all(dated(metadata, places[name]) for name in moments):
         return False
-    unproven = rules.unproven(statistics_of(metadata, 0, rules.questioned).columns)
+    unproven = rules.unproven(statistics_of(metadata, 0, rules.provable).columns)
     return not unproven or _look(file, unproven)
 
 

@@ -18,7 +18,7 @@ from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import columns_of_arrow, fitted
 from target_spark_lake.columns.lake_parquet import parquet_writer
 from target_spark_lake.columns.lake_type import Field, Scalar, Struct
-from target_spark_lake.columns.partitioning import said_by
+from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.staging.parquet_tail import null_columns_tail
 from target_spark_lake.staging.place import StagingPlace
@@ -129,4 +129,4 @@ def _batch(file: StagedFile) -> str:
 def columns_inside(columns: Struct, file: StagedFile) -> Struct:
     """The columns stored in a file: without those given by its hive folders, and possibly with row positions."""
     position = [Field(POSITION, Scalar("bigint"))] if file.positioned else []
-    return Struct((*columns.without(said_by(file.partition)), *position))
+    return Struct((*columns.without(folder_values(file.partition)), *position))

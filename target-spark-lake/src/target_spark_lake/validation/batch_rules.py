@@ -32,7 +32,7 @@ class TypedRules:
     moments: frozenset[str]
 
     @property
-    def questioned(self) -> frozenset[str]:
+    def provable(self) -> frozenset[str]:
         """The columns whose rules a footer may prove."""
         return frozenset(name for name, check in self.columns.items() if check.present or check.limits)
 
@@ -40,10 +40,10 @@ class TypedRules:
         """The rules that a file's footer does not prove, to be checked on the values; empty if all are proven.
 
         Args:
-            known: The footer's statistics of the `questioned` columns.
+            known: The footer's statistics of the `provable` columns.
         """
         left = {name: _unproven(check, known.get(name)) for name, check in self.columns.items()}
-        return {name: check for name, check in left.items() if check.asks}
+        return {name: check for name, check in left.items() if check.is_needed}
 
 
 def _unproven(check: ValueCheck, known: ColumnRange | None) -> ValueCheck:
@@ -62,26 +62,26 @@ def typed_rules(columns: Struct, keys: Iterable[str], check: ValueCheck | None, 
         check: The check of its records.
         validate: If false, only require that the lake's columns can hold the values.
     """
-    asked: dict[str, ValueCheck] = {}
+    checks: dict[str, ValueCheck] = {}
     if validate:
         if check is None or check.free:
             return None
-        asked = {name: each for name, each in check.parts.items() if each.asks}
+        checks = {name: each for name, each in check.parts.items() if each.is_needed}
     for name in keys:
-        asked[name] = replace(asked.get(name, ValueCheck(columns.types[name])), present=True)
+        checks[name] = replace(checks.get(name, ValueCheck(columns.types[name])), present=True)
     moments = (each.name for each in columns if "date" in str(each.type) or "timestamp" in str(each.type))
-    return TypedRules(asked, frozenset(moments))
+    return TypedRules(checks, frozenset(moments))
 
 
 def dated(metadata: FileMetaData, places: Iterable[int]) -> bool:
     """Whether a footer proves that all dates and times in these columns are in the years 1 to 9999."""
     for group in range(metadata.num_row_groups):
         for place in places:
-            told = metadata.row_group(group).column(place).statistics
-            if told is None or not (told.has_min_max or (told.has_null_count and told.num_values == 0)):
+            found = metadata.row_group(group).column(place).statistics
+            if found is None or not (found.has_min_max or (found.has_null_count and found.num_values == 0)):
                 return False
             try:
-                _ = (told.min, told.max)
+                _ = (found.min, found.max)
             except (OverflowError, ValueError):
                 return False
     return True

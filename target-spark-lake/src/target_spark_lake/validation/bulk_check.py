@@ -76,9 +76,9 @@ class ValueCheck:
     free: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
-    def asks(self) -> bool:
+    def is_needed(self) -> bool:
         """Whether a typed value could be invalid."""
-        return bool(self.present or self.finite or self.limits) or any(part.asks for part in self.parts.values())
+        return bool(self.present or self.finite or self.limits) or any(part.is_needed for part in self.parts.values())
 
     def is_right(self, values: pa.Array, *, typed: bool) -> bool:
         """Whether all values are certainly valid.
