@@ -99,7 +99,7 @@ def _files(stream: str, manifest: object, entries: object) -> tuple[BatchFile, .
         return tuple(BatchFile(url) for url in manifest)
     if not isinstance(entries, list) or len(entries) != len(manifest):
         raise ProtocolError(
-            f"stream {stream}: the files listed in a BATCH message do not match its manifest of {len(manifest)}"
+            f"stream {stream}: the list of files in a BATCH message does not match its manifest of {len(manifest)}"
         )
     return tuple(
         BatchFile(url, _count(stream, url, each, "rows"), _count(stream, url, each, "bytes"))

@@ -1,4 +1,4 @@
-"""Settings of the state backend in `meltano.yml`; every Meltano beside us loads them (`meltano.settings`)."""
+"""Settings of the state backend in `meltano.yml`; Meltano loads them through the entry point `meltano.settings`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ PREFIX = "state_backend.lake"
 
 
 class _Secret(SettingDefinition):
-    """A setting that Meltano keeps to itself: all others it hands to every plugin, as variables of the environment."""
+    """A setting that Meltano must not pass on: others are handed to every plugin as environment variables."""
 
     def env_vars(self, *args: Any, **kwargs: Any) -> list[EnvVar]:
-        """None for `SettingsService.as_env`, which makes the plugins' environment; it gives no other sign of itself."""
+        """None for `SettingsService.as_env`, which builds the plugins' environment; only its name shows the caller."""
         caller = sys._getframe(2).f_code.co_name
         return [] if caller == "as_env" else super().env_vars(*args, **kwargs)
 
