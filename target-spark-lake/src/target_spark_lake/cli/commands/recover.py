@@ -48,7 +48,7 @@ def _text(report: JSON) -> str:
 
 
 def _given_up_text(report: JSON) -> str:
-    """What was lost, stream by stream, where a run was to be given up."""
+    """The losses by stream, if a run was to be given up."""
     if "given_up" not in report:
         return ""
     given_up = report["given_up"]
