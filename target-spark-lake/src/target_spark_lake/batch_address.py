@@ -102,7 +102,7 @@ def _at_home(path: str) -> str:
     try:
         return str(Path(path).expanduser()) if path.startswith("~") else path
     except RuntimeError:
-        raise ValueError("it does not say whose home it means") from None
+        raise ValueError("it does not name an existing user's home") from None
 
 
 def _plain_path(path: str) -> str:

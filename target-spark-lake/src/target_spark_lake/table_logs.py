@@ -66,7 +66,7 @@ class TableLog(Protocol):
     def snapshot(self, table: str) -> LogSnapshot | None:
         """The table's current version; None if it has no log."""
 
-    def gone(self, stream: str, table: str) -> str:
+    def missing_message(self, stream: str, table: str) -> str:
         """Error message for a table that has a record but no log any more."""
 
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:

@@ -94,8 +94,8 @@ def _declared_type(text: str) -> LakeType:
         return _lake_type(SqlType.parse(text))
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is no type; use {', '.join((*_AS_TEXT, *_LAKE_NAMES))}, DECIMAL(12,2), one of them with ARRAY "
-            "behind it, or struct<a:…> and array<…> as Spark prints them"
+            f"{text!r} is not a type; use {', '.join((*_AS_TEXT, *_LAKE_NAMES))}, DECIMAL(12,2), one of them followed "
+            "by ARRAY, or struct<a:…> and array<…> as Spark prints them"
         ) from error
 
 
@@ -109,7 +109,7 @@ def _lake_type(sql_type: SqlType) -> LakeType:
     if sql_type.name in _AS_TEXT or unbounded:
         return STRING
     if sql_type.name not in _LAKE_NAMES:
-        raise ValueError(f"{sql_type} is no type of a lake")
+        raise ValueError(f"{sql_type} is not a type of a lake")
     return Scalar(_LAKE_NAMES[sql_type.name])
 
 

@@ -157,7 +157,9 @@ class _Reader:
         self._position = 0
 
     def _fail(self) -> ValueError:
-        return ValueError(f"{self._text!r} is no type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or struct<a:…>")
+        return ValueError(
+            f"{self._text!r} is not a type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or struct<a:…>"
+        )
 
     def _next(self) -> tuple[str, bool]:
         """The next word or sign, and whether it was in backquotes."""

@@ -75,7 +75,7 @@ class Part:
         return f"{self.column}_{self.unit}".lstrip("_.") if self.unit else self.column
 
     @property
-    def made(self) -> Field | None:
+    def derived_column(self) -> Field | None:
         """The column that exists only in folder names; None if the folders hold a column of the table."""
         return Field(self.name, Scalar(UNIT_TYPES.get(self.unit, "string"))) if self.unit else None
 
@@ -118,7 +118,7 @@ class Partitioning:
         return columns.without(self.columns)
 
     @property
-    def nowhere(self) -> str:
+    def null_folders(self) -> str:
         """The folders of rows that are NULL in all partition columns."""
         return "/".join(part.folder(None) for part in self.parts)
 
@@ -162,7 +162,7 @@ class Partitioning:
         return RecordError(
             f"stream {self.stream}: {what} of column {name} can't be the name of a hive folder (an empty text would be "
             f"read as NULL, a name has {LONGEST_FOLDER} bytes at most); take {name} out of partition_by in "
-            "stream_options, or mend the value at the source"
+            "stream_options, or correct the value at the source"
         )
 
     def check_written(self, folders: Iterable[str]) -> None:
@@ -187,7 +187,7 @@ class Partitioning:
         """
         if folders > MOST_FOLDERS:
             raise ConfigurationError(
-                f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} folders of one batch, "
+                f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} folders in one batch, "
                 f"more than {MOST_FOLDERS}; partition by what has fewer values, such as month() of a time"
             )
 
@@ -196,9 +196,9 @@ def _column_problem(name: str, kind: LakeType) -> str | None:
     if str(kind) in _TIMES[1:]:
         return f"{name} is a {kind}, use day({name}) or another of {', '.join(UNITS)}"
     if str(kind) not in COLUMN_TYPES:
-        return f"{name} is a {kind}, whose values folders don't say exactly"
+        return f"{name} is a {kind}, whose values folder names can't hold exactly"
     if name.startswith(("_", ".")):
-        return f"readers skip folders whose names begin like {name}"
+        return f"readers skip folders with names like {name}"
     return None
 
 

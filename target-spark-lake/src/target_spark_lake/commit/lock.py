@@ -176,7 +176,7 @@ def _check_pipeline(storage: Storage, layout: Layout, entry: LockEntry) -> None:
         pipeline = journal.body.get("pipeline") if journal else None
     if pipeline not in (None, layout.pipeline):
         raise ConfigurationError(
-            f"pipeline {layout.pipeline}: this disk does not tell upper from lower case, so it would share "
+            f"pipeline {layout.pipeline}: this disk ignores the case of names, so it would share "
             f"its folders with pipeline {pipeline}; give it another name"
         )
 

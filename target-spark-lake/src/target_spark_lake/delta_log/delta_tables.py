@@ -42,7 +42,7 @@ class DeltaTables:
         """The table's current version; None if it has no log."""
         return read_snapshot(self._storage, table)
 
-    def gone(self, stream: str, table: str) -> str:
+    def missing_message(self, stream: str, table: str) -> str:
         """Error message for a table that has a record but no log any more."""
         return f"stream {stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
 

@@ -92,7 +92,9 @@ def retention(configuration: Mapping[str, str], table: str) -> timedelta:
     found = list(_AMOUNT.finditer(amounts))
     rest = _AMOUNT.sub("", amounts).strip()
     if rest or (text and not found) or any(match[2].removesuffix("s") not in _UNITS for match in found):
-        raise StorageError(f"Delta table {table}: {RETENTION} is '{text}', which is no interval like 'interval 7 days'")
+        raise StorageError(
+            f"Delta table {table}: {RETENTION} is '{text}', which is not an interval like 'interval 7 days'"
+        )
     return sum((int(match[1]) * _UNITS[match[2].removesuffix("s")] for match in found), timedelta())
 
 

@@ -94,7 +94,7 @@ def partition_columns(record: TableRecord) -> tuple[str, ...]:
 
 def logged_columns(record: TableRecord) -> Struct:
     """A table's columns as its log has them: the stream's, followed by those derived from times in folder names."""
-    made = (part.made for part in map(Part.of, record.partition_by))
+    made = (part.derived_column for part in map(Part.of, record.partition_by))
     return Struct((*columns_from_text(record.columns), *filter(None, made)))
 
 

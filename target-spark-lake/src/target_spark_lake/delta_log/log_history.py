@@ -60,8 +60,8 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
         failure = error
     raise UnpublishableError(
         f"the log of Delta table {commit.table} has forgotten version {commit.seen}, on which run {commit.run_id} was "
-        f"planned, so what others changed since can't be told: restore what is gone of {LOG_FOLDER}, then `spark-lake "
-        "recover`"
+        f"planned, so it is unknown what others changed since: restore what is missing from {LOG_FOLDER}, then "
+        "`spark-lake recover`"
     ) from failure
 
 

@@ -110,7 +110,7 @@ class DeltaSnapshot:
                 f"stream {record.stream}: someone else gave its Delta table {error}, which this program can't keep; "
                 "take the column back (RESTORE), or load the stream into another table (stream_options, path)"
             ) from error
-        made = {field.name for field in (part.made for part in map(Part.of, record.partition_by)) if field}
+        made = {field.name for field in (part.derived_column for part in map(Part.of, record.partition_by)) if field}
         return with_logged_columns(record, columns_to_text(logged.without(made - set(record.columns))))
 
     def reason_against_joining(self, record: TableRecord) -> str:

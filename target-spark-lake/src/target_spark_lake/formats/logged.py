@@ -69,6 +69,6 @@ def _check_new(run: PipelineRun, log: TableLog, change: TableChange, chosen: str
     check_format(run.storage, run.logs, change.stream, change.table, record, chosen)
     if record is not None:
         raise StorageError(
-            f"{log.gone(change.stream, change.table)}; or, to load it anew, remove its folder and its record "
-            f"{run.layout.table_record(change.table)}"
+            f"{log.missing_message(change.stream, change.table)}; or, to load it anew, remove its folder and its "
+            f"record {run.layout.table_record(change.table)}"
         )

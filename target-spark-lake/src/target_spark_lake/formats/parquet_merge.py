@@ -18,8 +18,8 @@ from target_spark_lake.formats.merging.placed_files import (
     PlacedFile,
     PlacedRows,
     brought_files,
-    living_rows,
     table_files,
+    undeleted_rows,
 )
 from target_spark_lake.formats.merging.spark_merge import completed, filled_in, judged, last_values, staying
 from target_spark_lake.formats.merging.survey import survey
@@ -65,7 +65,7 @@ class _Merge:
         return PlacedRows(self._writer.session(), self._writer.run.storage, copies)
 
     def changes(self) -> tuple[TableChange, ...]:
-        if self._found.inserts_only and not any(map(self._is_mixed, self._brought)):
+        if self._found.inserts_only and not any(map(self._needs_rewriting, self._brought)):
             return (self._change(self._load.staged, ()),)
         late = frozenset(file.numbers[0][1] for file in self._brought if self._staged[file.path].late)
         rules = replace(self._found.rules, late=late)
@@ -93,7 +93,7 @@ class _Merge:
         """Check, before anything is written, that the source lacks no more rows than the user allows."""
         if self._load.present is None or not gone:
             return
-        living, unknown = living_rows(self._candidates, self._found.table)
+        living, unknown = undeleted_rows(self._candidates, self._found.table)
         if unknown:
             rows = self._rows.read(unknown, self._columns_of([DELETED_AT]))
             living += rows.where(F.col(DELETED_AT).isNull()).count()
@@ -106,7 +106,9 @@ class _Merge:
         changed = [file for file in self._candidates if verdicts.of_file(file.numbers)]
         opened = [file for file in changed if verdicts.of_file(file.numbers) != {DROP: file.rows}]
         keeps = bool(self._foreign and changed)  # values of columns that the stream lacks are taken from replaced rows
-        mixed = [file for file in self._brought if keeps or self._is_mixed(file) or verdicts.of_file(file.numbers)]
+        mixed = [
+            file for file in self._brought if keeps or self._needs_rewriting(file) or verdicts.of_file(file.numbers)
+        ]
         written: list[StagedFile] = []
         if opened or mixed:
             written = self._write(self._merged(verdicts, changed, opened, mixed), "merged", [*opened, *mixed])
@@ -154,7 +156,7 @@ class _Merge:
         """The change of the history table, which gets every version as it came."""
         table = f"{self._load.table}{HISTORY}"
         before = self._writer.run.current_record(self._load.schema.stream, table)
-        own = [file for file in self._brought if self._is_for_us_alone(file)]
+        own = [file for file in self._brought if self._is_internal(file)]
         written: list[StagedFile] = []
         if own:
             written = self._write(self._rows.read(own, self._types), "history", own)
@@ -171,11 +173,11 @@ class _Merge:
         paths = {file.path for file in placed}
         return [file for path, file in self._staged.items() if path not in paths]
 
-    def _is_mixed(self, file: PlacedFile) -> bool:
+    def _needs_rewriting(self, file: PlacedFile) -> bool:
         """Whether a staged file can't become the table's: the history needs it, or it must not be visible as it is."""
-        return self._load.schema.method.has_history or self._is_for_us_alone(file)
+        return self._load.schema.method.has_history or self._is_internal(file)
 
-    def _is_for_us_alone(self, file: PlacedFile) -> bool:
+    def _is_internal(self, file: PlacedFile) -> bool:
         """Whether a staged file has columns that readers must not see, or lacks the hive folders it should be in."""
         hidden = not set(CONTROL_COLUMNS) <= set(self._columns.types)
         return file.positioned or hidden or bool(self._load.schema.partition_by)

@@ -54,7 +54,7 @@ class TableWriter:
             pass
         path = f"{self.run.staging_path(schema.stream)}/empty.parquet"
         self.run.storage.replace(path, local.read_bytes())
-        return StagedFile(path, 0, local.stat().st_size, partitioning.nowhere if partitioning else "")
+        return StagedFile(path, 0, local.stat().st_size, partitioning.null_folders if partitioning else "")
 
     def change(
         self,

@@ -41,7 +41,7 @@ def numbered(storage: Storage, file: StagedFile, numbers: Mapping[str, int]) -> 
     with open_parquet(storage, file.path) as source:
         tail = numbered_tail(footer_of(source), numbers)
     if tail is None:
-        raise StorageError(f"staged file {file.path} is no whole Parquet file; run again")
+        raise StorageError(f"staged file {file.path} is not a complete Parquet file; run again")
     if storage.local:
         # No reader sees it yet, and a repetition just appends another footer.
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.iceberg_log.lake_catalog import opened
-from target_spark_lake.iceberg_log.promotion import becomes_by_itself
+from target_spark_lake.iceberg_log.promotion import is_promotable
 from target_spark_lake.layout import table_folders
 from target_spark_lake.tables.changes import IcebergChange
 from target_spark_lake.tables.table_index import TableIndex
@@ -46,7 +46,7 @@ class IcebergTables:
             found = catalog.load(table)
             return None if found is None else IcebergSnapshot.of(self._storage, table, found)
 
-    def gone(self, stream: str, table: str) -> str:
+    def missing_message(self, stream: str, table: str) -> str:
         """Error message for a table that has a record but is no longer in the catalog."""
         name = ".".join(self._catalog.identifier(table))
         return (
@@ -71,7 +71,7 @@ class IcebergTables:
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
         """Whether files stay valid: new columns and widenings supported by Iceberg are only metadata."""
-        return becomes_by_itself(before, after)
+        return is_promotable(before, after)
 
     def change(
         self, before: IcebergSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None

@@ -17,12 +17,12 @@ def as_iceberg(kind: LakeType) -> LakeType:
     return _INT if kind.name in ("tinyint", "smallint") else kind
 
 
-def becomes_by_itself(old: LakeType, new: LakeType) -> bool:
+def is_promotable(old: LakeType, new: LakeType) -> bool:
     """Whether a file's values of the old type can be read as the new one."""
     if isinstance(old, Struct) and isinstance(new, Struct):
-        return all(each.name not in new.types or becomes_by_itself(each.type, new.types[each.name]) for each in old)
+        return all(each.name not in new.types or is_promotable(each.type, new.types[each.name]) for each in old)
     if isinstance(old, Array) and isinstance(new, Array):
-        return becomes_by_itself(old.element, new.element)
+        return is_promotable(old.element, new.element)
     one, other = as_iceberg(old), as_iceberg(new)
     if not isinstance(one, Scalar) or not isinstance(other, Scalar):
         return False

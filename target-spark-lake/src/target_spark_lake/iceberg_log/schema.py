@@ -25,7 +25,7 @@ from pyiceberg.types import (
 )
 
 from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
-from target_spark_lake.iceberg_log.promotion import as_iceberg, becomes_by_itself
+from target_spark_lake.iceberg_log.promotion import as_iceberg, is_promotable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -84,7 +84,7 @@ def _stays(old: IcebergType, kind: LakeType) -> bool:
         known = lake_type(old)
     except ValueError:
         return False
-    return becomes_by_itself(known, kind)
+    return is_promotable(known, kind)
 
 
 def _type(old: IcebergType | None, kind: LakeType, numbers: Iterator[int]) -> IcebergType:

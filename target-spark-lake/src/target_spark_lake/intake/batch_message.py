@@ -94,7 +94,7 @@ def _format(stream: str, encoding: object) -> str:
 
 def _files(stream: str, manifest: object, entries: object) -> tuple[BatchFile, ...]:
     if not isinstance(manifest, list) or not all(isinstance(url, str) and url for url in manifest):
-        raise ProtocolError(f"stream {stream}: the manifest of a BATCH message is no list of URLs")
+        raise ProtocolError(f"stream {stream}: the manifest of a BATCH message is not a list of URLs")
     if entries is None:
         return tuple(BatchFile(url) for url in manifest)
     if not isinstance(entries, list) or len(entries) != len(manifest):

@@ -59,7 +59,7 @@ class BatchRoots:
         for reading in readings:
             place = self._on_disk(reading) if isinstance(reading, str) else self._in_store(reading)
             if place is None:
-                refusal = self._refusal(stream, url, "it lies in none of the places that BATCH messages may name")
+                refusal = self._refusal(stream, url, "it is in none of the places that BATCH messages may name")
             elif _is_private(place[1]):
                 reason = f"of a lake's own folder only files below {BATCHES} may be named"
                 refusal = self._refusal(stream, url, reason)

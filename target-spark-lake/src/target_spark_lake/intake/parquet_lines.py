@@ -60,7 +60,7 @@ def _with_texts(rows: pa.RecordBatch, texts: Container[str], name: str) -> pa.Re
                 rows = rows.set_column(number, field.name, pc.cast(rows.column(number), pa.string()))
             except pa.ArrowInvalid as error:
                 raise RecordError(
-                    f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are no UTF-8; where they "
+                    f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are not UTF-8; if they "
                     "are bytes, let the SCHEMA say contentEncoding base64"
                 ) from error
     return rows

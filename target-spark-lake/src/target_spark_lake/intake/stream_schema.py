@@ -200,7 +200,7 @@ def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
 def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:
     keys = options.key_properties if options.key_properties is not None else message.get("key_properties") or ()
     if isinstance(keys, str) or not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
-        raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are no list of names")
+        raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are not a list of names")
     return tuple(keys)
 
 
@@ -227,7 +227,7 @@ def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSO
         )
     if unknown:
         raise ConfigurationError(
-            f"stream {stream}: its primary key {', '.join(unknown)} is no property of its SCHEMA; correct "
+            f"stream {stream}: its primary key {', '.join(unknown)} is not a property of its SCHEMA; correct "
             "key_properties in stream_options"
         )
 
@@ -247,7 +247,8 @@ def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], sch
         )
     if options.cursor not in properties:
         raise ConfigurationError(
-            f"stream {stream}: its cursor {options.cursor} is no property of its SCHEMA; correct it in stream_options"
+            f"stream {stream}: its cursor {options.cursor} is not a property of its SCHEMA; correct it in "
+            "stream_options"
         )
     return (options.cursor,)
 

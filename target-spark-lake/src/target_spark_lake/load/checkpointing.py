@@ -107,7 +107,7 @@ class Checkpointing:
         self._pool.finish()
         self._find_staged()
         if self._staged is not None and self._write():
-            logger.info("What the tap had sent up to its last STATE stays staged: the next run goes on from there.")
+            logger.info("What the tap had sent up to its last STATE stays staged: the next run resumes from there.")
 
     def _is_time(self, last: float, least: float, number: int) -> bool:
         now = time.monotonic()
@@ -170,7 +170,7 @@ def adopt(run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[
         )
     streams = staged_streams(checkpoint)
     logger.info(
-        "Going on from run %s, which died: %s records in %s stream(s) are staged already.",
+        "Resuming run %s, which died: %s records in %s stream(s) are staged already.",
         *(checkpoint.run_id, f"{sum(stream.rows for stream in streams.values()):,}", len(streams)),
     )
     return streams

@@ -46,8 +46,8 @@ class Extents:
         saved = bookmarks_of(self.saved)
         if schema.stream in {**bookmarks_of(self.latest), **saved}:
             return "the state has a bookmark of it"
-        strangers = [] if self.streams is None else [name for name in saved if name not in self.streams]
-        return f"the saved state has {strangers[0]}, which may be its bookmark" if strangers else None
+        others = [] if self.streams is None else [name for name in saved if name not in self.streams]
+        return f"the saved state has {others[0]}, which may be its bookmark" if others else None
 
     def check(self, schema: StreamSchema) -> None:
         """Refuse to let a delta replace a table's content.

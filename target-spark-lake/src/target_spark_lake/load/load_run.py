@@ -145,7 +145,7 @@ class LoadRun:
         """Take a STATE: the first one is compared with the saved state, the last one is saved."""
         value, resume = message.get("value"), message.get("resume")
         if not isinstance(value, dict):
-            raise ProtocolError("a STATE message has no value, or it is no object")
+            raise ProtocolError("a STATE message has no value, or it is not an object")
         if self._complete and not same_state(value, self._state):
             self._refuse_after_end("another STATE")
         if self._state is None:
@@ -259,7 +259,7 @@ class LoadRun:
         begins_there = start in (SAVED, FIRST)
         if start == RESUME:
             if self._batches.sinks:
-                raise ProtocolError("the tap goes on from a run that died, but its first message is not the STATE")
+                raise ProtocolError("the tap resumes a run that died, but its first message is not the STATE")
             self._batches.adopt(adopt(self._run, value, message.get("resume"), self._settings_of_rows))
         else:
             try:
@@ -318,8 +318,8 @@ class LoadRun:
         missing = sorted(set(self._batches.adopted) - set(self._batches.sinks) - self._batches.skipped)
         if missing:
             raise ProtocolError(
-                f"the tap went on from a run that died, but sent no SCHEMA for {', '.join(missing)}, of which that run "
-                "had sent records; nothing was published, run the tap with --no-resume"
+                f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, although that run "
+                "had sent records of it; nothing was published, run the tap with --no-resume"
             )
 
     def _print_state(self, state: JSON | None) -> None:

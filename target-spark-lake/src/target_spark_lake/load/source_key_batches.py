@@ -82,7 +82,7 @@ class KeyBatches:
                     keys_of,
                 )
         elif known is None or known.of is not of or known.sink.schema.key_properties != names:
-            raise ProtocolError(f"stream {stream}: a second SCHEMA within one run says other {KEYS_OF} {keys_of!r}")
+            raise ProtocolError(f"stream {stream}: a second SCHEMA within one run has another {KEYS_OF} {keys_of!r}")
         return True
 
     def add(self, lines: RecordLines) -> None:

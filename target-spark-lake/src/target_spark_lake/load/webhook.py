@@ -67,7 +67,7 @@ class _Post:
         try:
             thread.start()
         except RuntimeError:
-            self.problem = "there is no thread left"
+            self.problem = "no thread could be started"
             self.done.set()
 
     def _run(self) -> None:

@@ -41,7 +41,7 @@ def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
         return ""
     snapshot = run.logs.snapshot(table, record)
     if snapshot is None:
-        raise StorageError(log.gone(record.stream, table))
+        raise StorageError(log.missing_message(record.stream, table))
     return snapshot.reason_against_joining(record)
 
 

@@ -139,8 +139,8 @@ class AdoptionJob:
         staged = tuple(replace(each, late=self.late) for each in place.bring(folders) if each.rows)
         if rows != file.judgement.rows or sum(each.rows for each in staged) != rows:
             raise StorageError(
-                f"stream {self.stream}: the staged files hold not all of the {file.judgement.rows} rows of batch file "
-                f"{file.url}; run it again"
+                f"stream {self.stream}: the staged files do not hold all of the {file.judgement.rows} rows of batch "
+                f"file {file.url}; run it again"
             )
         return staged
 

@@ -36,7 +36,7 @@ class ColumnRange:
     high: Bound | None = None
     nulls: int | None = None
 
-    def may_meet(self, other: ColumnRange) -> bool:
+    def may_overlap(self, other: ColumnRange) -> bool:
         """Whether a value may be in both ranges."""
         try:
             below = self.high is not None and other.low is not None and self.high < other.low  # type: ignore[operator]

@@ -97,7 +97,7 @@ def footer_statistics(storage: Storage, path: str, size: int, columns: Iterable[
         try:
             found = statistics_of(pa.parquet.read_metadata(file), size, columns)
         except pa.ArrowInvalid as error:
-            raise StorageError(f"{path} is no Parquet file ({error}); take it out of the table's folder") from error
+            raise StorageError(f"{path} is not a Parquet file ({error}); take it out of the table's folder") from error
     texts = {name: text for name, text in folder_values(folders_of(path)).items() if name in found.columns}
     ranges = {name: ColumnRange(nulls=found.rows if text is None else 0) for name, text in texts.items()}
     return replace(found, columns={**found.columns, **ranges})

@@ -212,7 +212,7 @@ def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, ru
         # Even over a claim of an earlier run of this pipeline: it loses that claim when the run is undone.
         if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
             return None
-    raise StorageError(f"the store takes no claim of table {table}, {path}, and shows nobody else's; run again")
+    raise StorageError(f"the store accepts no claim of table {table} ({path}), and shows no other one; run again")
 
 
 def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:

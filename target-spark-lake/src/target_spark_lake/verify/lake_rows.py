@@ -81,7 +81,7 @@ def _files(storage: Storage, layout: Layout, folder: str, record: TableRecord) -
     if log is not None:
         snapshot = log.snapshot(folder)
         if snapshot is None:
-            raise StorageError(log.gone(record.stream, folder))
+            raise StorageError(log.missing_message(record.stream, folder))
         found = list(snapshot.data_files(folder))
     else:
         found = [file for file in storage.list(folder) if is_data_file(folder, file.path)]

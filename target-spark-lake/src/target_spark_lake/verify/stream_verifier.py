@@ -132,7 +132,7 @@ def _log_scope(rows: SourceRows, table: LakeTable) -> None:
     if new:
         logger.warning("stream %s: columns that the lake does not have: %s", rows.stream, ", ".join(new))
     if gone:
-        logger.info("stream %s: columns that the source does not have any more: %s", rows.stream, ", ".join(gone))
+        logger.info("stream %s: columns that the source no longer has: %s", rows.stream, ", ".join(gone))
     if rows.watermark is not None:
         logger.info("stream %s: comparing up to %s %s", rows.stream, rows.replication_key, rows.watermark)
         return

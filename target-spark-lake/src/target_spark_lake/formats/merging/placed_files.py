@@ -90,7 +90,7 @@ def table_files(
     ]
 
 
-def living_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, list[PlacedFile]]:
+def undeleted_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, list[PlacedFile]]:
     """Number of rows in the table's files not marked as deleted, and the files that must be read to know."""
     nulls = {file: index.files[file.path].columns[DELETED_AT].nulls for file in files}
     unknown = [file for file, number in nulls.items() if number is None]

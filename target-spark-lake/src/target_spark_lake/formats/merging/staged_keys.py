@@ -45,7 +45,7 @@ class StagedKeys:
         if any(file.all_null(name) for name in self.keys):
             return False
         here = [file.columns.get(name, ColumnRange()) for name in self.keys]
-        return any(all(map(ColumnRange.may_meet, here, each)) for each in self.ranges)
+        return any(all(map(ColumnRange.may_overlap, here, each)) for each in self.ranges)
 
 
 def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> StagedKeys:
