@@ -65,7 +65,7 @@ def _declared(settings: type[Any]) -> dict[str, JSON]:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """The user's options for one stream; None where not given."""
+    """The user's options for one stream; None if not given."""
 
     load_method: str | None = field(default=None, metadata={**TEXT, "enum": list(LOAD_METHODS)})
     key_properties: tuple[str, ...] | None = field(default=None, metadata=TEXTS)
@@ -92,12 +92,12 @@ class TargetSettings:
     format: str = _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA, ICEBERG])
     catalog: Mapping[str, Any] = _setting(
         "object",
-        "Catalog of Iceberg tables, as PyIceberg has it: name, type (sql, rest, glue, hive), uri, ...; where not "
-        "given, the file .dataspoc/catalog.db of a bucket that is a directory.",
+        "Catalog of Iceberg tables, as in PyIceberg: name, type (sql, rest, glue, hive), uri, ...; by default the "
+        "file .dataspoc/catalog.db of a bucket that is a directory.",
         secret=True,
     )
     namespace: str | None = _setting(
-        "string", "Namespace of Iceberg tables in their catalog; a table's path with dots for slashes where not given."
+        "string", "Namespace of Iceberg tables in their catalog; by default a table's path with dots for slashes."
     )
     load_method: str | None = _setting(
         "string",
@@ -155,7 +155,7 @@ class TargetSettings:
         enum=[FAIL, QUARANTINE],
     )
     max_invalid_records: int | None = _setting(
-        "integer", "A run that quarantines more records than this fails; any number where not given.", minimum=0
+        "integer", "A run that quarantines more records than this fails; by default there is no limit.", minimum=0
     )
     schema_evolution: str = _setting(
         "string",

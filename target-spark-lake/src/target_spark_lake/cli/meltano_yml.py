@@ -27,7 +27,7 @@ _CAPABILITIES = {
     TAP: "about batch catalog discover schema-flattening state stream-maps structured-logging",
     TARGET: "about activate-version batch hard-delete schema-flattening soft-delete stream-maps structured-logging",
 }
-# Meltano passes on settings that it does not know; but for these it must know the kind.
+# Meltano passes on settings that it does not know; but the kind of these must be declared.
 _KINDS = {
     TAP: {
         "password": "password",

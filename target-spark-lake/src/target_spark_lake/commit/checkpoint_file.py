@@ -1,6 +1,6 @@
 """Ownership of `checkpoint.json`: who may write it, who resumes from it, and which staged files are kept for it.
 
-Files named by the checkpoint belong to the run that last exchanged this object. A new holder of the pipeline signs it,
+Whichever run last exchanged this object decides about the files that it names. A new holder of the pipeline signs it,
 which makes later writes of earlier, still living runs fail. It is voided before its files are removed, so that no run
 can start to resume from it meanwhile.
 """

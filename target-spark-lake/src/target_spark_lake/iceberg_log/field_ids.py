@@ -32,14 +32,14 @@ SMALL_INTEGERS = (15, 16)
 ARROW = b"ARROW:schema"
 
 
-def numbered(storage: Storage, file: StagedFile, numbers: Mapping[str, int]) -> StagedFile:
-    """The staged file with the field ids of its columns (by full name, from `schema.numbers_of`).
+def with_field_ids(storage: Storage, file: StagedFile, field_ids: Mapping[str, int]) -> StagedFile:
+    """The staged file with the field ids of its columns (by full name, from `schema.field_ids_of`).
 
     Raises:
         StorageError: it can't be read or written, or is not a Parquet file.
     """
     with open_parquet(storage, file.path) as source:
-        tail = numbered_tail(footer_of(source), numbers)
+        tail = field_ids_tail(footer_of(source), field_ids)
     if tail is None:
         raise StorageError(f"staged file {file.path} is not a complete Parquet file; run again")
     if storage.local:
@@ -55,7 +55,7 @@ def numbered(storage: Storage, file: StagedFile, numbers: Mapping[str, int]) -> 
     return replace(file, path=path, bytes=file.bytes + len(tail))
 
 
-def numbered_tail(footer: bytes | None, numbers: Mapping[str, int]) -> bytes | None:
+def field_ids_tail(footer: bytes | None, field_ids: Mapping[str, int]) -> bytes | None:
     """The bytes to append to a file with this footer; None if the footer is invalid."""
     try:
         struct = read_struct(io.BytesIO(footer or b""))
@@ -63,8 +63,8 @@ def numbered_tail(footer: bytes | None, numbers: Mapping[str, int]) -> bytes | N
     except (KeyError, ValueError, TypeError):
         return None
     for path, element in _paths(iter(elements)):
-        if path in numbers:
-            element[FIELD_ID] = I32, numbers[path]
+        if path in field_ids:
+            element[FIELD_ID] = I32, field_ids[path]
         if element.get(CONVERTED, (I32, None))[1] in SMALL_INTEGERS:
             # Iceberg's int: the same four bytes.
             del element[CONVERTED]

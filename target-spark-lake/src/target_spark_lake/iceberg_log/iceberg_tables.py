@@ -86,7 +86,7 @@ class IcebergTables:
             log = replace(log, leaves=tuple(file.path for file in self._storage.list(f"{change.table}/_delta_log")))
         if before is not None and not (change.published or change.retire or log.changes_schema or log.changes_spec):
             return change
-        change = self._numbered(change, schema)
+        change = self._with_field_ids(change, schema)
         self._check_values(change, schema)
         log = replace(log, adopted=dict(adopted or {}))
         return replace(change, log=self._described(log, change, schema, change.published))
@@ -96,10 +96,10 @@ class IcebergTables:
         assert change.record is not None
         schema, log = self._planned(before, change)
         if change.log is None:
-            change = self._numbered(change, schema)
+            change = self._with_field_ids(change, schema)
             log = replace(log, data_change=False)
             return replace(change, log=self._described(log, change, schema, change.published))
-        change = replace(change, joined=self._numbered(replace(change, staged=(), rewritten=()), schema).joined)
+        change = replace(change, joined=self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined)
         assert isinstance(change.log, IcebergChange)
         return replace(change, log=self._described(change.log, change, schema, change.joined))
 
@@ -130,16 +130,16 @@ class IcebergTables:
             registered=registered,
         )
 
-    def _numbered(self, change: TableChange, schema: Schema) -> TableChange:
+    def _with_field_ids(self, change: TableChange, schema: Schema) -> TableChange:
         """The change, with field ids added to its new files."""
         from singer_spark.storage.at_once import each
-        from target_spark_lake.iceberg_log.field_ids import numbered
-        from target_spark_lake.iceberg_log.schema import numbers_of
+        from target_spark_lake.iceberg_log.field_ids import with_field_ids
+        from target_spark_lake.iceberg_log.schema import field_ids_of
 
-        numbers = numbers_of(schema)
+        field_ids = field_ids_of(schema)
 
         def made(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:
-            return tuple(each(self._storage, lambda file: numbered(self._storage, file, numbers), files))
+            return tuple(each(self._storage, lambda file: with_field_ids(self._storage, file, field_ids), files))
 
         after = replace(
             change, staged=made(change.staged), rewritten=made(change.rewritten), joined=made(change.joined)

@@ -29,7 +29,7 @@ from singer_spark.errors import ConfigurationError, StorageError, UnpublishableE
 from target_spark_lake.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import RunTransaction, stage_snapshot
-from target_spark_lake.iceberg_log.schema import is_same, numbers_of
+from target_spark_lake.iceberg_log.schema import field_ids_of, is_same
 from target_spark_lake.iceberg_log.snapshot import COLUMN_NUMBERS, LAST_RUN, RUN_ID, IcebergSnapshot, joined_schema
 from target_spark_lake.tables.taking_back import as_unpublishable
 
@@ -184,7 +184,7 @@ def about_columns(schema: Schema) -> dict[str, str]:
     """Properties with the field ids of columns, for readers of files without any and for later runs."""
     return {
         TableProperties.DEFAULT_NAME_MAPPING: schema.name_mapping.model_dump_json(),
-        COLUMN_NUMBERS: json.dumps(numbers_of(schema)),
+        COLUMN_NUMBERS: json.dumps(field_ids_of(schema)),
     }
 
 

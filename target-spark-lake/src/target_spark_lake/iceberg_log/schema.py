@@ -138,7 +138,7 @@ def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
     }
 
 
-def numbers_of(schema: Schema) -> dict[str, int]:
+def field_ids_of(schema: Schema) -> dict[str, int]:
     """Full name (`address.zip`, `tags.element`) to field id, at any depth."""
     # Not `index_by_name`, which also has `tags.k` for `tags.element.k`.
     return {name: number for number, name in index_name_by_id(schema).items()}

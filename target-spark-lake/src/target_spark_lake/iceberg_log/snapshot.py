@@ -14,7 +14,7 @@ from singer_spark.errors import SchemaError, StorageError, UnpublishableError
 from singer_spark.storage.files import FileInfo
 from target_spark_lake.iceberg_log.lake_catalog import catalog_errors, spellings
 from target_spark_lake.iceberg_log.partitions import spec_of
-from target_spark_lake.iceberg_log.schema import is_same, logged_texts, numbers_of
+from target_spark_lake.iceberg_log.schema import field_ids_of, is_same, logged_texts
 from target_spark_lake.tables.table_record import with_logged_columns
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class IcebergSnapshot:
     def check_known(self) -> None:
         """Refuse a table that other writers changed so that writing to it would be wrong."""
         before = json.loads(self.metadata.properties.get(COLUMN_NUMBERS, "{}"))
-        now = numbers_of(self.schema)
+        now = field_ids_of(self.schema)
         names = {number: name for name, number in now.items()}
         unknown = [
             f"column {name} was renamed to {names[n]}" for name, n in before.items() if names.get(n, name) != name
@@ -219,8 +219,8 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     before = _seen(now, commit)
     if before is not None and is_same(current, before):
         return planned if commit.changes_schema else current
-    known, wanted = numbers_of(current), numbers_of(planned)
-    earlier = numbers_of(before) if before is not None else {}
+    known, wanted = field_ids_of(current), field_ids_of(planned)
+    earlier = field_ids_of(before) if before is not None else {}
     names = {number: name for name, number in known.items()}
     lost = [
         name

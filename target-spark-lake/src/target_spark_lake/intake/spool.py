@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MEGABYTE = 1 << 20
 FIRST_BATCH_BYTES = 32 * MEGABYTE
 LARGEST_BATCH_BYTES = 256 * MEGABYTE
-# A batch is this fraction of the stream's data before it: the first is staged early, later ones make large files.
+# A batch is the stream's data before it, divided by this: the first is staged early, later ones make large files.
 GROWTH = 3
 # Lines are at least this many times larger than the Parquet file made of them, except for incompressible text.
 LINES_TO_FILE = 4

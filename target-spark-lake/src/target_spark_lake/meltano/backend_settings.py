@@ -14,7 +14,7 @@ class _Secret(SettingDefinition):
     """A setting that Meltano must not pass on: others are handed to every plugin as environment variables."""
 
     def env_vars(self, *args: Any, **kwargs: Any) -> list[EnvVar]:
-        """None for `SettingsService.as_env`, which builds the plugins' environment; only its name shows the caller."""
+        """None for `SettingsService.as_env`, which builds the plugins' environment and can only be told by its name."""
         caller = sys._getframe(2).f_code.co_name
         return [] if caller == "as_env" else super().env_vars(*args, **kwargs)
 
@@ -28,7 +28,7 @@ def _setting(name: str, label: str, description: str, *, secret: bool = False, *
 pipelines = _setting(
     "pipelines",
     "Pipelines",
-    "State id to the pipeline that it stands for; without an entry it is the id itself, `:` written as `.`",
+    "Maps state ids to pipelines; by default a state id's pipeline is the id itself, `:` written as `.`",
     kind="object",
 )
 storage_options = _setting(
@@ -50,7 +50,7 @@ state_backend = _setting(
 accept_unconditional_storage = _setting(
     "accept_unconditional_storage",
     "Accept unconditional storage",
-    "Takes a bucket on a store without conditional puts, as in the target's config",
+    "Accepts a bucket on a store without conditional puts, as in the target's config",
     kind="boolean",
     value=False,
 )
