@@ -146,7 +146,7 @@ def test_an_interval_is_read_as_delta_spells_it(text: str, seconds: float) -> No
 
 
 def test_an_interval_of_another_kind_stops_it() -> None:
-    with pytest.raises(StorageError, match="no interval like"):
+    with pytest.raises(StorageError, match="not an interval like"):
         retention({"delta.deletedFileRetentionDuration": "interval 1 month"}, "t")
 
 

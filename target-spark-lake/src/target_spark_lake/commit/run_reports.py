@@ -1,4 +1,4 @@
-"""What the bucket knows about a pipeline's runs and states, as plain values for people and programs."""
+"""Reports on a pipeline's runs and states from the bucket, as plain values for people and programs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]
-# Folders of the lake in which each pipeline that was ever started has something.
+# Folders of the lake where every pipeline that was ever started has something.
 KINDS = ("locks", "runs", "state")
 RUNNING = "running"
-# The kind of a run of the target; one of `spark-lake` is of the kind of its command.
+# The kind of a run of the target; for a run of `spark-lake` it is its command.
 SYNC = "sync"
 NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
 
 
 def check_has_run(storage: Storage, pipeline: str) -> None:
-    """Refuses a pipeline of which the lake has nothing.
+    """Refuse a pipeline that the lake has nothing of.
 
     Raises:
-        ConfigurationError: names those that it has.
+        ConfigurationError: names the pipelines that are there.
     """
     if any(storage.list(f"{LAKE_FOLDER}/{kind}/{folder_name(pipeline)}") for kind in KINDS):
         return
@@ -47,14 +47,14 @@ def check_has_run(storage: Storage, pipeline: str) -> None:
 
 
 def pipelines(storage: Storage, *kinds: str) -> list[str]:
-    """Names of the pipelines that have anything in these folders of the lake (`KINDS`), sorted."""
+    """Sorted names of the pipelines with anything in these folders of the lake (`KINDS`)."""
     folders = [f"{LAKE_FOLDER}/{kind}" for kind in kinds]
     found = {file.path[len(folder) + 1 :] for folder in folders for file in storage.list(folder)}
     return sorted({unquote(path.partition("/")[0]) for path in found if "/" in path})
 
 
 def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
-    """All decided runs, newest first, each read when asked for."""
+    """All decided runs, newest first, read lazily."""
     for run_id in run_ids(storage, layout.runs):
         entry = read_entry(storage, layout.runs, run_id)
         if entry is not None:
@@ -62,24 +62,24 @@ def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
 
 
 def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
-    """What became of a decided run: a committed one is at work while it publishes, and succeeded only then."""
+    """Outcome of a decided run: a committed one is running while it publishes, and succeeds only after that."""
     if entry.phase != COMMITTED:
         return str(entry.body["outcome"])
     return RUNNING if lock is not None and lock.run_id == entry.run_id and lock.is_held() else COMMITTED
 
 
 def error_of(entry: RunEntry, outcome: str) -> str | None:
-    """Why a run did not happen, or is not published; None of one that did."""
+    """Why a run failed or is not published; None for a published run."""
     error: str | None = entry.body["error"]
     return error or NOT_PUBLISHED if outcome == COMMITTED else error
 
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
-    """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
+    """The committed state and the run that saved it; nulls if a person edited it, or there is none."""
     source = StateSource(store, storage, layout.pipeline)
     last = source.last
     if last is not None and store.place is None and place_of(last) is not None:
-        # What people edited there can't be seen from here.
+        # Edits made there can't be seen from here.
         raise kept_elsewhere(layout.pipeline, store, last)
     saved = source.saved
     run = source_of(storage, layout, saved.value) if saved else None
@@ -92,7 +92,7 @@ def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
 
 
 def source_of(storage: Storage, layout: Layout, state: JSON) -> RunEntry | None:
-    """The run that saved a state; None where a person edited it."""
+    """The run that saved a state; None if a person edited it."""
     newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)
     return newest if newest is not None and same_state(newest.state, state) else None
 
@@ -107,29 +107,31 @@ def state_history(storage: Storage, layout: Layout) -> list[JSON]:
 
 
 def bookmarks(state: JSON) -> JSON:
-    """The bookmarks of a state; of a foreign tap that has none, the state whole."""
+    """The bookmarks of a state; for another tap's state without bookmarks, all of it."""
     value = state.get("bookmarks")
     return value if isinstance(value, dict) else state
 
 
 def runs(storage: Storage, layout: Layout) -> list[JSON]:
-    """The report of each run, newest first; the one that holds the pipeline now is among them."""
+    """The report of each run, newest first, including the run that holds the pipeline now."""
     lock = newest_entry(storage, layout)
-    told: dict[str, tuple[Any, ...]] = {}
+    reports: dict[str, tuple[Any, ...]] = {}
     for entry in entries(storage, layout):
         body, outcome = entry.body, outcome_of(entry, lock)
         streams = body["streams"] if entry.phase == PUBLISHED else {}
         times = body["started_at"], body["finished_at"]
-        told[entry.run_id] = *times, body.get("command") or SYNC, outcome, streams, error_of(entry, outcome)
-    if lock is not None and not lock.released and lock.run_id not in told:
+        reports[entry.run_id] = *times, body.get("command") or SYNC, outcome, streams, error_of(entry, outcome)
+    if lock is not None and not lock.released and lock.run_id not in reports:
         outcome, error = undecided(lock)
-        told[lock.run_id] = timestamp_text(lock.since), None, lock.command or SYNC, outcome, {}, error
+        reports[lock.run_id] = timestamp_text(lock.since), None, lock.command or SYNC, outcome, {}, error
     names = "started_at", "finished_at", "kind", "outcome", "streams", "error"
-    return [{"run_id": run_id, **dict(zip(names, told[run_id], strict=True))} for run_id in sorted(told, reverse=True)]
+    return [
+        {"run_id": run_id, **dict(zip(names, reports[run_id], strict=True))} for run_id in sorted(reports, reverse=True)
+    ]
 
 
 def undecided(lock: LockEntry) -> tuple[str, str | None]:
-    """Outcome and error of a run without a journal: at work, or dead before its commit and not yet undone."""
+    """Outcome and error of a run without a journal: running, or dead before its commit and not yet undone."""
     if lock.is_held():
         return RUNNING, None
     return FAILED, f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up"

@@ -1,4 +1,4 @@
-"""The past of pipelines as plain values: what each run did, and how far its watermarks lay behind at its end."""
+"""History of pipelines as plain values: what each run did, and the lag of its watermarks at its end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Amounts:
 
 
 def total(every: Iterable[Amounts]) -> Amounts:
-    """Their sum."""
+    """The sum of several amounts."""
     values = [(each.records, each.bytes, each.rejected) for each in every]
     return Amounts(*map(sum, zip(*values, strict=True))) if values else Amounts(0, 0, 0)
 
@@ -44,12 +44,12 @@ class PastRun:
     Attributes:
         run_id: Sorts by time.
         started_at: UTC.
-        finished_at: UTC; None while it is at work, or where nobody noted it.
+        finished_at: UTC; None while it runs, or if its end was not recorded.
         outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`, or `unreadable`.
-        streams: Of a run that happened, what it did.
-        lags: Stream to the seconds that its watermark lay behind the end of the run; only keys that are times.
-        error: Why it did not happen, or is not published, in one line without secrets.
-        command: The command of `spark-lake` that it was; None for a sync.
+        streams: What a published run did, by stream.
+        lags: Stream to its watermark's lag at the end of the run, in seconds; only for keys that are times.
+        error: Why it failed or is not published, in one line without secrets.
+        command: The `spark-lake` command that it was; None for a sync.
     """
 
     run_id: str
@@ -63,18 +63,18 @@ class PastRun:
 
     @property
     def total(self) -> Amounts:
-        """What it did to all streams."""
+        """The sum over all streams."""
         return total(self.streams.values())
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None while it is at work, or where nobody noted its end."""
+        """Duration; None while the run is running, or if its end was not recorded."""
         return (self.finished_at - self.started_at).total_seconds() if self.finished_at else None
 
 
 @dataclass(frozen=True)
 class PipelineHistory:
-    """A pipeline's runs, the oldest first, and its watermarks now: stream to the value of its replication key."""
+    """A pipeline's runs, oldest first, and its current watermarks: stream to the value of its replication key."""
 
     pipeline: str
     runs: tuple[PastRun, ...]
@@ -82,7 +82,7 @@ class PipelineHistory:
 
 
 def read_history(storage: Storage, layout: Layout, store: StateStore, newest: int) -> PipelineHistory:
-    """Reads a pipeline's past: the `newest` so many runs.
+    """Read a pipeline's history: the `newest` number of runs.
 
     Raises:
         StorageError: the storage failed.
@@ -113,7 +113,7 @@ def _entry(storage: Storage, layout: Layout, run_id: str) -> RunEntry | PastRun 
 
 
 def _state_before(read: list[RunEntry | PastRun | None]) -> JSON | None:
-    """The state before the first of these runs, as the first that committed tells it."""
+    """The state before the first of these runs, from the first journal that records it."""
     for found in read:
         if found is not None and not isinstance(found, PastRun) and found.phase != ABORTED:
             state: JSON | None = found.body.get("previous_state")

@@ -14,7 +14,7 @@ def _flags(parser: ArgumentParser) -> None:
 
 
 def _run(chosen: Namespace) -> None:
-    # Here: it loads Arrow, for which the other commands need not wait.
+    # Imported here, since it loads Arrow, which other commands don't need.
     from target_spark_lake.maintenance.compaction import compact
 
     lake = Lake.of(chosen, has_run=True)

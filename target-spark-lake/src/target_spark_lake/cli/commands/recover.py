@@ -37,7 +37,7 @@ def _run(chosen: Namespace) -> None:
     if done.checkpoint is not None:
         report["can_continue"] = done.checkpoint.run_id
     newest = done.last.run_id if done.last else None
-    show(chosen, report, lambda told: _text(told) + _given_up_text(told, newest))
+    show(chosen, report, lambda shown: _text(shown) + _given_up_text(shown, newest))
 
 
 def _text(report: JSON) -> str:
@@ -49,7 +49,7 @@ def _text(report: JSON) -> str:
 
 
 def _given_up_text(report: JSON, newest: str | None) -> str:
-    """What was lost, stream by stream, where a run was to be given up; `newest` is the last commit by now."""
+    """The losses by stream, if a run was to be given up; `newest` is the last committed run."""
     if "given_up" not in report:
         return ""
     given_up = report["given_up"]

@@ -77,7 +77,7 @@ def _history_table(history: list[JSON]) -> Any:
 
 
 def _rows(bookmarks: JSON) -> list[tuple[object, ...]]:
-    """A line for each bookmark; one that says so where there is none."""
+    """A line for each bookmark, or one line saying that there is none."""
     return [(stream, *_cells(each)) for stream, each in bookmarks.items()] or [("no bookmark", None, None)]
 
 
