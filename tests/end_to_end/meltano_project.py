@@ -32,7 +32,8 @@ create table orders (
   note text, updated_at timestamp not null
 );
 create index on orders (updated_at);
-insert into orders select n, n % 50 + 1, n * 1.37, 'new', null, timestamp '2025-01-20 09:00' + n / 5 * interval '1 minute'
+insert into orders
+  select n, n % 50 + 1, n * 1.37, 'new', null, timestamp '2025-01-20 09:00' + n / 5 * interval '1 minute'
   from generate_series(1, 340) n;
 """
 # One more order at the very minute of the bookmark, two later ones, and an old one that is shipped.

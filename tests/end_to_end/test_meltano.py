@@ -133,7 +133,6 @@ def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(project:
     settings.write_text(re.sub(r"  uri: lake.*", mapped, settings.read_text()))
     project.run("state", "set", "--force", STATE_ID, '{"singer_state": {"bookmarks": {"orders": {"x": 1}}}}')
     project.run("state", "copy", "--force", STATE_ID, "prod:other")
-    assert project.meltano("state", "list").stdout.split() == [STATE_ID, "prod:other"]
     assert project.lake_state("orders") == project.lake_state() == {"bookmarks": {"orders": {"x": 1}}}
 
 
