@@ -47,12 +47,16 @@ TABLES = {
     "places": ["code", "at"],
     "notes": ["line"],
 }
-SMALL = {
-    "spark.executor.extraJavaOptions": shlex.join(short_lived()),
-    "spark.executor.memory": "512m",
-    "spark.driver.host": "127.0.0.1",
-    "spark.pyspark.python": sys.executable,
-}
+
+
+def small() -> dict[str, str]:
+    """Settings for little executors; Java is looked for only now."""
+    return {
+        "spark.executor.extraJavaOptions": shlex.join(short_lived()),
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.pyspark.python": sys.executable,
+    }
 
 
 @contextmanager
