@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from end_to_end.pipe import Outcome, Pipe
+from servers.standalone import short_lived
 
 CREATE = """
 create table events (id bigint primary key, tags text[] not null, level double precision, note text);
@@ -29,8 +31,12 @@ insert into places select 'p' || n, timestamptz '2025-01-01 00:00:00+00' + n * i
 create table notes (line text);
 insert into notes select repeat('n' || n, 100) from generate_series(1, 700) n;
 """
+# More than a slice of new events, with the values that the first ones have, too.
 CHANGE = """
-insert into events select n, array['later'], null, 'later' from generate_series(3001, 3010) n;
+insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('later ', 10) || n
+  from generate_series(3001, 4500) n;
+update events set level = 'NaN' where id in (3005, 4005);
+insert into events values (4501, array['later'], null, null);
 update orders set total = 0, changed_at = '2025-06-01' where id % 100 = 3;
 insert into orders values (9001, 5, '2025-06-02');
 delete from places where code like 'p1%';
@@ -41,14 +47,16 @@ TABLES = {
     "places": ["code", "at"],
     "notes": ["line"],
 }
-# The little time that these JVMs live is not worth what a second compiler makes of their code.
-SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SMALL = {
-    "spark.executor.extraJavaOptions": SHORT,
-    "spark.executor.memory": "512m",
-    "spark.driver.host": "127.0.0.1",
-    "spark.pyspark.python": sys.executable,
-}
+
+
+def small() -> dict[str, str]:
+    """Settings for little executors; Java is looked for only now."""
+    return {
+        "spark.executor.extraJavaOptions": shlex.join(short_lived()),
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.pyspark.python": sys.executable,
+    }
 
 
 @contextmanager
@@ -99,6 +107,15 @@ def pipe_on(folder: Path, connection: psycopg.Connection[Any], s3: Any, spark: d
     pipe = S3Pipe(folder, tap, target)
     pipe.storage = s3
     return pipe
+
+
+def first_run_here(pipe: S3Pipe) -> None:
+    """Loads all tables for the first time, on this machine: the runs that follow have something to add to."""
+    spark = pipe.tap["spark"]
+    pipe.tap["spark"] = pipe.target["spark"] = {"master": "local[2]"}
+    first = pipe.run().succeeded()
+    assert "Done! 6200 records in 4 stream(s)" in first.target_errors
+    pipe.tap["spark"] = pipe.target["spark"] = spark
 
 
 def assert_equal_to_source(

@@ -117,8 +117,9 @@ class Reader:
         return {**clean, "PATH": path, "COLUMNS": "140", "NO_COLOR": "1", **self.variables}
 
     def _cron_environment(self) -> dict[str, str]:
-        """What cron gives its commands: hardly anything."""
-        kept = {name: os.environ[name] for name in ("PYTHONPATH", "JAVA_HOME", "TMPDIR") if name in os.environ}
+        """What cron gives its commands: hardly anything; and what is good for all JVMs of the tests."""
+        names = ("PYTHONPATH", "JAVA_HOME", "TMPDIR", "SPARK_SUBMIT_OPTS")
+        kept = {name: os.environ[name] for name in names if name in os.environ}
         return {**kept, "HOME": str(Path.home()), "LOGNAME": "cron", "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
 
     def _run(self, command: list[str], block: Block, folder: Path, environment: Mapping[str, str]) -> str:

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from end_to_end.pipe import TIMEOUT_SECONDS, Outcome, Pipe
+from servers.postgresql import Database, PostgreSQL
 
 SCHEMA = {
     "type": "SCHEMA",
@@ -33,16 +35,21 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a pipe from SQLite that has run once, with new rows waiting."""
+    """The folder of a pipe from SQLite whose rows up to 100 were loaded from elsewhere, with new rows waiting."""
     folder = tmp_path_factory.mktemp("shop")
     with sqlite3.connect(folder / "shop.db") as connection:
         connection.execute("create table orders (id integer primary key, note text)")
-        connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(1, 101)])
-        connection.commit()
-        shop_pipe(folder).run().succeeded()
-        connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(101, 201)])
-        connection.commit()
+        connection.executemany("insert into orders values (?, ?)", [(n, f"note {n}") for n in range(1, 201)])
     connection.close()
+    schema = {"properties": {"id": {"type": "integer"}, "note": {"type": ["string", "null"]}}}
+    bookmark = {"replication_key": "id", "replication_key_value": 100}
+    good = feed(
+        shop_pipe(folder),
+        {"type": "SCHEMA", "stream": "orders", "key_properties": ["id"], "schema": schema},
+        *({"type": "RECORD", "stream": "orders", "record": {"id": n, "note": f"note {n}"}} for n in range(1, 101)),
+        {"type": "STATE", "value": {"bookmarks": {"orders": bookmark}}},
+    )
+    assert good.target_code == 0, good.target_errors
     return folder
 
 
@@ -166,27 +173,24 @@ def test_an_unwritable_bucket_is_named(tmp_path: Path) -> None:
     assert_one_clear_line(outcome.target_errors, "target-spark-lake", str(tmp_path / "file"))
 
 
-def big_shop(folder: Path, rows: int) -> Pipe:
-    database = folder / "big.db"
-    with sqlite3.connect(database) as connection:
-        connection.execute("create table orders (id integer primary key, note text)")
-        connection.executemany("insert into orders values (?, ?)", ((n, "x" * 200) for n in range(rows)))
-        connection.commit()
-    connection.close()
-    settings = {"incremental_tables": ["orders:id:integer"], "slice_rows": 5000}
-    return Pipe(folder / "run", {"jdbc_url": f"jdbc:sqlite:{database}", **settings})
+def big_shop(folder: Path, database: Database, rows: int) -> Pipe:
+    with psycopg.connect(database.dsn) as connection:
+        connection.execute("create table orders (id int primary key, note text)")
+        connection.execute("insert into orders select n, repeat('x', 200) from generate_series(1, %s) n", (rows,))
+    login = {"jdbc_url": database.jdbc_url, "user": database.user, "password": database.password}
+    return Pipe(folder / "run", {**login, "incremental_tables": ["public.orders:id:integer"], "slice_rows": 5000})
 
 
-def test_a_tap_that_dies_behind_its_first_line_publishes_nothing(tmp_path: Path) -> None:
+def test_a_tap_that_dies_behind_its_first_line_publishes_nothing(postgresql: PostgreSQL, tmp_path: Path) -> None:
     rows = 10_000
-    pipe = big_shop(tmp_path, rows)
+    pipe = big_shop(tmp_path, postgresql.new_database(), rows)
     outcome = run_and_kill_the_tap(pipe, 1, lambda tap: tap.send_signal(signal.SIGKILL))
     assert outcome.target_code != 0
     assert outcome.states == []
     assert not pipe.state_path.exists()
     assert not list(pipe.bucket.glob("raw/**/*.parquet"))
     pipe.run().succeeded()
-    assert pipe.rows("orders", "count(*), count(distinct id)") == [(rows, rows)]
+    assert pipe.rows("public-orders", "count(*), count(distinct id)") == [(rows, rows)]
     assert not list(pipe.bucket.glob(".dataspoc/staging/**/*.parquet"))
 
 

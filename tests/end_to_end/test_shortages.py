@@ -73,7 +73,8 @@ def test_a_full_bucket_is_one_clear_line_and_with_room_the_next_run_is_good(
     assert published(bucket) == []
 
     prefix = disk.make_room()
-    code, output, errors = marked.run([*prefix, *pipe.target_command()], schema(PLAIN) + rows(40_000) + STATE)
+    pipe.target["staging"] = "local"
+    code, output, errors = marked.run([*prefix, *pipe.target_command()], data)
     assert (code, output) == (0, b'{"at":1}\n'), errors
     assert staged(bucket) == []
     assert list(marked.temporary.iterdir()) == []
@@ -142,13 +143,14 @@ def test_a_jvm_of_the_tap_that_runs_out_of_memory(tmp_path: Path, marked: Marked
 @pytest.mark.usefixtures("with_pandas")
 def test_a_jvm_of_the_target_that_runs_out_of_memory(tmp_path: Path, marked: Marked) -> None:
     pipe = Pipe(tmp_path / "run", {}, {"spark": LITTLE, "staging": "spark"})
-    wide = line("RECORD", stream="s", record={"id": 1, "v": "x" * 150_000_000})
+    wide = line("RECORD", stream="s", record={"id": 1, "v": "x" * 100_000_000})
     code, output, errors = marked.run(pipe.target_command(), schema(PLAIN) + wide + STATE)
     assert (code, output) == (1, b""), errors
     assert "Spark's JVM ran out of memory" in (told := said(errors, TARGET))
     assert "spark.driver.memory" in told
     assert marked.alive() == []
     assert published(pipe.bucket) == []
+    pipe.target["staging"] = "local"
     code, _, errors = marked.run(pipe.target_command(), schema(PLAIN) + rows(10) + STATE)
     assert code == 0, errors
     assert staged(pipe.bucket) == []

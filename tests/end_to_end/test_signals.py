@@ -197,6 +197,8 @@ def test_kill_9_of_both_in_the_middle_of_jobs_leaves_no_jvm_and_the_next_start_c
     assert len(list(marked.temporary.iterdir())) == 2
     marked.leave_nothing()
     assert published(pipe) == []
+    # Also where no batch of it is staged by Spark.
+    pipe.target["staging"] = "local"
     next_run_is_good(pipe, marked)
 
 

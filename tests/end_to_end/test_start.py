@@ -50,7 +50,7 @@ def javas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Javas:
         monkeypatch.delenv(name)
     folder = tmp_path / "classes"
     folder.mkdir()
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Xlog:class+load:file={folder}/%p")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-XX:TieredStopAtLevel=1 -Xlog:class+load:file={folder}/%p")
     return Javas(folder)
 
 

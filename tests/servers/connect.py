@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from servers.child import FOLLOW, serve
 from servers.postgresql import free_port
-from servers.standalone import SPARK, START_SECONDS
+from servers.standalone import SPARK, START_SECONDS, short_lived
 from singer_spark.jvm.java import find_java_home
 from singer_spark.spark.store_connectors import connector_jars
 
@@ -35,7 +36,7 @@ def running(zone: str, jars: tuple[str, ...]) -> Iterator[dict[str, str]]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-Duser.timezone={zone} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": shlex.join([f"-Duser.timezone={zone}", *short_lived()]),
         "spark.jars": ",".join(jars),
     }
     command = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]"]

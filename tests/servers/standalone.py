@@ -25,14 +25,22 @@ import pyspark
 
 from servers.child import FOLLOW, serve
 from servers.postgresql import free_port
+from singer_spark.jvm import class_archive
 from singer_spark.jvm.java import find_java_home
 
 WORKERS = 2
 START_SECONDS = 300
 SPARK = Path(pyspark.__file__).parent
-DAEMON = "-Xmx192m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # How a process gets a view of the file system of its own, for root and for others.
 WAYS_APART = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])
+
+
+def short_lived() -> list[str]:
+    """Java's options for what does not live as long as its second compiler takes to pay for itself.
+
+    The classes come from the archive that the programs' own JVMs use; it is bound to the class path that Spark makes.
+    """
+    return ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *class_archive.java_options(find_java_home())]
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,8 @@ def _way_apart() -> list[str]:
 def _daemon(folder: Path, host: str, arguments: list[str], way: list[str]) -> Iterator[None]:
     """One of Spark's daemons, with its folder and its log; `way` gives it temporary files of its own."""
     folder.mkdir()
-    java = [str(find_java_home() / "bin" / "java"), *DAEMON.split(), "-cp", f"{SPARK}/jars/*"]
+    path = [SPARK / "conf", *SPARK.glob("jars/slf4j-api-*.jar"), SPARK / "jars" / "*"]
+    java = [str(find_java_home() / "bin" / "java"), "-Xmx192m", *short_lived(), "-cp", os.pathsep.join(map(str, path))]
     command = [*java, f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
     if way:
         command = [*way, "sh", "-c", " && ".join([*_hidden(folder), f"exec {shlex.join(command)}"])]
