@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from singer_spark.singer.bookmark import MAX_BOUNDARY_HASHES
-from tap.dying import Pipe
+from tap.dying import Pipe, unsealed
 
 # One stream of each kind, sent in the order of their names; five rows a slice.
 TABLES = """
@@ -81,13 +81,6 @@ def every_death_is_continued(pipe, whole, one_of=1):
         assert rest.extents == whole.extents, number
         # So a run that goes on may die as well, as often as it likes.
         assert unsealed(rest.states[1:]) == unsealed(whole.states[number + 1 :] or whole.states[-1:]), number
-
-
-def unsealed(json_value):
-    """Without the checksums of bookmarks: of rows that a dead run sent, who goes on tells none."""
-    return json.loads(
-        json.dumps(json_value), object_hook=lambda each: {k: v for k, v in each.items() if k != "checksum"}
-    )
 
 
 @pytest.mark.parametrize(("server", "one_of"), [("postgres", 1), ("sqlite", 3)])
