@@ -58,8 +58,8 @@ BULK = """
 """
 # What happens before each run, at how many rows a slice, into which files; what changes is read.
 MIXED: list[Step] = [
-    (SCRIPT + TWINS, 6, "parquet", ["*"]),
-    (CHANGES + MORE_TWINS, 9, "jsonl", ["b_*", "c_*", "e_*", "f_*", "g_*"]),
+    (SCRIPT + TWINS, 9, "parquet", ["*"]),
+    (CHANGES + MORE_TWINS, 12, "jsonl", ["b_*", "c_*", "e_*", "f_*", "g_*"]),
     ("insert into e_twins values (3, 'e'); delete from c_unindexed where k is null", 30, "parquet", ["c_*", "e_*"]),
     ("insert into e_twins values (3, 'e'), (3, 'e');", 30, "parquet", ["e_*"]),
 ]
