@@ -58,31 +58,50 @@ def _output(program: str, flag: str) -> str:
     return subprocess.run([BIN / program, flag], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-@pytest.mark.parametrize(
-    ("config", "state", "told"),
-    [
-        ('{"jdbc_url": "jdbc:sqlite:x.db", "n_jobs": "many", "tabels": []}', None, ["n_jobs", "tabels"]),
-        ('{"jdbc_url": ', None, ["config.json, line 1, column 14"]),
-        ('["jdbc:sqlite:x.db"]', None, ["must hold a JSON object"]),
-        ("{}", None, ["jdbc_url"]),
-        ('{"jdbc_url": "jdbc:sqlite:x.db", "incremental_tables": ["t"]}', None, ["incremental_tables"]),
-        ('{"jdbc_url": "jdbc:sqlite:x.db"}', '{"bookmarks":\n {"t": }}', ["state.json, line 2, column 8"]),
-        ('{"jdbc_url": "jdbc:sqlite:x.db"}', '{"bookmarks": {"t": 3}}', ["state.json", "bookmarks"]),
-    ],
-)
-def test_bad_configs_and_states_are_one_line_without_spark(tmp_path, config, state, told):
-    (tmp_path / "config.json").write_text(config)
-    flags = ["--config", str(tmp_path / "config.json")]
-    if state:
-        (tmp_path / "state.json").write_text(state)
-        flags += ["--state", str(tmp_path / "state.json")]
+BAD_CONFIGS_AND_STATES = [
+    ('{"jdbc_url": "jdbc:sqlite:x.db", "n_jobs": "many", "tabels": []}', None, ["n_jobs", "tabels"]),
+    ('{"jdbc_url": ', None, ["config.json, line 1, column 14"]),
+    ('["jdbc:sqlite:x.db"]', None, ["must hold a JSON object"]),
+    ("{}", None, ["jdbc_url"]),
+    ('{"jdbc_url": "jdbc:sqlite:x.db", "incremental_tables": ["t"]}', None, ["incremental_tables"]),
+    ('{"jdbc_url": "jdbc:sqlite:x.db"}', '{"bookmarks":\n {"t": }}', ["state.json, line 2, column 8"]),
+    ('{"jdbc_url": "jdbc:sqlite:x.db"}', '{"bookmarks": {"t": 3}}', ["state.json", "bookmarks"]),
+]
 
-    done, loaded = imports_of(flags)
 
-    assert (done.returncode, done.stdout, loaded) == (1, "", "False")
-    lines = [line for line in done.stderr.splitlines() if line.startswith("tap-spark-jdbc: ")]
-    assert len(lines) == 1
-    assert all(text in lines[0] for text in told)
+def test_bad_configs_and_states_are_one_line_each_without_spark(tmp_path):
+    """Forks of one process that has loaded the command: each start takes most of a second."""
+    runs = []
+    for number, (config, state, _) in enumerate(BAD_CONFIGS_AND_STATES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "config.json").write_text(config)
+        (folder / "state.json").write_text(state or "{}")
+        runs.append(
+            ["--config", str(folder / "config.json"), *(["--state", str(folder / "state.json")] if state else [])]
+        )
+    program = """
+import atexit, json, os, sys
+import tap_spark_jdbc.command_line
+from tap_spark_jdbc.__main__ import main
+for flags in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        atexit.register(lambda: print("loaded:", "pyspark" in sys.modules, file=sys.stderr))
+        sys.argv = ["tap-spark-jdbc", *flags]
+        main()
+    print("ended:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=sys.stderr, flush=True)
+"""
+
+    done = subprocess.run([sys.executable, "-c", program, json.dumps(runs)], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    told = [each for each in done.stderr.splitlines() if each.startswith(("tap-spark-jdbc: ", "loaded: ", "ended: "))]
+    assert told[1::3] == ["loaded: False"] * len(runs)
+    assert told[2::3] == ["ended: 1"] * len(runs)
+    for line, (*_, expected) in zip(told[::3], BAD_CONFIGS_AND_STATES, strict=True):
+        assert line.startswith("tap-spark-jdbc: ")
+        assert all(text in line for text in expected), line
 
 
 def test_no_secret_is_in_the_process_list(sqlite):
@@ -105,7 +124,7 @@ def test_a_database_that_refuses_is_one_line_without_secrets(spark, postgres):
     good = dict(tap.config)
 
     tap.config = {**good, "password": "a-very-wrong-secret"}
-    wrong_password = tap.run()
+    wrong_password = tap.run_here()
     assert "password authentication failed" in wrong_password.failed()
     assert "a-very-wrong-secret" not in wrong_password.errors
 

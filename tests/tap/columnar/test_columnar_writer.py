@@ -70,7 +70,11 @@ def made_by(sent: Sent) -> set[str]:
     return {str(pq.read_metadata(path).created_by).split(" ")[0] for path in paths_of(sent.messages)}
 
 
-@pytest.mark.parametrize("readers", [("arrow", "jdbc"), ("jdbc", "arrow"), ("arrow", "arrow")])
+@pytest.mark.parametrize(
+    ("place", "readers"),
+    [("here", ("arrow", "jdbc")), ("tasks", ("jdbc", "arrow")), ("tasks", ("arrow", "arrow"))],
+    indirect=["place"],
+)
 def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
     shop: Any, place: None, tmp_path: Path, readers: tuple[str, str]
 ) -> None:
@@ -146,7 +150,11 @@ def test_rows_that_are_known_by_the_sums_of_their_buckets_are_left_to_spark(shop
     assert second.final["value"]["bookmarks"]["public-t"]["boundary"]["rows"] == 3000
 
 
-@pytest.mark.parametrize("limit", [("edge_rows", "MOST_ROWS", 2), ("columnar_task", "MOST_EDGE_BYTES", 1)])
+@pytest.mark.parametrize(
+    ("place", "limit"),
+    [("here", ("edge_rows", "MOST_ROWS", 2)), ("tasks", ("columnar_task", "MOST_EDGE_BYTES", 1))],
+    indirect=["place"],
+)
 def test_many_rows_at_an_edge_are_left_to_spark(
     shop: Any, place: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, str, int]
 ) -> None:
@@ -261,12 +269,16 @@ def test_a_value_that_no_lake_holds_is_refused_by_the_same_line(
     connection.execute(f"alter table t add odd {kind} default '{least}'")
     connection.execute("update t set odd = %s where id > 20", [most])
     assert made_by(run(database, tmp_path, tables=["t"]).succeeded()) == {"parquet-cpp-arrow"}
+    told = dict[tuple[str, str], str]()
     for value in beyond:
         connection.execute("update t set odd = %s where id = 7", [value])
-        told = {reader: run(database, tmp_path, tables=["t"], reader=reader).failed() for reader in ("arrow", "jdbc")}
-        assert f"column odd ({kind}) holds a value that is no " in told["jdbc"]
-        assert f"set its type_overrides to text: {value.split(' ')[0].split('+')[0]}" in told["jdbc"]
-        assert told["arrow"] == told["jdbc"]
+        # By JDBC each value costs four times as much, and all have one line there.
+        for reader in ("arrow", "jdbc") if value in (beyond[0], beyond[-1]) else ("arrow",):
+            said = run(database, tmp_path, tables=["t"], reader=reader).failed()
+            assert f"column odd ({kind}) holds a value that is no " in said
+            assert f"set its type_overrides to text: {value.split(' ')[0].split('+')[0]}" in said
+            told[value, reader] = said.replace(value, "{}")
+    assert len(set(told.values())) == 1, told
 
 
 def test_rows_at_an_edge_are_asked_for_only_in_slices_that_may_have_some(
@@ -411,7 +423,7 @@ def test_a_connection_that_breaks_between_two_batches_is_tried_again(
     shop: Any, place: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     database, connection = shop
-    connection.execute("insert into t select n, null, repeat('long ', 2000) from generate_series(100, 20000) n")
+    connection.execute("insert into t select n, null, repeat('long ', 2000) from generate_series(100, 6000) n")
     begun, dsn = tmp_path / "begun", database.dsn
 
     def opened(url: str, options: JSON) -> Any:
@@ -425,7 +437,7 @@ def test_a_connection_that_breaks_between_two_batches_is_tried_again(
     monkeypatch.setattr(columnar_task, "_opened", opened)
     monkeypatch.setattr(columnar_task, "GROUP_BYTES", 1)
     sent = run(database, tmp_path).succeeded()
-    assert sent_ids(sent) == Counter([*range(1, 52), *range(100, 20001)])
+    assert sent_ids(sent) == Counter([*range(1, 52), *range(100, 6001)])
     assert made_by(sent) == {"parquet-cpp-arrow"}
     assert caplog.text.count("trying again in 0.2 s (1 of 6)") == 1
     assert begun.exists()

@@ -107,11 +107,15 @@ def batches(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("by_batches", "reader"),
-    [(False, "jdbc"), (False, "arrow"), (True, "arrow")],
-    ids=["records by jdbc", "records", "batches"],
+    ("by_batches", "reader", "settings"),
+    [
+        (False, "jdbc", {**INCREMENTAL, "slice_rows": 2000}),
+        (False, "arrow", {}),
+        (True, "arrow", INCREMENTAL),
+        (True, "arrow", {}),
+    ],
+    ids=["incremental records by jdbc", "records of a full table", "incremental batches", "batches of a full table"],
 )
-@pytest.mark.parametrize("settings", [INCREMENTAL, {}], ids=["incremental", "full table"])
 def test_ddl_in_mid_run_blocks_nobody_and_the_next_run_brings_everything_right(
     shop, tmp_path, by_batches, reader, settings
 ):

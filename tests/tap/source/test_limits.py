@@ -31,17 +31,25 @@ def most_at_once(dsn: str, over: threading.Event, seen: list[int]) -> None:
             row = connection.execute(query, [mine]).fetchone()
             assert row is not None
             seen.append(row[0])
+            over.wait(0.005)
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(("reader", "most"), [("arrow", 3), ("arrow", 5), ("jdbc", 3)])
-def test_a_run_has_no_more_connections_than_it_may(postgresql: Any, tmp_path: Path, reader: str, most: int) -> None:
+@pytest.mark.parametrize(("reader", "most", "slice_rows"), [("arrow", 3, 500), ("arrow", 5, 500), ("jdbc", 3, 2000)])
+def test_a_run_has_no_more_connections_than_it_may(
+    postgresql: Any, tmp_path: Path, reader: str, most: int, slice_rows: int
+) -> None:
     with filled(postgresql, SCRIPT) as (database, _):
         over, seen = threading.Event(), list[int]()
         watch = threading.Thread(target=most_at_once, args=(database.dsn, over, seen))
         watch.start()
         try:
-            settings: dict[str, Any] = {"reader": reader, "n_jobs": 6, "slice_rows": 500, "max_connections": most}
+            settings: dict[str, Any] = {
+                "reader": reader,
+                "n_jobs": 6,
+                "slice_rows": slice_rows,
+                "max_connections": most,
+            }
             run_tap(login(database, **settings, batch_config=batch_config(tmp_path))).succeeded()
         finally:
             over.set()

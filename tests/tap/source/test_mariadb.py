@@ -51,7 +51,7 @@ KEYS: dict[str, tuple[str, list[str]]] = {
     "decimal": ("decimal(65,30)", ["-1", "0.000000000000000000000000000001", "9" * 35 + "." + "9" * 30]),
     "date": ("date", ["0001-01-01", "1582-10-10", "9999-12-31"]),
     "datetime": ("datetime(6)", ["0001-01-01 00:00:00", "2025-03-30 02:30:00", "2025-03-30 02:30:00.000001"]),
-    "timestamp": ("timestamp(6) null", ["1970-01-01 00:00:01", "2025-10-26 00:30:00", "2025-10-26 00:30:00.000001"]),
+    "timestamp": ("timestamp(6)", ["1970-01-01 00:00:01", "2025-10-26 00:30:00", "2025-10-26 00:30:00.000001"]),
     "varchar": ("varchar(30) character set utf8mb4 collate utf8mb4_unicode_ci", ["", "Äpfel\\", "äpfeln", "Zebra'"]),
     "latin": ("varchar(30) character set latin1 collate latin1_german2_ci", ["a", "Ä", "b"]),
     "uuid": ("uuid", ["00000000-0000-0000-0000-00000000000f", "550e8400-e29b-41d4-a716-446655440000"]),
@@ -138,9 +138,10 @@ def test_every_kind_of_key_goes_on_where_it_stood(database: MariaDatabase, pipe)
     script = []
     for name, (kind, values) in KEYS.items():
         rows = ", ".join(f"({value_sql(name, each)})" for each in reversed(values[:-1]))
+        nulls, more = ("null", ", (null)") if name == "integer" else ("not null", "")
         script += [
-            f"create table `{name}` (id int auto_increment primary key, k {kind}, index (k))",
-            f"insert into `{name}` (k) values {rows}, ({value_sql(name, values[-2])}), (null)",
+            f"create table `{name}` (id int auto_increment primary key, k {kind} {nulls}, index (k))",
+            f"insert into `{name}` (k) values {rows}, ({value_sql(name, values[-2])}){more}",
         ]
     run(database, *script)
     streams = {name: f"{database.name}-{name}" for name in KEYS}
@@ -148,7 +149,9 @@ def test_every_kind_of_key_goes_on_where_it_stood(database: MariaDatabase, pipe)
 
     first = lake.run()
 
-    count = {name: len(values) + 1 for name, (_, values) in KEYS.items()}
+    count = {name: len(values) + (name == "integer") for name, (_, values) in KEYS.items()}
+    # The row without key comes on every run.
+    always = {name: [count[name]] if name == "integer" else [] for name in KEYS}
     assert {name: first.ids(streams[name]) for name in KEYS} == {
         name: Counter(range(1, count[name] + 1)) for name in KEYS
     }
@@ -159,13 +162,12 @@ def test_every_kind_of_key_goes_on_where_it_stood(database: MariaDatabase, pipe)
         news.append(f"insert into `{name}` (id, k) values (100, {ties}), (101, {above})")
     run(database, *news)
     second = lake.run()
-    # The row without key comes on every run.
     assert {name: second.ids(streams[name]) for name in KEYS} == {
-        name: Counter([100, 101, count[name]]) for name in KEYS
+        name: Counter([100, 101, *always[name]]) for name in KEYS
     }
     lake.save(second.final)
     third = lake.run()
-    assert {name: third.ids(streams[name]) for name in KEYS} == {name: Counter([count[name]]) for name in KEYS}
+    assert {name: third.ids(streams[name]) for name in KEYS} == {name: Counter(always[name]) for name in KEYS}
     assert third.final == second.final
     shown = {name: second.final["bookmarks"][streams[name]]["replication_key_value"] for name in KEYS}
     assert shown["decimal"] == KEYS["decimal"][1][-1]
@@ -249,7 +251,7 @@ def test_databases_are_schemas_and_those_of_the_server_itself_are_left_out(
 def test_hundreds_of_tables_of_mariadb_are_described_in_three_queries(
     spark: SparkSession, database: MariaDatabase
 ) -> None:
-    tables = 500
+    tables = 200
     columns = ", ".join(f"column_with_a_long_name_{n} varchar(20)" for n in range(20))
     with database.connect() as connection, connection.cursor() as cursor:
         for number in range(tables):

@@ -58,7 +58,7 @@ def records(sent: Sent) -> list[JSON]:
     return sorted(found, key=lambda each: each["id"])
 
 
-@pytest.mark.parametrize("readers", [("arrow", "jdbc"), ("jdbc", "arrow"), ("auto", "auto")])
+@pytest.mark.parametrize("readers", [("arrow", "jdbc"), ("jdbc", "arrow")])
 def test_no_row_is_lost_or_repeated_at_the_bookmark_whichever_reader_comes_next(
     shop: Any, readers: tuple[str, str]
 ) -> None:

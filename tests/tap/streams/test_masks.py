@@ -63,11 +63,13 @@ def rows_of(sent: Sent) -> list[JSON]:
     return sorted(lines + files, key=lambda row: str(row.get("id")))
 
 
-@pytest.mark.parametrize("kind", ["hash", "last4", "redact"])
-def test_both_readers_mask_the_same_in_lines_and_in_batches(postgresql: Any, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_both_readers_mask_the_same_in_lines_and_in_batches(postgresql: Any, tmp_path: Path, first: int) -> None:
+    # Every column has each of the masks in one of the three.
+    masks = {name: ["hash", "last4", "redact"][(first + place) % 3] for place, name in enumerate(TYPES)}
     with filled(postgresql, CREATE) as (database, connection):
 
-        @settings(max_examples=3, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=2, suppress_health_check=list(HealthCheck))
         @given(st.lists(st.fixed_dictionaries({name: st.none() | each for name, each in ROW.items()}), min_size=8))
         def agree(rows: list[JSON]) -> None:
             connection.execute("truncate t")
@@ -78,10 +80,10 @@ def test_both_readers_mask_the_same_in_lines_and_in_batches(postgresql: Any, tmp
             shown = {row[0]: row for row in _texts(connection)}
             for place in (None, tmp_path / "batches"):
                 for reader in ("arrow", "jdbc"):
-                    sent = masked(database, dict.fromkeys(TYPES, kind), place, reader=reader)
+                    sent = masked(database, masks, place, reader=reader)
                     for row in rows_of(sent):
                         texts = shown[row["id"]][1:]
-                        assert [row[name] for name in TYPES] == [_expected(kind, text) for text in texts]
+                        assert [row[name] for name in TYPES] == list(map(_expected, masks.values(), texts))
 
         agree()
 
