@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -200,12 +201,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark session of this process; it reaches S3 too, once a test says where that is."""
+    """The one Spark session of this process; it reaches S3 too, once a test says where that is.
+
+    A handful of rows needs no second plan and no eight partitions: programs under test have both, and a merge here
+    takes a third less.
+    """
     from singer_spark.jvm import gateway
+    from singer_spark.spark import session_conf
     from singer_spark.spark.session import SparkOptions, get_session
     from singer_spark.spark.store_connectors import connector_jars
 
-    session = get_session(SparkOptions(app_name="tests", master="local[2]", jars=connector_jars("s3", {})))
-    yield session
-    session.stop()
-    gateway.close()
+    small = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+    with mock.patch.dict(session_conf.BASE_CONF, small):
+        session = get_session(SparkOptions(app_name="tests", master="local[2]", jars=connector_jars("s3", {})))
+        yield session
+        session.stop()
+        gateway.close()

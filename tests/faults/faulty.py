@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from collections.abc import Callable
 from io import IOBase
@@ -16,7 +17,9 @@ FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER = (
     "the process dies after the call",
 )
 # Calls that change nothing.
-LOOKS = frozenset({"read", "open", "list", "size"})
+LOOKS = frozenset({"read", "open", "list", "size", "load_table"})
+# What tells two paths of one kind apart: ids and times of runs, numbers of files.
+NUMBERS = re.compile(r"[0-9a-f-]*[0-9][0-9A-Za-z-]*")
 FAULTS = (FAIL_BEFORE, FAIL_AFTER, FAIL_FROM_HERE, DIE_BEFORE, DIE_AFTER)
 
 
@@ -46,6 +49,7 @@ class Counting(Proxy):
     def __init__(self, inner: Any = None) -> None:
         super().__init__(inner)
         self.calls: list[str] = []
+        self._kinds: list[str] = []
 
     def __call__(self, inner: Any) -> Counting:
         self.inner = inner if self.inner is None else self.inner
@@ -55,13 +59,27 @@ class Counting(Proxy):
         """The calls, the first being 1, at which a fault leaves what it does not leave at another one.
 
         To fail behind a look is to fail before it; to die at one is to die behind the change before it, or before the
-        next one.
+        next one, and to find a storage gone at one is to find it gone at that change. Looks of one kind are one, until
+        something is created: the lock, a claim, the journal. To die behind a change is to die before the next one, but
+        for what a run does past its storage in between: every other change will do.
         """
-        at_looks = fault in (FAIL_BEFORE, FAIL_FROM_HERE)
-        return [nth for nth, name in enumerate(self.calls, 1) if at_looks or name not in LOOKS]
+        changes = [nth for nth, name in enumerate(self.calls, 1) if name not in LOOKS]
+        if fault == DIE_AFTER:
+            return changes[::-1][::2][::-1]
+        if fault != FAIL_BEFORE:
+            return changes
+        found, met = [], set[str]()
+        for nth, (name, kind) in enumerate(zip(self.calls, self._kinds, strict=True), 1):
+            if name not in LOOKS or kind not in met:
+                found.append(nth)
+            met = set() if name == "create" else {*met, kind}
+        return found
 
     def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         self.calls.append(name)
+        self._kinds.append(
+            " ".join([name, *(NUMBERS.sub("#", str(each)) for each in args if isinstance(each, str | tuple))])
+        )
         return call()
 
 

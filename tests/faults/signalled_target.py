@@ -24,7 +24,9 @@ from singer_spark.storage import storage
 from singer_spark.storage.local_files import LocalFiles
 from target_spark_lake import __main__ as target
 from target_spark_lake import target as command  # noqa: F401
+from target_spark_lake.formats import parquet, table_changes  # noqa: F401
 from target_spark_lake.intake import line_reader  # noqa: F401
+from target_spark_lake.maintenance import auto_compaction  # noqa: F401
 from target_spark_lake.staging import arrow_staging, line_rows, stager  # noqa: F401
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep"})

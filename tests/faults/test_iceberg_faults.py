@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 
 from faults import iceberg_writer
-from faults.faulty import DIE_AFTER, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted, Proxy
+from faults.faulty import DIE_AFTER, DIE_BEFORE, FAIL_AFTER, FAULTS, Counting, Died, Faulty, Interrupted, Proxy
 from faults.iceberg_tables import StoredTables, TwoIcebergTables, catalog_calls, watched
 from faults.small_lake import NO_BEATS
 from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, rows_after, store_of
@@ -45,38 +45,50 @@ TESTS = Path(__file__).parents[1]
 DEADLINE = 60
 
 
+def kept(lake: TwoIcebergTables) -> Callable[[], None]:
+    """What brings the lake back to what it is now, at its place: Iceberg's metadata say where they lie."""
+    copy = lake.folder.with_name(f"{lake.folder.name} kept")
+    if lake.folder.exists():
+        shutil.copytree(lake.folder, copy)
+
+    def again() -> None:
+        shutil.rmtree(lake.folder)
+        if copy.exists():
+            shutil.copytree(copy, lake.folder)
+
+    return again
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_call_of_the_catalog_leaves_each_table_at_one_snapshot_a_run(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     for first in (True, False):  # the run that makes the tables, and a later one
-        probe, counting = TwoIcebergTables(tmp_path / f"probe {first}"), Counting(None)
+        lake, counting = TwoIcebergTables(tmp_path / f"{first}"), Counting(None)
         if not first:
-            probe.sync()
+            lake.sync()
+        again = kept(lake)
         with catalog_calls(monkeypatch, counting):
-            probe.sync()
+            lake.sync()
         assert counting.calls.count("commit_table") == 2
-        for nth in range(1, len(counting.calls) + 1):
-            lake = TwoIcebergTables(tmp_path / f"{first} {nth}")
-            if not first:
-                lake.sync()
+        for nth in counting.places(fault):
+            again()
             with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
                 lake.sync(process=dead)
             lake.check_readers_see_whole_runs(at_least=0 if first else 1)
             lake.check_exact(lake.sync())
 
 
-@pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_AFTER])
+@pytest.mark.parametrize("fault", [FAIL_AFTER, DIE_BEFORE])
 def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_a_run(
     tmp_path: Path, dead: Process, fault: str
 ) -> None:
-    probe = TwoIcebergTables(tmp_path / "probe")
-    probe.sync()
-    counting = Counting()
-    probe.sync(probe.storage(counting))
+    lake, counting = TwoIcebergTables(tmp_path / "lake"), Counting()
+    lake.sync()
+    again = kept(lake)
+    lake.sync(lake.storage(counting))
     for nth in counting.places(fault):
-        lake = TwoIcebergTables(tmp_path / str(nth))
-        lake.sync()
+        again()
         broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)
@@ -88,7 +100,7 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_
 CHANGING = frozenset({"write", "copy", "delete", "commit_table"})
 
 
-def test_a_fault_at_every_other_change_on_s3_leaves_each_table_at_one_snapshot_a_run(
+def test_a_fault_at_every_third_change_on_s3_leaves_each_table_at_one_snapshot_a_run(
     s3: S3, tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, counting = StoredTables(tmp_path, s3), Counting(None)
@@ -96,7 +108,7 @@ def test_a_fault_at_every_other_change_on_s3_leaves_each_table_at_one_snapshot_a
     through(lake, counting, monkeypatch, lake.sync)
     changes = sum(name in CHANGING for name in counting.calls)
     assert changes > 12
-    for nth, fault in zip(range(1, changes + 1, 2), cycle((DIE_AFTER, FAIL_AFTER)), strict=False):
+    for nth, fault in zip(range(1, changes + 1, 3), cycle((DIE_AFTER, FAIL_AFTER)), strict=False):
         with suppress(SingerSparkError, Died):
             through(lake, Faulty(None, nth, fault, CHANGING), monkeypatch, lambda storage: lake.sync(storage, dead))
         lake.check_readers_see_whole_runs(at_least=1)
@@ -133,17 +145,16 @@ class UpkeptTables(TwoIcebergTables):
 def test_a_fault_at_any_change_of_a_compaction_or_a_vacuum_leaves_each_table_as_it_is_read(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, upkeep: str
 ) -> None:
-    lake, counting, kept = UpkeptTables(tmp_path / "lake"), Counting(None), tmp_path / "kept"
+    lake, counting = UpkeptTables(tmp_path / "lake"), Counting(None)
     for _ in range(3):
         lake.sync()
-    shutil.copytree(lake.folder, kept)
+    again = kept(lake)
     act = getattr(lake, upkeep)
     through(lake, counting, monkeypatch, act)
     changes = sum(name in iceberg_writer.CHANGES for name in counting.calls)
     assert changes > 6
     for nth, fault in zip(range(1, changes + 1), cycle((FAIL_AFTER, DIE_AFTER)), strict=False):
-        shutil.rmtree(lake.folder)
-        shutil.copytree(kept, lake.folder)
+        again()
         proxy = Faulty(None, nth, fault, iceberg_writer.CHANGES)
         with suppress(SingerSparkError, Died):
             through(lake, proxy, monkeypatch, lambda storage: act(storage, dead))
@@ -272,8 +283,10 @@ def give_up(lake: TwoIcebergTables) -> None:
 def test_a_conflict_is_given_up_and_the_snapshots_that_were_made_are_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lake = conflicting(tmp_path / "lake", monkeypatch)
+    again = kept(lake)
     for nth, fault in zip(range(1, 9), cycle(FAULTS), strict=False):
-        lake = conflicting(tmp_path / str(nth), monkeypatch)
+        again()
         with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
             give_up(lake)
         free_of_the_dead(lake)
@@ -325,32 +338,36 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
         run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert")
         return conversion.convert(run, "iceberg", None)
 
-    for nth in range(1, 7):
-        for fault in (FAIL_AFTER, DIE_AFTER):
-            lake = TwoIcebergTables(tmp_path / f"{nth} {fault}", kind)
-            lake.sync()
-            lake.sync()
-            with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
-                convert(lake, dead)
-            convert(lake)
-            lake.kind = "iceberg"
-            assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, 2) for each in (GROWS, CHANGES)]
-            assert len(lake.runs(GROWS)) == 1
-            assert lake.sync() == 3
-            assert lake.rows(CHANGES) == rows_after(CHANGES, 3)
+    lake = TwoIcebergTables(tmp_path / "lake", kind)
+    lake.sync()
+    lake.sync()
+    again = kept(lake)
+    # Each fault at each call, of one kind of table or the other.
+    faults = (FAIL_AFTER, DIE_AFTER) if kind == "parquet" else (DIE_AFTER, FAIL_AFTER)
+    for nth, fault in zip(range(1, 7), cycle(faults), strict=False):
+        again()
+        lake.kind = kind
+        with catalog_calls(monkeypatch, Faulty(None, nth, fault)), suppress(SingerSparkError, Died):
+            convert(lake, dead)
+        convert(lake)
+        lake.kind = "iceberg"
+        assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, 2) for each in (GROWS, CHANGES)]
+        assert len(lake.runs(GROWS)) == 1
+        assert lake.sync() == 3
+        assert lake.rows(CHANGES) == rows_after(CHANGES, 3)
 
 
-def test_kill_9_at_every_other_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(
+def test_kill_9_at_every_third_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(
     tmp_path: Path,
 ) -> None:
     """One lake with a reader in a loop, one process a step, until a process gets through all of its steps."""
     lake = TwoIcebergTables(tmp_path)
     lake.sync()
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])}
     step, code = -1, -signal.SIGKILL
     with watched(lake) as numbers:
         while code == -signal.SIGKILL:
-            step += 2
+            step += 3
             command = [sys.executable, "-m", "faults.iceberg_writer", str(tmp_path), str(step)]
             code = subprocess.run(command, env=environment, timeout=DEADLINE, check=False).returncode
             lake.check_readers_see_whole_runs(at_least=1)

@@ -23,7 +23,7 @@ DEADLINE = 60
 
 
 def writer(bucket: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])}
     command = [sys.executable, "-m", "faults.writer", str(bucket), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 

@@ -58,8 +58,8 @@ def test_a_fault_at_any_storage_call_of_a_run_with_checkpoints_loses_and_repeats
     calls = calls_of_a_sync(copied(first, "probe"))
     assert len(calls.calls) > 25
     resumed = 0
-    # Behind looks, too: few changes leave a checkpoint.
-    for nth in calls.places(FAIL_BEFORE if fault == FAIL_AFTER else fault):
+    # Behind looks and behind all changes, too: few of them leave a checkpoint.
+    for nth in calls.places({FAIL_AFTER: FAIL_BEFORE, DIE_AFTER: DIE_BEFORE}.get(fault, fault)):
         lake = copied(first, nth)
         broken_sync(lake, nth, fault, dead)
         lake.check_readers_see_committed_rows()

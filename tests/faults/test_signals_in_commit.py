@@ -76,7 +76,8 @@ class Lake:
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
     command = [sys.executable, "-m", "faults.signalled_target", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "TMPDIR": str(tmp_path)}
+    modules = os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]])
+    environment = {**os.environ, "PYTHONPATH": modules, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as forks:
         yield Lake(tmp_path, forks)
         assert forks.stdin is not None

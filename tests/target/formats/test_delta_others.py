@@ -26,7 +26,7 @@ from target_spark_lake.delta_log.take_back import take_back
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
 ITEM = {"id": INT, "name": TEXT}
-KEPT = ("append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale")
+KEPT = ("append-only", "upsert", "append-dedup", "overwrite")
 
 
 def items(method: str = "append-only", properties: dict | None = None) -> dict:

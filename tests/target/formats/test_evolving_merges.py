@@ -42,8 +42,9 @@ def row(**values: Any) -> JSON:
     return record("s", **values)
 
 
-@pytest.mark.parametrize("metadata", [True, False])
-@pytest.mark.parametrize("method", ["upsert", "append-dedup", "overwrite-delete-stale"])
+@pytest.mark.parametrize(
+    ("method", "metadata"), [("upsert", False), ("append-dedup", True), ("overwrite-delete-stale", True)]
+)
 def test_a_merge_may_bring_new_and_wider_columns(lake: Lake, seen, method: str, metadata: bool) -> None:
     settings = {"add_record_metadata": metadata, "hard_delete": True}
     lake.load(items(method, id=INT, a=INT), *(row(id=n, a=n) for n in range(3)), **settings)
@@ -84,8 +85,7 @@ def test_a_key_may_become_text(lake: Lake, seen) -> None:
 
 # PySpark leaves the sockets of its answers to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("metadata", [True, False])
-@pytest.mark.parametrize("method", ["upsert", "append-dedup"])
+@pytest.mark.parametrize(("method", "metadata"), [("upsert", True), ("append-dedup", False)])
 def test_the_last_received_wins_across_schemas_of_one_run(lake: Lake, seen, method: str, metadata: bool) -> None:
     """Lines are Spark's or jsonschema's (1.0), so rows say where they stood in their batch."""
     first = items(method, id=INT, a=INT, o=OBJECT)

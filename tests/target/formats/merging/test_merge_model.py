@@ -18,7 +18,7 @@ TEXT = {"type": ["string", "null"]}
 MOMENT = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
 PROPERTIES = {"tenant": TEXT, "id": INT, "clock": MOMENT, "note": TEXT}
 KEYS = 120
-RUNS = 4
+RUNS = 3
 DELTA_SEEDS, ICEBERG_SEEDS = (5, 6), (2, 4)
 DELETED_AT = "2026-01-02T03:04:05Z"
 Key = tuple[str, int]
@@ -150,7 +150,7 @@ def test_a_merged_table_holds_what_a_dict_holds_after_every_run(
         table = model_after(table, events, activated, rules)
         came += len(events)
         assert found(lake) == table
-        if run == 2:
+        if run == 1:
             lake.load(message, *messages, hard_delete=rules.hard)
             table = model_after(table, events, activated, rules)
             came += len(events)
