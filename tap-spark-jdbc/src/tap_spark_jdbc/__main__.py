@@ -10,7 +10,7 @@ PROGRAM = "tap-spark-jdbc"
 
 
 def main() -> None:
-    """Runs the command and leaves the process."""
+    """Run the command and exit."""
     run_program(_command, PROGRAM, if_stopped="what was sent is not a whole run")
 
 
