@@ -123,7 +123,7 @@ class SourceView:
                 def told() -> Iterator[None]:
                     nonlocal fetched
                     try:
-                        with reader.told():
+                        with reader.job_errors():
                             yield
                     except TooWideError as error:
                         fetched = max(1, fetched // FEWER)
