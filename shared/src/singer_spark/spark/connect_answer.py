@@ -1,4 +1,4 @@
-"""The result of a query on a Spark Connect server in one request: PySpark's `collect` and `toArrow` make two or more."""
+"""The result of a query on a Spark Connect server by one request: PySpark's `collect` and `toArrow` make two."""
 
 from __future__ import annotations
 
