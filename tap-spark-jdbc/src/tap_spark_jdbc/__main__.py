@@ -11,7 +11,7 @@ PROGRAM = "tap-spark-jdbc"
 
 def main() -> None:
     """Run the command and exit."""
-    run_program(_command, PROGRAM, if_stopped="what was sent is not a whole run")
+    run_program(_command, PROGRAM, if_stopped="what was sent is not a complete run")
 
 
 def _command() -> int:

@@ -39,7 +39,7 @@ def _start(tap: TapSparkJdbc) -> str:
         return f"continues run {state.continued_run}, which died"
     if state.start == "saved":
         return "starts from the saved state"
-    return f"starts from nothing: {'there is no state yet' if state.start == 'first' else 'no state counts'}"
+    return f"starts from the beginning: {'there is no state yet' if state.start == 'first' else 'no state is used'}"
 
 
 def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str]:

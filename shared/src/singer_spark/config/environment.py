@@ -101,7 +101,7 @@ def _content(path: str, where: str, problems: list[str]) -> str:
     try:
         text = Path(path).expanduser().read_bytes().decode()
     except UnicodeDecodeError:
-        problems.append(f"{where}: {path} holds no text in UTF-8")
+        problems.append(f"{where}: {path} is not UTF-8 text")
         return ""
     except (OSError, ValueError, RuntimeError) as error:
         problems.append(f"{where}: can't read {path}: {getattr(error, 'strerror', None) or error}")

@@ -77,4 +77,4 @@ def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
             return [f"{path}: must be at most {wanted}{shown}"]
         case "minLength":
             return [f"{path}: must not be empty"]
-    return [f"{path}: is not as it must be" if secret else f"{path}: {error.message}"]
+    return [f"{path}: is not valid" if secret else f"{path}: {error.message}"]

@@ -31,7 +31,7 @@ class SparkSettings:
     def problems(setting: Mapping[str, Any]) -> list[str]:
         """Members that contradict each other."""
         if setting.get("master") and setting.get("remote"):
-            return ["spark: master and remote are two places to run at; give one of them"]
+            return ["spark: master and remote exclude each other; give one of them"]
         return []
 
 

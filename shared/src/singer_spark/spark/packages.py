@@ -171,4 +171,4 @@ def _reason(output: str) -> str:
         for line in lines:
             if word in line:
                 return line.strip(":\t ")[:200]
-    return lines[-1][:200] if lines else "Ivy said nothing"
+    return lines[-1][:200] if lines else "no output from Ivy"

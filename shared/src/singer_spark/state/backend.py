@@ -116,7 +116,7 @@ def open_database_state(database: DatabaseUrl, table: str | None, pipeline: str,
 def _table(database: DatabaseUrl, text: str) -> TableName:
     table = TableName.parse(text)
     if table.schema is not None and database.kind != POSTGRESQL:
-        raise ConfigurationError(f"SQLite has no schemas; a name with a dot stands in double quotes, not {text!r}")
+        raise ConfigurationError(f"SQLite has no schemas; put a name with a dot in double quotes, not {text!r}")
     return table
 
 

@@ -64,7 +64,7 @@ class Checkpoint:
             raise DamagedError(f"{path} lacks {error}; remove it, the next run then starts anew") from error
         wrong = [name for name in ("state", "resume", "target") if not isinstance(getattr(found, name), dict)]
         if wrong:
-            raise DamagedError(f"{path}: {', '.join(wrong)} is no object; remove it, the next run then starts anew")
+            raise DamagedError(f"{path}: {', '.join(wrong)} is not an object; remove it, the next run then starts anew")
         return found
 
 

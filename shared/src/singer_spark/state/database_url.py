@@ -47,7 +47,7 @@ class TableName:
             parts.append(found[1].replace('""', '"') if found[1] else found[2])
             rest = rest[found.end() :]
         if rest or not 1 <= len(parts) <= 2 or any("\0" in part or not part.strip() for part in parts):
-            raise ConfigurationError(f"{text!r} is no name of a table: give name or schema.name")
+            raise ConfigurationError(f"{text!r} is not a table's name: give name or schema.name")
         if any(len(part.encode()) > LONGEST_NAME for part in parts):
             raise ConfigurationError(f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most")
         return TableName(parts[-1], parts[0] if len(parts) == 2 else None)

@@ -56,4 +56,4 @@ def handed_over(environ: Mapping[str, str]) -> dict[str, Any] | None:
         file = handed.pop(REST, None)
         return handed if file is None else {**handed, **json.loads(Path(file).read_text())}
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"{VARIABLE} is not what Meltano's state backend says: unset it ({error})") from error
+        raise ConfigurationError(f"{VARIABLE} is not as Meltano's state backend sets it: unset it ({error})") from error

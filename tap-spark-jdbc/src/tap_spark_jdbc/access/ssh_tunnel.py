@@ -215,7 +215,7 @@ def _known_hosts(settings: SshSettings) -> Any:
         lines = [line for line in settings.host_key.splitlines() if line.strip()]
         return [asyncssh.import_public_key(_bare(line)) for line in lines], [], []
     except asyncssh.KeyImportError as error:
-        raise ConfigurationError(f"ssh_tunnel.host_key: it is no public key: {error}") from error
+        raise ConfigurationError(f"ssh_tunnel.host_key: is not a public key: {error}") from error
 
 
 def _bare(line: str) -> str:

@@ -30,7 +30,5 @@ def database_problems(config: Mapping[str, Any]) -> list[str]:
             f"and one that reads rows"
         )
     if config.get("statement_timeout") and dialect.statement_timeout is None:
-        problems.append(
-            f"statement_timeout: it is not known how {dialect.name} is told; set it for the database's user"
-        )
+        problems.append(f"statement_timeout: is not supported for {dialect.name}; set a limit for the database's user")
     return problems

@@ -76,7 +76,7 @@ def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
     if _is_ahead(point.value, datetime.now(UTC).replace(tzinfo=None)):
         logger.warning(
             "stream %s: the greatest replication key lies in the future: %s; once it is the bookmark, rows below it "
-            "are not seen; settle_seconds leaves such rows out; a bookmark that stands there is set back in the state",
+            "are not seen; settle_seconds leaves such rows out; a bookmark already there must be lowered in the state",
             plan.stream, point.value.text,
         )  # fmt: skip
 

@@ -94,11 +94,11 @@ def _bookmark(entry: Any, key: Key | None) -> Bookmark | None:
     if entry is None:
         return None
     if not isinstance(entry, dict) or key is None:
-        raise ValueError(f"{entry!r} is no value of a key")
+        raise ValueError(f"{entry!r} is not a key's value")
     try:
         found = Bookmark.from_json("", entry, key.column.name, key.key_type, aware=key.aware)
     except StateError as error:
-        raise ValueError(f"{entry!r} is no value of column {key.column.name!r}") from error
+        raise ValueError(f"{entry!r} is not a value of column {key.column.name!r}") from error
     if found is None:
-        raise ValueError(f"{entry!r} holds no value")
+        raise ValueError(f"{entry!r} has no value")
     return found

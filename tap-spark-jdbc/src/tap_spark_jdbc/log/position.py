@@ -23,7 +23,7 @@ def lsn_of(text: str) -> int:
     """Parse a log position as PostgreSQL writes it; ValueError: it is not one."""
     match = _LSN.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no place in the log, like 0/16B3748")
+        raise ValueError(f"{text!r} is not a position in the log, like 0/16B3748")
     return int(match[1], 16) << 32 | int(match[2], 16)
 
 

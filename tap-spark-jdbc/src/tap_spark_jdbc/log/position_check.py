@@ -32,7 +32,7 @@ def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system
         raise lost(
             stream,
             f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark {lsn_text(bookmark.lsn)}: "
-            "the changes in between are gone (an older state was restored, or somebody else moved or remade the slot: "
+            "the changes in between are gone (an older state was restored, or someone else moved or remade the slot: "
             "two pipelines that read one database need a log_slot each)",
         )
     if bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
@@ -45,7 +45,7 @@ def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system
         raise lost(stream, "its table was dropped and made anew")
     if bookmark.key is not None and set(bookmark.key) != set(table.key):
         was, now = (", ".join(each) or "none" for each in (bookmark.key, table.key))
-        raise lost(stream, f"its key was {was} and is {now} now; what is in the lake goes by the former")
+        raise lost(stream, f"its key was {was} and is {now} now; the lake's rows have the former")
 
 
 def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:

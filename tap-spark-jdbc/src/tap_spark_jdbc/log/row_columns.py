@@ -83,7 +83,7 @@ class Rows:
 def rows_at(content: Bytes, places: Numbers, names: Sequence[str]) -> Rows:
     """The rows at these places, with columns of these names."""
     if len(places) and not (number(content, places, 2) == len(names)).all():
-        raise SourceError("the log holds rows of another width than it says of their table")
+        raise SourceError("the log has rows with another number of columns than it describes for their table")
     at, columns = places + 2, {}
     for name in names:
         kinds = content[at]

@@ -92,7 +92,7 @@ def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> It
             return
         # A repeated bound would be found for ever.
         if bound == marked:
-            raise SourceError(f"the bounds of slices go round: behind {bound!r} comes {bound!r} again")
+            raise SourceError(f"the bounds of slices repeat: {bound!r} is followed by {bound!r} again")
         cuts += 1
         marked = bound if cuts & (cuts - 1) == 0 else marked
         yield Range(rest.lower, bound, after=rest.after), None if heavy else most

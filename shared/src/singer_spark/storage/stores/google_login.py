@@ -86,7 +86,7 @@ class GoogleLogin:
             ) from error
         if self._token in _UNUSABLE:
             raise ConfigurationError(
-                f"storage_options: token {self._token!r} asks a person; give a key file, or no token"
+                f"storage_options: token {self._token!r} needs a person to log in; give a key file, or no token"
             )
         try:
             if (key := self.key_file()) is not None:
