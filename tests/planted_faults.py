@@ -64,17 +64,17 @@ FAULTS = (
     Fault(
         "the state goes ahead of the rows",
         PUBLISH,
-        "    _move(storage, layout, logs, entry, plan)\n    # Seen first",
+        "    _move(storage, layout, logs, entry, plan)\n    # Read first",
         "    if entry.state is not None:\n        store.write(entry.state, store.content(), entry.run_id)\n"
-        "    _move(storage, layout, logs, entry, plan)\n    # Seen first",
+        "    _move(storage, layout, logs, entry, plan)\n    # Read first",
         ANY_CALL,
     ),
     Fault(
         "old files go before the new ones are there",
         PUBLISH,
-        "    _move(storage, layout, logs, entry, plan)\n    # Seen first",
+        "    _move(storage, layout, logs, entry, plan)\n    # Read first",
         "    each(storage, storage.delete, plan.retire)\n"
-        "    _move(storage, layout, logs, entry, plan)\n    # Seen first",
+        "    _move(storage, layout, logs, entry, plan)\n    # Read first",
         ANY_CALL,
     ),
     Fault(

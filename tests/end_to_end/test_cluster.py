@@ -16,6 +16,7 @@ from end_to_end.cluster import CHANGE, SMALL, assert_equal_to_source, new_source
 from end_to_end.executors import disks, holding, kill_executors
 from end_to_end.page import ROOT, Reader
 from servers.child import started
+from servers.postgresql import client_ports
 from servers.ssh import Ssh
 from servers.standalone import Cluster
 from tap.reading.test_retries import WAIT, blocked, meanwhile
@@ -111,11 +112,6 @@ insert into ledger select n, 900719925474099 + n / 10000.0, n / 8.0, repeat('not
   from generate_series(1, 3000) n;
 """
 LATER = "insert into ledger select n, n / 3.0, null, 'note note ' || n from generate_series(3001, 3010) n"
-# Where sessions come from that read the tables.
-CLIENTS = """
-select client_port from pg_stat_activity where datname = current_database() and client_port > 0
-  and pid <> pg_backend_pid()
-"""
 # What each row of it holds.
 ROW = b"note note"
 # A reader of places comes to a stop in the middle of them, while somebody holds the lock.
@@ -161,7 +157,7 @@ def test_batches_load_on_a_cluster_and_an_executor_killed_in_the_middle_of_a_fil
 
     def reads_by_the_tunnel() -> None:
         blocked(connection, 240)
-        clients = {port for (port,) in connection.execute(CLIENTS)}
+        clients = client_ports(connection)
         assert clients and clients <= ssh.ports()
 
     def kill_the_writer() -> None:

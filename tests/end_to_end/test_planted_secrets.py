@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import psycopg.sql
+import pyarrow.parquet as pq
 import pytest
 
 from servers.processes import command_lines
@@ -29,6 +30,33 @@ IN_STATE, IN_CATALOG, IN_STORAGE = "planted-in-a-state-url", "planted-in-a-catal
 VAULT_TOKEN = "planted-token-of-vault"
 # What is masked is as secret; its last digits may be shown.
 MASKED = "planted-person", "411111111111"
+MEMBERS = """
+create table members (id bigint primary key, name text, card text, body text);
+alter table members alter body set storage external;
+insert into members select 4111111111110000 + n, 'planted-person' || n, '411111111111' || n,
+  repeat('planted-person ', 500) from generate_series(1, 50) n
+"""
+# All that the log has: inserts, updates that leave a large value out, another key, deletes.
+CHANGES = """
+insert into members values (4111111111111000, 'planted-person', '4111111111112222', 'planted-person');
+update members set name = 'planted-person-again' where id < 4111111111110010;
+update members set id = 4111111111112000 where id = 4111111111110010;
+delete from members where id = 4111111111110011;
+alter table members replica identity full;
+update members set id = 4111111111112001 where id = 4111111111110012;
+delete from members where id = 4111111111110013
+"""
+# What a repair finds: altered, invented and removed rows.
+DIFFERENCES = """
+update members set name = 'planted-person-once-more' where id % 10 = 5;
+delete from members where id % 10 = 6;
+insert into members values (4111111111113000, 'planted-person', '4111111111114444', 'planted-person')
+"""
+# A JVM that compares a few rows.
+SMALL = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"} | {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @contextmanager
@@ -111,13 +139,17 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
             "insert into people select n, 'planted-person' || n, '411111111111' || n from generate_series(1000, 1200) n"
         )
         source.execute(f"grant select on people to {role}")
+        source.execute(MEMBERS)
+        source.execute(f"alter role {role} replication; alter table members owner to {role}")
+        source.execute(f"grant create on database {database.name} to {role}")
         source.execute(f"create role state_{reader} login password '{IN_STATE}'")
         source.execute(f"create schema kept authorization state_{reader}")
         source.execute(f"alter role state_{reader} set search_path to kept")
     of_url = "" if reader == "arrow" else f"?sslpassword={IN_URL}"
     tap: dict[str, Any] = {
         "jdbc_url": database.jdbc_url + of_url,
-        "tables": ["people"],
+        "tables": ["people", "members"] if reader == "arrow" else ["people"],
+        "log_slot": database.name,
         "user": role,
         "password": "${aws-sm:planted/db#password}",
         "reader": reader,
@@ -132,8 +164,12 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
     phrase = "${vault:secret/data/ssh#phrase}" if reader == "arrow" else PASSPHRASE
     tap["ssh_tunnel"]["private_key_password"] = phrase
     notify = [{"url": f"http://127.0.0.1:1/{IN_NOTICE}", "on": ["failed", "succeeded"]}]
-    target = {"bucket": str(lake), "pipeline": "p", "notify": notify}
-    if reader == "jdbc":
+    target = {"bucket": str(lake), "pipeline": "p", "notify": notify, "spark": {"master": "local[1]", "conf": SMALL}}
+    if reader == "arrow":
+        masks = {"id": "hash", "name": "hash", "card": "last4", "body": "hash"}
+        of_log = {"replication_method": "LOG_BASED", "load_method": "append-only", "mask": masks}
+        tap["stream_options"]["public-members"] = of_log
+    else:
         place = f"{database.host}:{database.port}/{database.name}"
         catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "token": IN_CATALOG}
         target |= {
@@ -144,12 +180,19 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
     with command_lines() as commands, temporary_files(tmp_path / "tmp") as temporary:
         good, told = pipe(tmp_path, tap, target)
         assert good == (0, 0), told
-        bad, refused = pipe(tmp_path, {**tap, "password": WRONG}, target)
-        assert bad != (0, 0)
-    assert "authentication failed" in refused
+        if reader == "arrow":
+            told += followed_and_repaired(tmp_path, tap, target, database.dsn)
+            told += spark_lake(tmp_path, "report", "--output", "report.html")
+            told += spark_lake(tmp_path, "compact")
+        else:
+            bad, refused = pipe(tmp_path, {**tap, "password": WRONG}, target)
+            assert bad != (0, 0)
+            assert "authentication failed" in refused
+            told += refused
+        told += spark_lake(tmp_path, "vacuum", "--older-than", "0s")
     # All but what the secrets were planted in: the catalog's database is beside the lake.
     given = {tmp_path / name for name in ("tap.json", "target.json", "mask_key")}
-    left = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path not in given}
+    left = {str(path): content_of(path) for path in tmp_path.rglob("*") if path.is_file() and path not in given}
     assert any(path.endswith("state.json") for path in left) == (reader == "arrow")
     assert any(path.endswith("catalog.db") for path in left) == (reader == "jdbc")
     if reader == "jdbc":
@@ -159,7 +202,7 @@ def test_no_planted_secret_is_found_in_anything_that_a_run_leaves(
     assert any("/runs/" in path for path in left)
     # A key is made so by the fixture of somebody's server.
     seen = "\n".join(each for each in commands if not each.startswith("ssh-keygen"))
-    places = {"log": (told + refused).encode(), "processes": seen.encode(), **temporary, **left}
+    places = {"log": told.encode(), "processes": seen.encode(), **temporary, **left}
     found = {(place, secret) for place, content in places.items() for secret in planted if secret.encode() in content}
     assert found == set()
 
@@ -183,3 +226,34 @@ def pipe(folder: Path, tap: dict[str, Any], target: dict[str, Any]) -> tuple[tup
         first.stdout.close()
         codes = second.wait(TIMEOUT_SECONDS), first.wait(TIMEOUT_SECONDS)
     return codes, log.read_text(errors="replace")
+
+
+def followed_and_repaired(folder: Path, tap: dict[str, Any], target: dict[str, Any], dsn: str) -> str:
+    """What is said where changes of the log are read, and then what differs is found and repaired."""
+    with psycopg.connect(dsn, autocommit=True) as source:
+        source.execute(CHANGES)
+        codes, told = pipe(folder, tap, target)
+        assert codes == (0, 0), told
+        source.execute(DIFFERENCES)
+        source.execute("select pg_drop_replication_slot(%s)", [tap["log_slot"]])
+    # It keeps every version: what it does not lack is left as it is, and said.
+    words = ["verify", "--tap-config", "tap.json", "--stream", "public-members", "--repair"]
+    repaired = spark_lake(folder, *words, exit_code=1)
+    assert "public-members, repaired: 1 missing" in repaired
+    return told + repaired
+
+
+def spark_lake(folder: Path, *words: str, exit_code: int = 0) -> str:
+    """A command's output."""
+    done = subprocess.run(
+        [PROGRAMS / "spark-lake", *words, "--log-level", "debug"],
+        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=TIMEOUT_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == exit_code, done.stdout
+    return done.stdout
+
+
+def content_of(path: Path) -> bytes:
+    """What a file holds, Parquet's values as texts."""
+    return path.read_bytes() + (repr(pq.read_table(path).to_pylist()).encode() if path.suffix == ".parquet" else b"")

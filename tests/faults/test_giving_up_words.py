@@ -68,3 +68,31 @@ def test_a_run_that_publishes_just_now_is_at_work_and_not_waiting(
     lake.sync(lake.faulty_files(lambda files: Interrupted(files, lambda name, _: name == "move", look)))
     ((code, (pipeline,), _), outcome), *_ = seen
     assert (code, pipeline["outcome"], pipeline["running"], outcome) == (0, "succeeded", True, "running")
+
+
+def test_a_run_that_was_given_up_is_told_again_even_where_the_journal_that_says_what_was_lost_is_gone(
+    tmp_path: Path, dead: Process, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync()
+    run_id = committed_and_dead(lake, dead)
+    lose(lake, run_id, "grows/part-0.zstd.parquet")
+
+    def told() -> str:
+        assert spark_lake.command([*again, "--config", str(tmp_path / "target.json")]) == 0
+        return capsys.readouterr().out
+
+    again = ["recover", "--give-up-publishing", run_id]
+    _, first, _ = words(lake, capsys, *again)
+    assert words(lake, capsys, *again)[1] == first
+    assert "The next run starts from the state before" in told()
+    lake.sync()
+    assert words(lake, capsys, *again)[1]["given_up"] == first["given_up"]
+    said = told()
+    assert "is given up, by run" in said
+    assert "others have followed" in said
+    assert "The next run starts" not in said
+    assert words(lake, capsys, "vacuum", "--older-than", "0s")[1]["journals"]["files"] == 2
+    _, last, _ = words(lake, capsys, *again)
+    assert last["given_up"] == {**first["given_up"], "streams": None}
+    assert "What was lost is not known any more" in told()

@@ -90,6 +90,15 @@ class PostgreSQL:
         return database
 
 
+def client_ports(connection: psycopg.Connection[Any]) -> set[int]:
+    """Where the sessions of others in this database come from."""
+    found = connection.execute(
+        "select client_port from pg_stat_activity where datname = current_database() and client_port > 0 "
+        "and pid <> pg_backend_pid()"
+    )
+    return {port for (port,) in found}
+
+
 def older() -> str | None:
     """The programs of a server that the machine's own packages bring; None: it has none."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))

@@ -14,8 +14,8 @@ from target.loading import Lake, reader
 class DeltaLake(Lake):
     """Loads with `format: delta`, and reads what the tables' logs say."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, state_url: str | None = None) -> None:
+        super().__init__(folder, state_url)
         self.format = "delta"
 
     def listen(self, source: io.BytesIO, **settings: Any) -> None:

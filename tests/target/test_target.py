@@ -368,7 +368,7 @@ def test_what_comes_behind_the_last_state_fails_the_run(lake: Lake, behind: dict
     first, last = {**state(), "final": False, "start": "full"}, {**state(x=2), "final": True}
     lake.load(first, schema("s", ID), record("s", id=1), last)
     before = lake.files()
-    with pytest.raises(ProtocolError, match=r"behind the tap's last STATE .* nothing was published"):
+    with pytest.raises(ProtocolError, match=r"after the tap's last STATE .* nothing was published"):
         lake.load(first, schema("s", ID), record("s", id=3), last, behind)
     assert lake.files() == before
 

@@ -1,4 +1,4 @@
-"""The program `target-spark-lake`: signals are handled before anything heavy is loaded."""
+"""Entry point of `target-spark-lake`: installs the signal handlers before loading anything heavy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROGRAM = "target-spark-lake"
 
 
 def main() -> None:
-    """Runs the command and leaves the process."""
+    """Run the command and exit the process."""
     run_program(_command, PROGRAM, if_stopped="nothing was published")
 
 

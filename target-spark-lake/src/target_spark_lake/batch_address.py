@@ -1,4 +1,4 @@
-"""What the name of a batch file says, taken apart without asking any storage: a path of this machine, or a key."""
+"""Parsing of batch file names into a local path or an object key, without accessing any storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-# Surrogates, too: no name of a file in UTF-8 has one.
+# Surrogates too: no UTF-8 file name contains one.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _ALIASES = {"s3a": "s3", "gcs": "gs"}
 DISK = ("file", "local")
@@ -18,10 +18,10 @@ _LONGEST_SHOWN = 300
 
 @dataclass(frozen=True)
 class DiskAddress:
-    """A file of this machine.
+    """A file on this machine.
 
     Attributes:
-        readings: The paths that may be meant: of a `file:` URL nobody knows whether its percent signs are escapes.
+        readings: The possible paths: the percent signs of a `file:` URL may or may not be escapes.
     """
 
     readings: tuple[str, ...]
@@ -29,7 +29,7 @@ class DiskAddress:
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """An object; two names of one store are one, and the rest is as it is spelled."""
+    """An object in a store; aliases of a scheme are unified, everything else is kept as spelled."""
 
     protocol: str
     place: str
@@ -40,10 +40,10 @@ Address = DiskAddress | StoreAddress
 
 
 def address_of(text: str) -> Address:
-    """Takes a path or a URL apart.
+    """Parse a path or URL.
 
     Raises:
-        ValueError: it names no file that could ever be taken; the text says why.
+        ValueError: it can't name a file that is accepted; the text says why.
     """
     if not text or _CONTROL.search(text):
         raise ValueError("it is empty, or has characters that no name of a file has")
@@ -66,7 +66,7 @@ def address_of(text: str) -> Address:
 
 
 def shown(text: str) -> str:
-    """A name for people: in one line, not too long, without what may be a secret in it."""
+    """A name for display: one line, of limited length, without possible secrets."""
     text = re.sub(r"//[^/@:]*:[^/@]*@", "//*****@", text)
     found = _SCHEME.fullmatch(text)
     if found is not None and found[1].lower() not in DISK:
@@ -76,7 +76,7 @@ def shown(text: str) -> str:
 
 
 def root_problems(roots: object) -> list[str]:
-    """What is wrong with the setting, beyond its type."""
+    """Problems of the setting `batch_roots`, apart from its type."""
     problems = []
     for root in roots if isinstance(roots, list | tuple) else ():
         try:
@@ -102,9 +102,9 @@ def _at_home(path: str) -> str:
     try:
         return str(Path(path).expanduser()) if path.startswith("~") else path
     except RuntimeError:
-        raise ValueError("it does not say whose home it means") from None
+        raise ValueError("it does not name an existing user's home") from None
 
 
 def _plain_path(path: str) -> str:
-    """With one slash at its beginning: POSIX leaves open what two mean."""
+    """The path with a single leading slash: POSIX leaves the meaning of two open."""
     return f"/{path.lstrip('/')}" if path.startswith("/") else path

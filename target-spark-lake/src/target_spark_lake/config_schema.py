@@ -1,4 +1,4 @@
-"""The words that settings of the target know."""
+"""Constants for the values that the target's settings take."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from singer_spark.state.run_log import LAKE_FOLDER
 
 @dataclass(frozen=True)
 class LoadMethod:
-    """What a load method makes of a table: all that is asked about one.
+    """What a load method does to a table.
 
     Attributes:
-        merges: The table holds one row for each key.
-        replaces: The table becomes what the run brought, whatever it was: the stream must come whole.
-        drops_stale: A row goes whose key a stream that came whole does not have.
-        has_history: Beside the table every version of a row is kept.
+        merges: The table holds one row per key.
+        replaces: The run's rows replace the table's content; the stream must be sent whole.
+        drops_stale: Rows whose key is missing from a stream that was sent whole are removed.
+        has_history: A second table keeps every version of each row.
     """
 
     merges: bool = False
@@ -25,7 +25,7 @@ class LoadMethod:
 
     @property
     def keeps_versions(self) -> bool:
-        """Whether every row that ever came stays in the table."""
+        """Whether every row ever loaded stays in the table."""
         return not self.merges and not self.replaces
 
 
@@ -40,19 +40,19 @@ LOAD_METHODS = {
     "overwrite-delete-stale": LoadMethod(merges=True, drops_stale=True),
 }
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
-# Tables are converted from one of these to a later one.
+# A table can be converted to a format later in this list.
 FORMATS = (PARQUET, DELTA, ICEBERG)
-# Where batches of records become Parquet.
+# Where batches of records are turned into Parquet.
 AUTO, SPARK, LOCAL = "auto", "spark", "local"
-# Formats whose readers never notice that files are joined.
+# Formats whose readers never notice that files are compacted.
 AUTO_COMPACTED = (DELTA, ICEBERG)
-# What an invalid record does.
+# What happens to an invalid record.
 FAIL, QUARANTINE = "fail", "quarantine"
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 
 def data_root_problems(path: object) -> list[str]:
-    """What is wrong with a data root, or with a stream's own; nothing where it is no text, which others say."""
+    """Problems of the data root or of a stream's own path; none for a value that is no text, reported elsewhere."""
     parts = path.strip("/").split("/") if isinstance(path, str) else [""]
     if not ({".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER):
         return []

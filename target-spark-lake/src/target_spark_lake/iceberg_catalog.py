@@ -1,4 +1,4 @@
-"""Which catalog the lake's Iceberg tables are registered in, as the settings say it; PyIceberg is not loaded for it."""
+"""The catalog in which the lake's Iceberg tables are registered, read from the settings without loading PyIceberg."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 DEFAULT_NAME = "lake"
 KINDS = ("sql", "rest", "glue", "hive")
-# What tells catalogs of one kind apart besides their address.
+# Properties that, besides the address, distinguish catalogs of one type.
 WHICH = {"rest": ("warehouse", "prefix"), "glue": ("glue.id", "glue.region")}
 
 
@@ -17,8 +17,8 @@ class IcebergCatalog:
     """The settings `catalog` and `namespace`.
 
     Attributes:
-        properties: PyIceberg's own (`type`, `uri`, …), and `name`; empty: a file in the bucket.
-        namespace: Of all tables, levels separated by dots; None: each table's folder says it.
+        properties: PyIceberg's own (`type`, `uri`, …) and `name`; empty for a catalog file in the bucket.
+        namespace: Namespace of all tables, levels separated by dots; None to derive it from each table's folder.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -26,25 +26,25 @@ class IcebergCatalog:
 
     @classmethod
     def of(cls, properties: Mapping[str, Any] | None, namespace: str | None) -> IcebergCatalog:
-        """Reads the settings."""
+        """Read the two settings."""
         found = {name: _text(value) for name, value in (properties or {}).items() if value is not None}
         return cls(found, namespace)
 
     @property
     def name(self) -> str:
-        """The catalog's name, which a SQL catalog keeps with each table."""
+        """The catalog's name, which a SQL catalog stores with each table."""
         return self.properties.get("name") or DEFAULT_NAME
 
     def identifier(self, table: str) -> tuple[str, ...]:
-        """Namespace and name of the table in a folder."""
+        """Namespace and name of the table stored in a folder."""
         *above, name = table.split("/")
         levels = self.namespace.split(".") if self.namespace else above
         return (*(levels or [DEFAULT_NAME]), name)
 
     def registered(self, table: str, *, is_new: bool = False) -> str:
-        """What a table is called, and where, without secrets.
+        """The table's identifier and catalog for messages, without secrets.
 
-        Of a new table also at which address: nothing else tells its catalog from others.
+        For a new table the catalog's address is included, since nothing else distinguishes it from others.
         """
         kind = self.properties.get("type", "")
         where = f" of type {kind}" if kind else ""
@@ -58,7 +58,7 @@ class IcebergCatalog:
 
 
 def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:
-    """What is wrong with the settings on their own; `local`: whether the bucket is a directory."""
+    """Problems of these settings taken alone; `local`: whether the bucket is a directory."""
     properties, namespace, problems = given.get("catalog"), given.get("namespace"), []
     if given.get("format") != "iceberg":
         return []
@@ -79,10 +79,10 @@ def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """As PyIceberg takes it."""
+    """The value in the spelling that PyIceberg expects."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def is_directory(bucket: str) -> bool:
-    """Whether a bucket is a directory of this machine."""
+    """Whether a bucket is a local directory."""
     return "://" not in bucket or bucket.startswith(("file:", "local:"))

@@ -1,4 +1,4 @@
-"""Where things lie in a bucket. All paths are relative to it, in POSIX spelling."""
+"""Paths within a bucket, relative to it, in POSIX spelling."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from target_spark_lake.iceberg_catalog import IcebergCatalog
 
 __all__ = ["LAKE_FOLDER", "Layout", "folder_name"]
 
-# Ends the place in the name of a file that has a `row_order`.
+# Ends the `file_place` of a file that has a `row_order`.
 IN_PARTS = "-parts"
 ORDERS = f"{LAKE_FOLDER}/orders"
 TABLES = f"{LAKE_FOLDER}/tables"
-# In the staging of a stream: files that are joined from others.
+# Subfolder of a stream's staging for files joined from others.
 JOINED = "compacted"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths of one pipeline, and the catalog that names its Iceberg tables."""
+    """The paths of one pipeline, and the catalog of its Iceberg tables."""
 
     pipeline: str
     path: str = "raw"
     catalog: IcebergCatalog = field(default_factory=IcebergCatalog)
 
     def __post_init__(self) -> None:
-        """Refuses a data root that leaves the bucket or lies in the lake's own folder."""
+        """Refuse a data root that leaves the bucket or lies in the lake's own folder."""
         _check_root(self.path)
 
     def table(self, stream: str, path: str | None = None) -> str:
-        """Folder of a stream's table, below the data root or below the stream's own `path`."""
+        """Folder of a stream's table, below the data root or the stream's own `path`."""
         root = (self.path if path is None else path).strip("/")
         _check_root(root)
         return "/".join(part for part in (root, folder_name(stream)) if part)
 
     def table_record(self, table: str) -> str:
-        """The object that holds a table's owner and columns."""
+        """The object that records a table's owner and columns."""
         return f"{TABLES}/{table}.json"
 
     def table_index(self, table: str) -> str:
-        """The object that spares a merge to look into the files of a table."""
+        """The object that saves a merge from reading the table's files."""
         return f"{LAKE_FOLDER}/indexes/{table}.json"
 
     def row_order(self, table: str, path: str) -> str:
-        """The object that tells of a file whose name does not tell it when its rows were received."""
+        """The object with a file's row order, for files whose name doesn't tell when their rows were received."""
         return f"{ORDERS}/{table}/{file_age(path)}.json"
 
     @property
@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def checkpoint(self) -> str:
-        """What a dead run left for the next one to continue."""
+        """The checkpoint of a dead run, for the next run to resume from."""
         return checkpoint_path(self.pipeline)
 
     @property
@@ -67,7 +67,7 @@ class Layout:
         return runs_folder(self.pipeline)
 
     def journal(self, run_id: str) -> str:
-        """Journal and report of a run; its creation is the commit point."""
+        """Journal and report of a run; creating this object is the commit point."""
         return f"{self.runs}/{run_id}.json"
 
     @property
@@ -77,16 +77,16 @@ class Layout:
 
     @property
     def pipeline_staging(self) -> str:
-        """Folder of all that runs of this pipeline staged."""
+        """Folder of everything that runs of this pipeline have staged."""
         return f"{LAKE_FOLDER}/staging/runs/{folder_name(self.pipeline)}"
 
     def staging(self, run_id: str, stream: str | None = None) -> str:
-        """Folder of what a run staged, of one stream or of all."""
+        """Folder of a run's staged files, of one stream or of all."""
         run = f"{self.pipeline_staging}/{run_id}"
         return run if stream is None else f"{run}/{folder_name(stream)}"
 
     def rejected(self, run_id: str, stream: str) -> str:
-        """File of a run's quarantined records of one stream."""
+        """File of a run's quarantined records for one stream."""
         return f"{LAKE_FOLDER}/rejected/{folder_name(self.pipeline)}/{run_id}/{folder_name(stream)}.jsonl"
 
     def final_file(
@@ -100,18 +100,18 @@ class Layout:
         *,
         in_parts: bool = False,
     ) -> str:
-        """Name of a published file, never used twice; with the `file_place` of an older one it sorts where that did."""
+        """Name of a published file, never reused; given an older file's `file_place`, it sorts where that file did."""
         folder = "/".join(part for part in (table, partition.strip("/")) if part)
         return f"{folder}/{place}{place and '.'}{run_id}-{number:05d}{IN_PARTS if in_parts else ''}.{extension}"
 
 
 def table_of_record(path: str) -> str:
-    """The table that an object of `Layout.table_record` is of."""
+    """The table described by an object of `Layout.table_record`."""
     return path.removeprefix(f"{TABLES}/").removesuffix(".json")
 
 
 def table_of_file(path: str) -> str:
-    """The folder of a file's table: above the hive folders, if there are some; also of what tells its rows' order."""
+    """Folder of the table that a data file or a `row_order` object belongs to, without hive folders."""
     folders = path.removeprefix(f"{ORDERS}/").split("/")[:-1]
     while "=" in folders[-1]:
         folders.pop()
@@ -119,26 +119,26 @@ def table_of_file(path: str) -> str:
 
 
 def is_data_file(table: str, path: str) -> bool:
-    """Whether a file below a table's folder is one of its data files: Parquet, in hive folders at most."""
+    """Whether a file below a table's folder is a data file: Parquet, and in no other subfolders than hive ones."""
     *folders, name = path[len(table) + 1 :].split("/")
     return name.endswith(".parquet") and all("=" in folder for folder in folders)
 
 
 def table_folders(table: str, path: str) -> str:
-    """The hive folders between a table and a file of it; empty for one in other folders, which say nothing."""
+    """The hive folders between a table and one of its files; empty if other folders lie between them."""
     folders = path[len(table) + 1 :].split("/")[:-1]
     return "/".join(folders) if all("=" in each for each in folders) else ""
 
 
 def file_age(path: str) -> str:
-    """What files of a table are sorted by, the oldest rows first: ids of runs sort as the runs did, then the number."""
+    """Sort key of a table's files, oldest rows first: run ids sort in the order of the runs, then the file's number."""
     return path.rpartition("/")[2]
 
 
 def file_place(path: str) -> str:
-    """The part of a file's name that tells its age: all but codec and `.parquet`.
+    """The part of a file's name that determines its age: all but codec and `.parquet`.
 
-    A name that goes on after it with `.` and more sorts where this file does, among all others of the table.
+    A name that continues it with `.` and more sorts where this file does among the table's files.
     """
     stem = file_age(path).removesuffix(".parquet")
     place, _, codec = stem.rpartition(".")
@@ -146,17 +146,17 @@ def file_place(path: str) -> str:
 
 
 def is_in_parts(path: str) -> bool:
-    """Whether a `row_order` tells when the rows of a file were received, and not its name."""
+    """Whether a file's `row_order` tells when its rows were received, rather than its name."""
     return file_place(path).endswith(IN_PARTS)
 
 
 def is_order(path: str) -> bool:
-    """Whether it is a `row_order`."""
+    """Whether the path is a `row_order` object."""
     return path.startswith(f"{ORDERS}/")
 
 
 def written_by(path: str) -> str:
-    """What begins with the id of the run that wrote the file, whatever the age of its rows."""
+    """The part of a file's name that starts with the id of the run that wrote it, whatever the age of its rows."""
     return file_place(path).rpartition(".")[2]
 
 

@@ -1,4 +1,4 @@
-"""The setting `notify`: who is told how a run ended, each by a URL that is a secret but for its scheme and host."""
+"""The setting `notify`: receivers of run outcomes, each with a URL that is secret except for scheme and host."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NOT_IN_URLS = re.compile(r"[^!-~]|[<>\"\\^`{|}]")
 
 @dataclass(frozen=True)
 class Receiver:
-    """One that is told.
+    """A receiver of notifications.
 
     Attributes:
-        url: Where to; whoever knows it can write there.
-        on: Which outcomes it is told.
+        url: Where to post; anyone who knows it can post there.
+        on: The outcomes it receives.
     """
 
     url: str = field(repr=False)
@@ -31,18 +31,18 @@ class Receiver:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Receiver:
-        """Reads an entry as a config holds it."""
+        """Read one entry of the config."""
         return cls(given["url"], tuple(given.get("on", USUAL)))
 
     @property
     def place(self) -> str:
-        """What of the URL may be said: scheme, host and port."""
+        """The part of the URL that may be shown: scheme, host and port."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
 
 def receiver_problems(given: object) -> list[str]:
-    """What is wrong with the setting, beyond its types; shows nothing of a URL."""
+    """Problems of the setting, apart from its types; never shows any part of a URL."""
     problems = []
     for number, url in _urls(given):
         if problem := _url_problem(url):
@@ -51,7 +51,7 @@ def receiver_problems(given: object) -> list[str]:
 
 
 def register_urls(given: object) -> None:
-    """Hides the URLs, what stands behind the host, and what of that may be a token on its own."""
+    """Register as secrets the URLs, whatever follows the host, and the parts of that which may be tokens."""
     for _, url in _urls(given):
         behind = re.sub(r"^\w+://[^/?#]*", "", url)
         if behind.strip("/"):
@@ -60,7 +60,7 @@ def register_urls(given: object) -> None:
 
 
 def _urls(given: object) -> Iterator[tuple[int, str]]:
-    """The number and the URL of each entry that has one."""
+    """Number and URL of each entry that has a URL."""
     for number, entry in enumerate(given) if isinstance(given, list | tuple) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("url"), str):
             yield number, entry["url"]

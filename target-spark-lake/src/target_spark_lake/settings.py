@@ -1,4 +1,4 @@
-"""The target's settings: each declared once, as an attribute with its JSON Schema, and all problems named at once."""
+"""The target's settings, each declared once as an attribute with its JSON Schema; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAYBE_TEXT: JSON = {"type": ["string", "null"]}
 
 
 def _setting(kind: str, description: str, default: Any = None, of: Callable[[], Any] = dict, **schema: Any) -> Any:
-    """An attribute, and what its setting may hold; one that is an object is made by `of` where it is not given."""
+    """A settings attribute with its JSON Schema; one of type object defaults to `of()`."""
     schema = {"type": [kind, "null"], "description": description, **schema}
     shown = not schema.get("secret")
     if kind == "object":
@@ -54,7 +54,7 @@ def _setting(kind: str, description: str, default: Any = None, of: Callable[[], 
 
 
 def _schema(properties: Mapping[str, Any]) -> JSON:
-    """JSON Schema of an object that holds nothing else."""
+    """JSON Schema of an object without other properties."""
     return {"type": "object", "properties": dict(properties), "additionalProperties": False}
 
 
@@ -65,7 +65,7 @@ def _declared(settings: type[Any]) -> dict[str, JSON]:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What the user says about one stream; None where nothing."""
+    """The user's options for one stream; None if not given."""
 
     load_method: str | None = field(default=None, metadata={**TEXT, "enum": list(LOAD_METHODS)})
     key_properties: tuple[str, ...] | None = field(default=None, metadata=TEXTS)
@@ -78,7 +78,7 @@ class StreamOptions:
 
 @dataclass(frozen=True)
 class TargetSettings:
-    """Every setting of the target; each attribute is the setting of its name."""
+    """All settings of the target; each attribute has its setting's name."""
 
     bucket: str = _setting(
         "string",
@@ -92,23 +92,23 @@ class TargetSettings:
     format: str = _setting("string", "Table format.", PARQUET, enum=[PARQUET, DELTA, ICEBERG])
     catalog: Mapping[str, Any] = _setting(
         "object",
-        "Catalog of Iceberg tables, as PyIceberg has it: name, type (sql, rest, glue, hive), uri, ...; where not "
-        "given, the file .dataspoc/catalog.db of a bucket that is a directory.",
+        "Catalog of Iceberg tables, as in PyIceberg: name, type (sql, rest, glue, hive), uri, ...; by default the "
+        "file .dataspoc/catalog.db of a bucket that is a directory.",
         secret=True,
     )
     namespace: str | None = _setting(
-        "string", "Namespace of Iceberg tables in their catalog; a table's path with dots for slashes where not given."
+        "string", "Namespace of Iceberg tables in their catalog; by default a table's path with dots for slashes."
     )
     load_method: str | None = _setting(
         "string",
-        "How records change the table of a stream that is read by increments, where neither the stream's option nor "
-        "its SCHEMA says; append-only where not given. A FULL_TABLE stream of tap-spark-jdbc is overwrite.",
+        "How records change the table of an incrementally read stream, unless the stream's option or its SCHEMA says "
+        "otherwise; by default append-only. A FULL_TABLE stream of tap-spark-jdbc uses overwrite.",
         enum=[*LOAD_METHODS, None],
     )
     hard_delete: bool = _setting("boolean", "Deleted rows are removed; else marked in `_sdc_deleted_at`.", False)
     max_deletes_percent: float = _setting(
         "number",
-        "A run whose detect_deletes would delete more of a table fails before its commit.",
+        "A run whose detect_deletes would delete a larger part of a table fails before its commit.",
         20,
         minimum=0,
         maximum=100,
@@ -117,29 +117,28 @@ class TargetSettings:
         "object",
         "Per stream (glob): load_method, key_properties, cursor, partition_by (columns, or year(), month(), day(), "
         "hour() of a time; for iceberg bucket(column, n) and truncate(column, w) too), hard_delete, path, columns "
-        "(column to type, which also permits a widening that is not "
-        "automatic).",
+        "(column to type, which also permits a widening that is not automatic).",
         additionalProperties=_schema(_declared(StreamOptions)),
     )
     staging: str = _setting(
         "string",
-        "Where batches of records become Parquet: spark in Spark's tasks (a cluster's executors take the load), local "
-        "in this process by Arrow, auto: spark on a cluster, else local. Rows, types and verdicts are the same.",
+        "Where batches of records are turned into Parquet: spark in Spark tasks (a cluster's executors take the load), "
+        "local in this process by Arrow, auto: spark on a cluster, else local. Rows, types and rejects are the same.",
         AUTO,
         enum=[AUTO, SPARK, LOCAL],
     )
     compression: str = _setting("string", "Parquet codec.", "zstd", enum=list(CODECS))
     target_file_mb: int = _setting(
         "integer",
-        "File size aimed at, in megabytes, by batches of records, merges and `spark-lake compact`.",
+        "Target file size, in megabytes, of batches of records, merges and `spark-lake compact`.",
         128,
         minimum=1,
     )
     auto_compact: bool | None = _setting(
         "boolean",
         "A run that finds over 64 small files in a table (below a quarter of target_file_mb) joins the oldest of them, "
-        "at most 256 MB, in its own commit. Where not given: true for delta and iceberg; false for parquet, where a "
-        "reader may meet a row twice in the moment of the change.",
+        "at most 256 MB, in its own commit. By default true for delta and iceberg; false for parquet, where a reader "
+        "may see a row twice while files are replaced.",
     )
     add_record_metadata: bool = _setting("boolean", "Adds the SDK's `_sdc_*` columns.", True)
     validate_records: bool = _setting(
@@ -156,26 +155,26 @@ class TargetSettings:
         enum=[FAIL, QUARANTINE],
     )
     max_invalid_records: int | None = _setting(
-        "integer", "A run that quarantines more records than this fails; any number where not given.", minimum=0
+        "integer", "A run that quarantines more records than this fails; by default there is no limit.", minimum=0
     )
     schema_evolution: str = _setting(
         "string",
         "What a changed schema does to a table: its columns follow (evolve), the run fails before anything is written "
-        "(freeze), or the table follows but for new columns, which are left out (discard).",
+        "(freeze), or they follow except that new columns are left out (discard).",
         EVOLVE,
         enum=[EVOLVE, FREEZE, DISCARD],
     )
-    resume: bool = _setting("boolean", "Keeps what a dead run finished, for the next run to continue.", True)
+    resume: bool = _setting("boolean", "Keeps what a dead run had staged, for the next run to resume from.", True)
     lock_ttl_seconds: float = _setting(
         "number",
-        "After this long without a sign of life a holder on another host counts as dead; on the same host at once.",
+        "After this long without a heartbeat a lock holder on another host counts as dead; on the same host at once.",
         60,
         exclusiveMinimum=0,
     )
-    accept_any_start: bool = _setting("boolean", "Takes a run that did not start from the saved state.", False)
+    accept_any_start: bool = _setting("boolean", "Accepts a run that did not start from the saved state.", False)
     accept_unconditional_storage: bool = _setting(
         "boolean",
-        "Takes a bucket on a store that has no conditional puts, or ignores them; two runs of a pipeline at once "
+        "Accepts a bucket on a store that has no conditional puts, or ignores them; two runs of a pipeline at once "
         "may then both write.",
         False,
     )
@@ -191,19 +190,19 @@ class TargetSettings:
     )
     batch_roots: tuple[str, ...] | None = _setting(
         "array",
-        "Folders or URLs from which BATCH messages may name files; the bucket where not given. Any other place is "
-        "refused by name, http(s) always.",
+        "Folders or URLs from which BATCH messages may name files; by default the bucket. Files elsewhere are "
+        "refused, http(s) always.",
         items=TEXT,
     )
     metrics_file: str | None = _setting(
         "string",
-        "File for monitoring, in the OpenMetrics text format, written anew at the end of each run: rows, bytes, lag, "
+        "File for monitoring, in the OpenMetrics text format, rewritten at the end of each run: rows, bytes, lag, "
         "duration. One for each pipeline.",
     )
     notify: tuple[Receiver, ...] = _setting(
         "array",
-        "Who is told how a run ended, by a POST of JSON: url (http or https), on (failed, recovered, succeeded; the "
-        "first two where not given). What becomes of it changes nothing about the run.",
+        "Receivers of each run's outcome, notified by a POST of JSON: url (http or https), on (failed, recovered, "
+        "succeeded; by default the first two). A failed notification does not affect the run.",
         (),
         items={**_schema({"url": TEXT, "on": {"type": "array", "items": OUTCOME}}), "required": ["url"]},
         secret=True,
@@ -227,7 +226,7 @@ class TargetSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, default_pipeline: str | None = None) -> TargetSettings:
-        """Reads a config as Singer tools give it; the SDK's own settings are left to it (`stream_maps`, ...).
+        """Read a config as Singer tools pass it; the SDK's own settings (`stream_maps`, ...) are left to it.
 
         Raises:
             ConfigurationError: names every bad or unknown setting.
@@ -255,22 +254,22 @@ class TargetSettings:
 
     @property
     def joins_small_files(self) -> bool:
-        """Whether runs join the small files of a table that has many."""
+        """Whether runs compact the small files of a table that has many."""
         return self.format in AUTO_COMPACTED if self.auto_compact is None else self.auto_compact
 
     @property
     def stages_by_spark(self) -> bool:
-        """Whether batches of records are staged in Spark's tasks."""
+        """Whether batches of records are staged in Spark tasks."""
         on_cluster = bool(self.spark.remote) or not is_local(self.spark.master)
         return self.staging == SPARK or (self.staging == AUTO and on_cluster)
 
     @property
     def file_bytes(self) -> int:
-        """The size that files are aimed at."""
+        """Target file size in bytes."""
         return self.target_file_mb << 20
 
     def options_of(self, stream: str) -> StreamOptions:
-        """The options of a stream: every pattern that matches counts, a later one wins over an earlier one."""
+        """The options of a stream, merged from every matching pattern; later patterns win."""
         merged: JSON = {}
         for pattern, options in self.stream_options.items():
             if stream == pattern or fnmatch.fnmatchcase(stream, pattern):
@@ -312,7 +311,7 @@ def _unavailable(given: Mapping[str, Any]) -> list[str]:
 
 PROPERTIES = _declared(TargetSettings)
 CONFIG_JSONSCHEMA: JSON = {"type": "object", "properties": PROPERTIES, "required": ["bucket"]}
-# The SDK's own for targets: some are taken (stream maps, flattening), the others mean nothing here.
+# The SDK's own settings for targets: stream maps and flattening are used, the others have no effect here.
 OF_THE_SDK = (
     *SDK_SETTINGS,
     "batch_config",

@@ -1,7 +1,7 @@
-"""Tables whose readers follow a log of the table's own, behind one face: whoever runs, joins or publishes asks here.
+"""One interface to table formats with a log of their own, for every room that loads, compacts or publishes.
 
-A new format is a room with a class like `DeltaTables` and the commit that its journals keep: `TableLogs.of` and
-`_COMMITS` name them.
+To add a format, write a room with a class like `DeltaTables` and a commit class for its journal entries, and
+register them in `TableLogs.of` and `_COMMITS`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class LogSnapshot(Protocol):
     """One version of a table."""
 
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
-        """Its files, by their paths relative to the bucket."""
+        """The version's files, by path relative to the bucket."""
 
-    def standing_record(self, record: TableRecord) -> TableRecord:
-        """The table's record with the columns that the log says; a SchemaError where no column of the lake is such."""
+    def current_record(self, record: TableRecord) -> TableRecord:
+        """The table's record with the columns of the log; raises a SchemaError if the lake can't represent one."""
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why its files can't be joined here; empty where they can."""
+        """Why the table's files can't be compacted here; empty if they can."""
 
 
 class LogCommit(Protocol):
-    """What a run makes of a table's log, as its journal keeps it."""
+    """A run's change to a table's log, as its journal keeps it."""
 
     @property
     def table(self) -> str:
@@ -51,69 +51,69 @@ class LogCommit(Protocol):
 
     @property
     def makes_table(self) -> bool:
-        """Whether there was no such table."""
+        """Whether the commit creates the table."""
 
     def undone_by(self, run_id: str) -> LogCommit:
-        """What another run makes to undo it."""
+        """The commit with which another run undoes this one."""
 
     def to_body(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """The commit as a JSON object."""
 
 
 class TableLog(Protocol):
     """The tables of one format in one bucket."""
 
     def snapshot(self, table: str) -> LogSnapshot | None:
-        """A table as it is now; None where it has no log."""
+        """The table's current version; None if it has no log."""
 
-    def gone(self, stream: str, table: str) -> str:
-        """What is said of a table that has a record and no log any more."""
+    def missing_message(self, stream: str, table: str) -> str:
+        """Error message for a table that has a record but no log any more."""
 
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
-        """Refuses a place where no table of this format can be; a ConfigurationError."""
+        """Raise a ConfigurationError if no table of this format can be at this place."""
 
     def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Refuses files that such a table can't have as they are; a ConfigurationError or SchemaError."""
+        """Raise a ConfigurationError or SchemaError if a table of this format can't take these files as they are."""
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
-        """Whether files with the columns before are read rightly where the table has those after."""
+        """Whether files written with the columns before are read correctly in a table with the columns after."""
 
     def change(self, before: Any, change: TableChange, adopted: Mapping[str, int] | None = None) -> TableChange:
-        """The change with what the log gets; `adopted` files become the table's where they lie."""
+        """The change, with its commit to the log; `adopted` files become the table's where they are."""
 
     def rearranged(self, before: Any, change: TableChange) -> TableChange:
-        """The same where rows only lie in other files: in `staged`, or beside a change of rows in `joined`."""
+        """Like `change` if rows only move to other files: in `staged`, or in `joined` beside a change of rows."""
 
     def has_run(self, commit: Any) -> bool:
-        """Whether a commit was made, or one of a later run."""
+        """Whether the commit, or one of a later run, was made."""
 
     def publish(self, commit: Any) -> int | None:
-        """Makes a commit, unless it was made already; gives the number of the version that it made, if it has one."""
+        """Make the commit unless it was made already; returns the number of the new version, if it has one."""
 
     def take_back(self, commit: Any) -> int | None:
-        """Makes the commit that undoes another one, likewise."""
+        """Make the commit that undoes another one; returns the same as `publish`."""
 
     def fate(self, commit: Any) -> Fate:
-        """What becomes of the one that it undoes; an UnpublishableError where it can't be undone."""
+        """What becomes of the undone commit; raises an UnpublishableError if it can't be undone."""
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        """What no version needs that was current at `before` or later; only files that are the table's. It only reads.
+        """What no version current at `before` or later needs, limited to the table's own files. Only reads.
 
         Raises:
-            StorageError: the storage failed, or the table is one that this program can't judge.
+            StorageError: the storage failed, or this program can't handle the table.
         """
 
     def forget(self, expendable: Expendable) -> Sequence[str]:
-        """Makes the table forget the files, and gives those that may be removed now; may be done again."""
+        """Make the table forget the files and return those that may be removed now; may be repeated."""
 
     def tidy(self, table: str, version: int) -> None:
-        """What follows a version that was just made; it never fails."""
+        """Follow-up work after a new version; never fails."""
 
 
 def plan_logs(
     pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
 ) -> tuple[LogCommit, ...]:
-    """A commit for each log that the run changes; `published` says where each staged file goes."""
+    """One commit per log that the run changes; `published` maps staged files to their places."""
     changes, published = tuple(changes), tuple(published)
     return tuple(
         chain.from_iterable(
@@ -132,21 +132,21 @@ def logs_to_body(commits: Iterable[LogCommit]) -> dict[str, list[dict[str, Any]]
 
 
 def logs_from_body(body: Mapping[str, Any]) -> tuple[LogCommit, ...]:
-    """Reads them back; older journals don't say all formats."""
+    """Read the commits back; older journals lack some formats."""
     return tuple(kind.from_body(each) for name, (kind, _) in _COMMITS.items() for each in body.get(name, ()))
 
 
 class TableLogs:
-    """The logs of a bucket's tables; of each table a run plans on the version that it saw first."""
+    """The logs of a bucket's tables; a run plans on the version of each table that it saw first."""
 
     def __init__(self, storage: Storage, layout: Layout) -> None:
-        """Reads nothing yet."""
+        """Create the object; nothing is read yet."""
         self._storage = storage
         self._layout = layout
         self._seen: dict[str, LogSnapshot | None] = {}
 
     def of(self, chosen: str) -> TableLog | None:
-        """The tables of a format; None for one without logs."""
+        """The tables of a format; None for a format without logs."""
         if chosen == ICEBERG:
             from target_spark_lake.iceberg_log.iceberg_tables import IcebergTables
 
@@ -158,18 +158,18 @@ class TableLogs:
         return DeltaTables(self._storage)
 
     def of_commit(self, commit: LogCommit) -> TableLog:
-        """The tables of a commit's format."""
+        """The tables of the commit's format."""
         found = self.of(next(name for name, (kind, _) in _COMMITS.items() if isinstance(commit, kind)))
         assert found is not None
         return found
 
     def snapshot(self, table: str, record: TableRecord | None) -> LogSnapshot | None:
-        """A table as this run first saw it; None where it has no log, or its format none."""
+        """A table as this run first saw it; None if it or its format has no log."""
         log = self.of(record.format) if record is not None else None
         return None if log is None else self.seen(log, table)
 
     def seen(self, log: TableLog, table: str) -> LogSnapshot | None:
-        """The same, of a table in a format, whether it has a record or not."""
+        """A table in the given format as this run first saw it, whether or not it has a record."""
         if table not in self._seen:
             self._seen[table] = log.snapshot(table)
         return self._seen[table]

@@ -58,7 +58,7 @@ class TargetSparkLake(Target):
     settings: TargetSettings
 
     def __init__(self, **kwargs: Any) -> None:
-        """Checks the config; nothing is locked or started before the first message is asked for."""
+        """Check the config; nothing is locked or started before the first message arrives."""
         self._load: LoadRun | None = None
         self._progress = Progress("loaded")
         kwargs.setdefault("message_reader", LineReader(self._check, self._fail))
@@ -68,7 +68,7 @@ class TargetSparkLake(Target):
 
     @classmethod
     def append_builtin_config(cls, config_jsonschema: JSON) -> None:
-        """Adds the SDK's settings of stream maps and flattening; its others mean nothing here."""
+        """Add the SDK's settings for stream maps and flattening; its others have no effect here."""
         super(Target, cls).append_builtin_config(config_jsonschema)
 
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
@@ -87,11 +87,11 @@ class TargetSparkLake(Target):
         return []
 
     def _setup_signal_handlers(self) -> None:
-        """The SDK's handlers would acknowledge what was not committed; `main` sets ours."""
+        """Leave signals to `main`: the SDK's handlers would acknowledge uncommitted data."""
 
     @property
     def load(self) -> LoadRun:
-        """The run of this target; opened, and the pipeline locked, when it is first asked for."""
+        """The target's run; first access opens it and locks the pipeline."""
         if self._load is None:
             settings = self.settings
             accepted = settings.accept_unconditional_storage
@@ -143,7 +143,7 @@ class TargetSparkLake(Target):
             self._process_record_message(lines)
 
     def process_endofpipe(self) -> None:
-        """Commits the run."""
+        """Commit the run."""
         try:
             self.load.finish()
         except BaseException as error:
@@ -160,10 +160,10 @@ class TargetSparkLake(Target):
 
     @classmethod
     def cb_config(cls, ctx: click.Context, param: click.Option, value: tuple[str, ...]) -> _ConfigInput:
-        """Reads the config files.
+        """Read the config files.
 
         Raises:
-            ConfigurationError: one is missing or no JSON.
+            ConfigurationError: one is missing or not JSON.
         """
         try:
             return _ConfigInput.from_cli_args(*value)
@@ -174,7 +174,7 @@ class TargetSparkLake(Target):
 
     @classmethod
     def get_singer_command(cls) -> click.Command:
-        """The SDK's command; the input is read as bytes."""
+        """The SDK's command, with its input read as bytes."""
         command = super().get_singer_command()
         for param in command.params:
             if param.name == "file_input":
@@ -200,10 +200,10 @@ def _set_up_logs(_: click.Context, __: click.Parameter, value: str | None) -> No
 
 
 def run() -> int:
-    """Runs the command.
+    """Run the command.
 
     Raises:
-        SingerSparkError: what went wrong.
+        SingerSparkError: the run failed.
     """
     try:
         return int(TargetSparkLake.get_singer_command().main(standalone_mode=False) or 0)

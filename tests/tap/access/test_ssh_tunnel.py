@@ -15,6 +15,7 @@ import pytest
 
 from end_to_end.marked import until
 from servers import ssh as ssh_server
+from servers.postgresql import client_ports
 from servers.ssh import PASSPHRASE, Ssh
 from singer_spark.errors import ConfigurationError, SourceError, redact
 from tap.in_process import run_tap
@@ -164,13 +165,24 @@ def test_a_password_lets_in_too(postgresql: Any) -> None:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("reader", ["arrow", "jdbc"])
 def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader: str) -> None:
-    script = "create table t (id int primary key); insert into t select n from generate_series(1, 500) n"
-    with filled(postgresql, script) as (database, _):
-        # A name that only the machine of the tunnel knows would be as good; this port nobody listens at here.
-        config = login(database, reader=reader, ssh_tunnel=ssh.settings(), slice_rows=100)
+    # A view without key, before which a reader waits, and a table that is cut.
+    with filled(postgresql, f"{SCRIPT}; alter table rows add primary key (id)") as (database, connection):
+        config = login(database, reader=reader, ssh_tunnel=ssh.settings(), tables=["a_held", "rows"], slice_rows=500)
         config["jdbc_url"] = database.jdbc_url.replace(database.host, "localhost")
-        sent = run_tap(config).succeeded()
-        assert sorted(sent.values("public-t", "id")) == list(range(1, 501))
+        connection.execute("select pg_advisory_lock(7)")
+
+        def look() -> None:
+            try:
+                blocked(connection)
+                clients = client_ports(connection)
+                assert len(clients) > 1, "the tap's own, and the reader's"
+                assert clients <= ssh.ports(), "somebody went past the tunnel"
+            finally:
+                connection.execute("select pg_advisory_unlock(7)")
+
+        with meanwhile(look):
+            sent = run_tap(config).succeeded()
+        assert all(sent.values(stream, "id") == EACH_ONCE for stream in ("public-a_held", "public-rows"))
         refused = run_tap({**config, "password": "planted-wrong"}).failed()
         assert "through ssh_tunnel" in refused
         assert "planted" not in refused

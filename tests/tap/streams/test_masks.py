@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -187,9 +188,33 @@ def test_an_error_of_a_masked_column_does_not_show_its_bytes(sqlite: Any) -> Non
         stream_options={"t": {"mask": {"note": "hash"}}},
     )
     connection.execute("insert into t values (1, cast(x'FFABCDEF01' as text))")
-    failed = run_tap(tap.config).failed()
-    assert "holds bytes that are no UTF-8 text" in failed
-    assert "ABCDEF" not in failed.upper()
+    sent = run_tap(tap.config)
+    assert "holds bytes that are no UTF-8 text" in sent.failed()
+    assert "ABCDEF" not in "".join(traceback.format_exception(sent.error)).upper()
+
+
+QUOTING = """
+create table raw (id int primary key, note text);
+insert into raw select n, case when n = 30 then 'planted' else '1' end from generate_series(1, 50) n;
+create view people as select id, note::int as note from raw
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"public-raw": {"where": "note::int > 0"}}])
+@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+def test_no_error_of_the_server_quotes_a_value_where_a_stream_is_masked(
+    postgresql: Any, reader: str, options: JSON
+) -> None:
+    """Where it is read, and where its bounds are asked for; neither in the line nor in a trace."""
+    tables, options = [name.removeprefix("public-") for name in options] or ["people"], {**options}
+    with filled(postgresql, QUOTING) as (database, _):
+        config = login(database, reader=reader, tables=tables, slice_rows=10)
+        assert '"planted"' in run_tap({**config, "stream_options": options}).failed()
+        for stream in tables:
+            options[f"public-{stream}"] = {**options.get(f"public-{stream}", {}), "mask": {"note": "redact"}}
+        sent = run_tap({**config, "stream_options": options})
+    assert "its words, which may quote what is masked, are in the server's log" in sent.failed()
+    assert "planted" not in "".join(traceback.format_exception(sent.error))
 
 
 def test_mariadb_masks_what_its_text_is(mariadb: Any) -> None:

@@ -139,6 +139,30 @@ def test_the_config_is_target_json_where_none_is_named(
     assert spark_lake.command(["view"]) == 0
 
 
+def test_a_pipeline_that_never_ran_is_refused_with_the_near_name_and_leaves_nothing(lake: Lake, capsys: Any) -> None:
+    standing = sorted(lake.folder.rglob("*"))
+    words = {
+        "state set": ["--stream", "s", "--value", "1", "--replication-key", "id", "--type", "integer"],
+        "state restore": [A_RUN],
+        "convert": ["--format", "delta"],
+        "report": ["--output", "page.html"],
+    }
+    others = ("init", "run", "completion", "verify", "log drop")
+    named = [each.name for each in COMMANDS if each.name not in others]
+    for name in named:
+        with pytest.raises(ConfigurationError, match=r"pipeline tset never ran in .* \(did you mean 'test'\?\)"):
+            spark_lake.command([*name.split(), *words.get(name, ()), "--pipeline", "tset"])
+    # As where the config's own has not run yet, and the command needs one that has.
+    Path("target.json").write_text(json.dumps({"bucket": "lake", "pipeline": "tset"}))
+    for name in ("compact", "convert", "state reset", "state restore"):
+        with pytest.raises(ConfigurationError, match="pipeline tset never ran in"):
+            spark_lake.command([*name.split(), *words.get(name, ())])
+    assert sorted(lake.folder.rglob("*")) == standing
+    # A tap may have left batches where no run of a target ever began.
+    assert spark_lake.command(["recover"]) == spark_lake.command(["vacuum"]) == 0
+    assert spark_lake.command(["state", "set", *words["state set"]]) == 0
+
+
 def test_no_answer_shows_the_login_of_a_buckets_url(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "target.json"
     file.write_text(json.dumps({"bucket": "memory://us:s3cr3tpw@h/x", "pipeline": "shop"}))

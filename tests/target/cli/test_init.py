@@ -411,3 +411,22 @@ def test_a_secret_in_a_url_is_refused_and_a_reference_to_one_is_not(before: str,
 
     assert len(problems("hunter2")) == 1
     assert problems("${SHOP_KEY}") == problems("${file:/run/key}") == []
+
+
+@pytest.mark.parametrize(
+    ("url", "is_refused"),
+    [
+        ("jdbc:mysql://root:hunter/2@h/db", True),
+        ("jdbc:postgresql://root:hunter?2@h:5432/db", True),
+        ("jdbc:oracle:thin:scott/hunter/2@h:1521:db", True),
+        ("jdbc:postgresql://root:7@h/db", True),
+        ("jdbc:mysql://root:${DB}@h/db?user=a@b", False),
+        ("jdbc:mysql://h:3306,g:3306/db?user=a@b", False),
+        ("jdbc:postgresql://[::1]:5432/db?user=a@b", False),
+        ("jdbc:postgresql://${HOST}:${PORT}/db?user=a@b", False),
+        ("jdbc:oracle:thin:scott/${DB}@//h:1521/db", False),
+    ],
+)
+def test_a_login_is_looked_for_whatever_its_password_holds(url: str, is_refused: bool) -> None:
+    found = any("holds a password" in each for each in NewPipeline("p", url, "./lake").problems())
+    assert found == is_refused

@@ -103,3 +103,20 @@ def test_a_view_without_a_table_or_a_key_is_refused(tmp_path: Path, capsys: Any)
         view(lake, capsys, "keyless", "spark")
     with pytest.raises(ConfigurationError, match="no column x"):
         view(lake, capsys, "keyless", "spark", stream_options={"keyless": {"key_properties": ["x"]}})
+
+
+def test_a_column_by_whose_name_the_engine_tells_where_a_row_is_has_no_view_of_that_engine(
+    tmp_path: Path, capsys: Any
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    for stream, name, engine, other in (
+        ("a", "File_Row_Number", "duckdb", "spark"),
+        ("b", "_metadata", "spark", "duckdb"),
+    ):
+        for value in (1, 2):
+            lake.load(schema(stream, {"id": INT, name: INT}, ("id",)), record(stream, **{"id": 1, name: value}))
+        with pytest.raises(ConfigurationError, match=rf"raw/{stream} has a column {name}.* use --engine {other}"):
+            view(lake, capsys, stream, engine)
+        sql = view(lake, capsys, stream, other)
+        if other == "duckdb":
+            assert rows_of(sql, other, None, name) == [(2,)]

@@ -133,11 +133,16 @@ def test_a_bookmark_that_was_reset_or_never_there_is_set_where_its_key_is_known(
     ("words", "told"),
     [
         (("set", "--stream", "grows", "--value", "x"), r"'x' is not an integer; .* give a value like 42"),
-        (("set", "--stream", "grow", "--value", "1"), r"never had a bookmark \(streams of .*: grows, parts, whole\)"),
+        (
+            ("set", "--stream", "grow", "--value", "1"),
+            r"never had a bookmark \(streams of .*: grows, keys, lists, parts, whole\)",
+        ),
         (("set", "--stream", "grow", "--value", "1", "--replication-key", "id"), "give it by --type TYPE"),
         (("set", "--stream", "grows", "--value", "1", "--type", "number"), "unknown key type 'number'"),
         (("set", "--stream", "parts", "--value", "1"), "in the tap's own form; edit the state itself"),
-        (("reset", "--stream", "grow"), r"no bookmark of stream grow \(it has: grows, parts\)"),
+        (("set", "--stream", "keys", "--value", "1"), "in the tap's own form; edit the state itself"),
+        (("set", "--stream", "lists", "--value", "1"), "in the tap's own form; edit the state itself"),
+        (("reset", "--stream", "grow"), r"no bookmark of stream grow \(it has: grows, keys, lists, parts\)"),
         (("restore", "nothing"), "no run nothing; `spark-lake state history` names"),
         (("restore", "../x"), r"no run \.\./x"),
     ],
@@ -146,6 +151,8 @@ def test_what_can_not_be_done_is_refused_and_leaves_no_run(lake: SmallLake, caps
     lake.sync()
     state = state_of(4)
     state["bookmarks"]["parts"] = {"partitions": [{"replication_key_value": 1}], "replication_key_value": 1}
+    state["bookmarks"]["keys"] = {"replication_key": ["a", "b"], "replication_key_value": "x"}
+    state["bookmarks"]["lists"] = {"replication_key": "a", "replication_key_value": [1]}
     write_state(lake, state)
     with pytest.raises(ConfigurationError, match=told):
         spark_lake(lake, capsys, "state", *words)

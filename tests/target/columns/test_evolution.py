@@ -156,7 +156,7 @@ def test_a_type_is_read_back_from_its_text(kind: LakeType) -> None:
 
 @pytest.mark.parametrize("text", ["", "strng", "decimal", "decimal(39,0)", "array<int", "struct<>", "int int", "int,"])
 def test_what_is_no_type_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no type"):
+    with pytest.raises(ValueError, match="is not a type"):
         parse_type(text)
 
 

@@ -349,5 +349,5 @@ def test_a_store_that_takes_no_claim_and_shows_none_fails_the_run(
     monkeypatch.setattr(
         Storage, "create", lambda self, path, data: not path.startswith(TABLES) and create(self, path, data)
     )
-    with pytest.raises(StorageError, match=r"takes no claim of table raw/\w+, .*; run again"):
+    with pytest.raises(StorageError, match=r"accepts no claim of table raw/\w+ \(.*; run again"):
         lake.sync()

@@ -154,9 +154,9 @@ def test_composite_keys_and_keys_of_the_option(lake: Lake) -> None:
 def test_a_merging_load_method_without_a_key_is_refused_before_anything_is_read(lake: Lake, method: str) -> None:
     with pytest.raises(ConfigurationError, match=f"stream s: load_method {method} needs a primary key"):
         lake.load(schema("s", ITEM), b"this line is not even read\n", load_method=method)
-    with pytest.raises(ConfigurationError, match="primary key nothing is no property"):
+    with pytest.raises(ConfigurationError, match="primary key nothing is not a property"):
         lake.load(schema("s", ITEM, ("nothing",)), load_method=method)
-    with pytest.raises(ConfigurationError, match="cursor nothing is no property"):
+    with pytest.raises(ConfigurationError, match="cursor nothing is not a property"):
         lake.load(items(method), stream_options={"s": {"cursor": "nothing"}})
     assert lake.files() == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singer_spark.errors import ConfigurationError
+from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.storage.storage import Storage
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.cli import state_editing
@@ -43,6 +43,20 @@ def test_a_delta_does_not_begin_a_table_while_the_stream_has_one_elsewhere(
     run(lake, 2, **settings)
     run(lake, 3, **settings)
     assert len(held(lake, "other")) == 2
+
+
+def test_where_the_record_of_its_table_is_damaged_a_delta_begins_none_elsewhere(tmp_path) -> None:
+    lake = Lake(tmp_path / "lake")
+    run(lake, 1)
+    table = lake.folder / ".dataspoc/tables/raw/s.json"
+    table.write_text("{")
+    with pytest.raises(StorageError, match=r"stream s: its rows so far may be in table raw/s, .*raw/s.json is damaged"):
+        run(lake, 2, path="other")
+    assert held(lake, "other") == []
+    # Another stream's table is no matter of this one.
+    table.rename(table.with_name("t.json"))
+    run(lake, 2, path="other")
+    assert len(held(lake, "other")) == 1
 
 
 def test_a_stream_that_comes_whole_begins_a_table_anywhere(tmp_path) -> None:

@@ -359,7 +359,7 @@ def test_a_declared_type_that_does_not_hold_the_column_is_refused(lake: Lake) ->
 
 
 def test_a_declared_type_that_is_none_is_refused_before_anything_starts(lake: Lake) -> None:
-    with pytest.raises(ConfigurationError, match=r"stream_options.s.columns.a: 'strng' is no type"):
+    with pytest.raises(ConfigurationError, match=r"stream_options.s.columns.a: 'strng' is not a type"):
         load(lake, {}, {"id": 1}, stream_options={"s": {"columns": {"a": "strng"}}})
 
 

@@ -16,6 +16,7 @@ from faults.small_lake import NO_BEATS, dead_process
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
 from singer_spark.storage.storage import Storage
 from target.delta_lake import DeltaLake
+from target.iceberg_lake import IcebergLake
 from target.loading import record, schema, state
 from target_spark_lake.cli import spark_lake
 from target_spark_lake.commit.pipeline_run import open_run
@@ -145,7 +146,7 @@ def test_an_interval_is_read_as_delta_spells_it(text: str, seconds: float) -> No
 
 
 def test_an_interval_of_another_kind_stops_it() -> None:
-    with pytest.raises(StorageError, match="no interval like"):
+    with pytest.raises(StorageError, match="not an interval like"):
         retention({"delta.deletedFileRetentionDuration": "interval 1 month"}, "t")
 
 
@@ -230,10 +231,47 @@ def test_batches_without_a_run_go_after_a_day_and_not_before(lake: VacuumedLake)
     for path, age in ((young, 3600), (old, 2 * DAY)):
         path.write_bytes(b"")
         os.utime(path, (time.time() - age,) * 2)
+    # The last sign of life of a holder is older than the batches.
+    lake.age(3 * DAY, ".dataspoc/locks")
     assert lake.command("vacuum", "--older-than", "30m", "--dry-run")["batches"]["files"] == 1
     assert old.exists()
     assert lake.command("vacuum", "--older-than", "30m")["batches"]["files"] == 1
     assert (young.exists(), old.exists()) == (True, False)
+
+
+@pytest.mark.parametrize("chosen", ["delta", "iceberg"])
+def test_what_other_pipelines_of_the_bucket_have_stays(lake: VacuumedLake, chosen: str) -> None:
+    """Former versions, rejected records, journals, a dead run's checkpoint, a living tap's batches: however old."""
+    other = VacuumedLake(lake.folder, f"{lake.folder}/.dataspoc/state/test2/state.json")
+    # Their names begin with those of ours.
+    theirs: Any = {"pipeline": "test2", "format": chosen, "on_invalid_record": "quarantine"}
+    items = {**ITEMS, "stream": "s2"}
+    for name in ("a", "b"):
+        lake.overwrite((1, name), format=chosen)
+        other.load(items, record("s2", id=1, name=name), record("s2", id="no number"), state(run=name), **theirs)
+    lake.load(ITEMS, record("s", id="no number"), format=chosen, on_invalid_record="quarantine")
+    body = [items, record("s2", id=1, name="c"), state(sent=1), record("s2", id=2, name="d"), state(sent=2)]
+    with pytest.raises(Exception, match="tap died"):
+        other.load(*other.announced(body)[:-1], **theirs)
+    assert other.checkpoint() is not None
+    lake.age(9 * DAY)
+    batch = lake.folder / ".dataspoc/staging/batches/young.jsonl.gz"
+    batch.parent.mkdir(parents=True)
+    batch.touch()
+
+    def files() -> dict[str, bytes]:
+        found = [path for path in lake.folder.rglob("*") if path.is_file()]
+        return {str(path.relative_to(lake.folder)): path.read_bytes() for path in found}
+
+    before = files()
+    done = lake.command("vacuum", "--older-than", "0s", format=chosen)
+    assert (list(done["tables"]), done["rejected"]["files"], done["batches"]["files"]) == (["raw/s"], 1, 0)
+    ours = ("raw/s/", ".dataspoc/rejected/test/", ".dataspoc/runs/test/", ".dataspoc/locks/test/")
+    after = files()
+    changed = {path for path in before if after.get(path) != before[path] and not path.startswith(ours)}
+    assert changed == ({".dataspoc/catalog.db"} if chosen == "iceberg" else set())
+    other.load(*other.announced(body), **theirs)
+    assert (IcebergLake(lake.folder) if chosen == "iceberg" else lake).rows("s2", "id") == [(1,), (2,)]
 
 
 def test_it_is_refused_while_a_run_holds_the_pipeline_and_where_one_can_be_continued(lake: VacuumedLake) -> None:

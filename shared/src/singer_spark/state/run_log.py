@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from singer_spark.errors import DamagedError, StorageError
 from singer_spark.singer.exact_json import state_from_json, to_json
+from singer_spark.singer.messages import timestamp_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,14 @@ def new_run_id(moment: datetime) -> str:
 def time_of(run_id: str) -> datetime:
     """The moment in a run id."""
     return datetime.strptime(run_id.partition("-")[0], _RUN_ID_TIME).replace(tzinfo=UTC)
+
+
+def moment_of(run_id: str) -> datetime:
+    """The same; the beginning of time where a person named the run."""
+    try:
+        return time_of(run_id)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
 
 
 def folder_name(name: str) -> str:
@@ -106,9 +115,23 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
         return None
     body = decode(data, path)
     try:
-        return RunEntry(run_id, body["phase"], body["last_committed"], body["state"], body)
+        phase, last, state = (body[name] for name in ("phase", "last_committed", "state"))
     except KeyError as error:
-        raise StorageError(f"{path} lacks {error}; restore it from a backup, or remove it") from error
+        raise DamagedError(f"{path} lacks {error}; restore it from a backup, or remove it") from error
+    _complete(run_id, phase, body)
+    return RunEntry(run_id, phase, last, state, body)
+
+
+def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
+    """Adds to a journal that was edited by hand what it tells people, where it lacks that."""
+    # Of the two ways not to happen the one that is never forgotten.
+    outcome = "rolled_back" if phase == ABORTED else "succeeded"
+    usual: dict[str, Any] = {"finished_at": None, "outcome": outcome, "streams": {}, "error": None}
+    for name, value in usual.items():
+        body.setdefault(name, value)
+    for name in ("started_at",) if phase == ABORTED else ("started_at", "committed_at"):
+        if name not in body:
+            body[name] = timestamp_text(moment_of(run_id))
 
 
 def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = None) -> RunEntry | None:

@@ -67,7 +67,7 @@ class StateSource:
         if self.lake is None:
             return published_state(self.store)
         check_owner(self.lake, self.pipeline, self.store)
-        chosen = chosen_state(self.lake, self.pipeline, self.store, self._last)
+        chosen = chosen_state(self.lake, self.pipeline, self.store, self.last)
         if chosen.moves_from is not None and chosen.saved is not None:
             logger.info("The state was kept in %s so far: it is taken from %s.", chosen.moves_from, chosen.saved.origin)
         return chosen.saved
@@ -87,10 +87,11 @@ class StateSource:
         if found is None:
             return None
         saved = self.saved
-        return found if found.fits(saved.value if saved else None, self._last) else None
+        return found if found.fits(saved.value if saved else None, self.last) else None
 
     @cached_property
-    def _last(self) -> RunEntry | None:
+    def last(self) -> RunEntry | None:
+        """The last committed run of the lake."""
         assert self.lake is not None
         return last_committed(self.lake, runs_folder(self.pipeline))
 

@@ -134,7 +134,8 @@ class LogValues:
         if outcome.state is not None:
             # The server's message quotes the value, even of a key that was looked up.
             is_masked = any(each.mask for each in self.columns.values())
-            raise self._unfit(", ".join(names), f"error {outcome.state}" if is_masked else outcome.refused)
+            why = f"error {outcome.state or 'without a code'}" if is_masked else outcome.refused
+            raise self._unfit(", ".join(names), why)
         found = pa.Table.from_batches(sink.batches, schema).combine_chunks()
         return {name: _one(found.column(place)) for place, name in enumerate(names)}
 

@@ -21,7 +21,7 @@ def unwritable(stream: str, place: str, reason: str) -> StorageError:
 
 def refused(stream: str, source: JdbcSource, reason: str, state: str, *, lost: bool) -> SourceError:
     """The error for rows that the database refuses, for this reason and with this SQLSTATE."""
-    message = with_hint(reason, state)
+    message = with_hint(reason, state, hides_values=source.hides_values and not lost)
     if source.snapshot is not None and source.snapshot in reason:
         message = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
         message += "run again: that goes on where this run stopped"

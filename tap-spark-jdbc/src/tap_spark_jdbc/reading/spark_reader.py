@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
 from tap_spark_jdbc.reading.reading_errors import refused, unwritable
 from tap_spark_jdbc.reading.rendered_lines import LINE, pipe_lines, write_lines
-from tap_spark_jdbc.source.jdbc_errors import job_reason
+from tap_spark_jdbc.source.jdbc_errors import job_reason, may_quote
 from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_of_storage
 
 if TYPE_CHECKING:
@@ -141,7 +142,9 @@ class SliceReader:
             if place and is_of_storage(error):
                 raise unwritable(self.sql.plan.stream, place, reason) from error
             state, lost = first_sql_state(error), is_lost(error)
-            raise refused(self.sql.plan.stream, self._source, reason, state, lost=lost) from error
+            source = replace(self._source, hides_values=self._source.hides_values and may_quote(error))
+            failure = refused(self.sql.plan.stream, source, reason, state, lost=lost)
+            raise failure from None if source.hides_values else error
 
     def _too_wide(self, error: Exception) -> bool:
         bound = self._source.dialect.fetch_bound

@@ -192,6 +192,8 @@ class Database:
             dict(spark.conf),
             (*self.source.jars, *connector_jars(kind, spark.conf)),
             hadoop_conf={**of_spool, **of_batches},
+            # Its log quotes what the database says of a value.
+            log_level="OFF" if self.source.hides_values else None,
             rows=not self.may_be_columnar,
         )
 

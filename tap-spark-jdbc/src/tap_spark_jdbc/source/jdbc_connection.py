@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from py4j.protocol import Py4JJavaError
 
 from singer_spark.errors import ConfigurationError, SourceError
-from tap_spark_jdbc.source.jdbc_errors import kind_of, reason, refused, shown
+from tap_spark_jdbc.source.jdbc_errors import kind_of, may_quote, reason, shown
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
 from tap_spark_jdbc.source.jvm_driver import loaded_driver
 from tap_spark_jdbc.source.lost_connection import again
@@ -30,8 +30,16 @@ class JdbcConnection:
     # Whether a transaction, once begun, is still open in the next query.
     holds = True
 
-    def __init__(self, connection: Any, gateway: Any, reopen: Callable[[], JdbcConnection] | None = None) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        gateway: Any,
+        reopen: Callable[[], JdbcConnection] | None = None,
+        *,
+        hides_values: bool = False,
+    ) -> None:
         """Wrap an open connection; see `open`."""
+        self._hides_values = hides_values
         self._connection = connection
         self._gateway = gateway
         self._reopen = reopen
@@ -54,13 +62,12 @@ class JdbcConnection:
         properties = jvm.java.util.Properties()
         for name, value in source.connection_properties().items():
             properties.setProperty(name, value)
-        try:
+        with _refusing(f"can't connect to {source.place}: ", hides_values=source.hides_values):
             raw = driver.connect(source.url, properties)
-        except Py4JJavaError as error:
-            raise refused(f"can't connect to {source.place}", error) from error
         if raw is None:
             raise ConfigurationError(f"driver {source.driver} does not take {source.place}; check jdbc_url")
-        connection = cls(raw, gateway, partial(cls.open, gateway, source) if lasting else None)
+        reopen = partial(cls.open, gateway, source) if lasting else None
+        connection = cls(raw, gateway, reopen, hides_values=source.hides_values)
         for statement in source.session_statements:
             connection.execute(statement)
         return connection
@@ -72,11 +79,9 @@ class JdbcConnection:
 
     def execute(self, sql: str) -> None:
         """Execute a statement without a result."""
-        try:
+        with self._refusing(f"the database refused {shown(sql)}: "):
             with closing(self._connection.createStatement()) as statement:
                 statement.execute(sql)
-        except Py4JJavaError as error:
-            raise refused(f"the database refused {shown(sql)}", error) from error
 
     def rows(self, sql: str) -> list[Row]:
         """All rows of a small result (MAX, COUNT, bounds), each value by `getString`."""
@@ -96,11 +101,9 @@ class JdbcConnection:
         return found
 
     def _selected(self, sql: str) -> list[Row]:
-        try:
+        with self._refusing(f"the database refused {shown(sql)}: "):
             with closing(self._connection.createStatement()) as statement:
                 return _row_by_row(statement.executeQuery(sql))
-        except Py4JJavaError as error:
-            raise refused(f"the database refused {shown(sql)}", error) from error
 
     def java_number(self, value: float, single: bool) -> str:
         """A floating-point number, a float if `single`, as Java prints it."""
@@ -112,12 +115,9 @@ class JdbcConnection:
         return self._answer(partial(self._describe, query))
 
     def _describe(self, query: str) -> list[dict[str, str | None]]:
-        try:
-            with closing(self._connection.prepareStatement(query)) as statement:
-                found = statement.getMetaData()
-                return [_described(found, place + 1) for place in range(found.getColumnCount())]
-        except Py4JJavaError as error:
-            raise kind_of(error)(reason(error)) from error
+        with self._refusing(""), closing(self._connection.prepareStatement(query)) as statement:
+            found = statement.getMetaData()
+            return [_described(found, place + 1) for place in range(found.getColumnCount())]
 
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
         """The whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case."""
@@ -163,14 +163,15 @@ class JdbcConnection:
             return again(attempt)
 
     def _metadata(self, method: str, arguments: tuple[Any, ...], move: Any) -> list[dict[str, str | None]]:
-        try:
+        with self._refusing(f"the database refused to describe itself ({method}): "):
             with closing(getattr(self._connection.getMetaData(), method)(*map(self._java, arguments))) as result:
                 described = result.getMetaData()
                 count = described.getColumnCount()
                 names = [described.getColumnLabel(position + 1).upper() for position in range(count)]
                 return [dict(zip(names, row, strict=True)) for row in move(result)]
-        except Py4JJavaError as error:
-            raise refused(f"the database refused to describe itself ({method})", error) from error
+
+    def _refusing(self, what: str) -> AbstractContextManager[None]:
+        return _refusing(what, hides_values=self._hides_values)
 
     def _java(self, value: Any) -> Any:
         """A tuple of strings as a `String[]`; everything else unchanged."""
@@ -192,6 +193,16 @@ class JdbcConnection:
             raise _NotAtOnce from error
         data = ElementTree.fromstring(writer.toString()).find(f"{_ROWSET}data")
         return [tuple(_value(cell) for cell in row) for row in (data if data is not None else ())]
+
+
+@contextmanager
+def _refusing(what: str, *, hides_values: bool) -> Iterator[None]:
+    """Turn a driver's failure into a SourceError in one line."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        cause = None if hides_values and may_quote(error) else error
+        raise kind_of(error)(f"{what}{reason(error, hides_values=hides_values)}") from cause
 
 
 class _NotAtOnce(Exception):

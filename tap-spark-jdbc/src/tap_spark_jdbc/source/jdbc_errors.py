@@ -38,11 +38,16 @@ _HINTS_BY_WORDS = {
     "canceling statement due to": _HINTS["57014"],
 }
 
+# SQLSTATEs of connections, logins, names, rights, locks and limits: their messages quote no value of a row.
+_WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58")
+# A driver's failure, whichever class of it, in Spark's report.
+_OF_DRIVER = re.compile(r"SQL\w*Exception")
+
 # A wrapper that adds nothing to the failure inside.
 _AWAITED = re.compile(r"Exception thrown in awaitResult")
 
 
-def reason(error: Py4JJavaError) -> str:
+def reason(error: Py4JJavaError, *, hides_values: bool = False) -> str:
     """The driver's message in one line, with what to do if its SQLSTATE shows that."""
     cause = error.java_exception
     messages: list[str] = []
@@ -51,23 +56,29 @@ def reason(error: Py4JJavaError) -> str:
         if not any(text in known for known in messages):
             messages.append(text)
         cause = cause.getCause()
-    return with_hint(": ".join(messages), first_sql_state(error))
+    return with_hint(": ".join(messages), first_sql_state(error), hides_values=hides_values and may_quote(error))
 
 
-def with_hint(message: str, state: str) -> str:
-    """A driver's message, with what to do if its SQLSTATE or its text shows that."""
+def may_quote(error: Exception) -> bool:
+    """Whether a failure may quote a value of a row: then it must not be shown in a traceback as a cause either."""
+    if is_lost(error):
+        return False
+    state = first_sql_state(error)
+    return not state.startswith(_WITHOUT_VALUES) if state else _OF_DRIVER.search(str(error)) is not None
+
+
+def with_hint(message: str, state: str, *, hides_values: bool = False) -> str:
+    """A driver's message, hidden if it may quote a value; with what to do if its SQLSTATE or its text shows that."""
     by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in message), "")
     hint = by_words or (
         _HINTS.get(state)
         or _HINTS.get(state[:2])
         or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in message), "")
     )
+    if hides_values and not state.startswith(_WITHOUT_VALUES):
+        code = state or "without a code"
+        message = f"error {code}; its words, which may quote what is masked, are in the server's log"
     return f"{message}; {hint}" if hint else message
-
-
-def refused(what: str, error: Py4JJavaError) -> SourceError:
-    """The error to raise for a failure."""
-    return kind_of(error)(f"{what}: {reason(error)}")
 
 
 def kind_of(error: Py4JJavaError) -> type[SourceError]:

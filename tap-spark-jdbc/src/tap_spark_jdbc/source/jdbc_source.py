@@ -26,7 +26,8 @@ _TLS = {"postgresql": {"sslmode": "require"}, "mariadb": {"sslMode": "verify-ful
 class JdbcSource:
     """Access to the database; a reader's transaction begins with `transaction` and reads in `snapshot`.
 
-    If it is through a tunnel, `tunnelled` is the original URL.
+    If it is through a tunnel, `tunnelled` is the original URL. With `hides_values`, as some stream has masks, the
+    server's messages that may quote a value are not shown.
     """
 
     url: str = field(repr=False)
@@ -40,6 +41,7 @@ class JdbcSource:
     tunnelled: str | None = field(default=None, repr=False)
     iam: IamLogin | None = None
     statement_timeout: float | None = None
+    hides_values: bool = False
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:
@@ -63,8 +65,17 @@ class JdbcSource:
             jars = cached_jars(package, ivy_settings=settings.spark.conf.get("spark.jars.ivySettings"))
         url = dialect.driver_url(settings.jdbc_url) if driver == dialect.driver else settings.jdbc_url
         iam = IamLogin(*first_server(url, dialect.name), settings.user or "") if settings.auth == "aws-iam" else None
-        limit = settings.statement_timeout
-        return cls(url, dialect, driver, jars, settings.user, settings.password, iam=iam, statement_timeout=limit)
+        return cls(
+            url,
+            dialect,
+            driver,
+            jars,
+            settings.user,
+            settings.password,
+            iam=iam,
+            statement_timeout=settings.statement_timeout,
+            hides_values=any(each.mask for each in settings.stream_options.values()),
+        )
 
     def through(self, local: Callable[[str, int], tuple[str, int]]) -> JdbcSource:
         """The same database, through the local address of each of its servers."""

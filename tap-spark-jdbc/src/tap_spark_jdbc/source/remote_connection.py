@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, ConnectionLostError, SingerSparkError, SourceError
 from singer_spark.spark.connect_answer import answer
 from tap_spark_jdbc.source.jdbc_connection import JdbcConnection, Row
-from tap_spark_jdbc.source.jdbc_errors import job_reason, shown
+from tap_spark_jdbc.source.jdbc_errors import job_reason, may_quote, shown, with_hint
 from tap_spark_jdbc.source.lost_connection import again, is_lost
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class RemoteConnection(JdbcConnection):
             found = self._texts(sql)
             return self._as_texts(sql) if found is None else found
         except Exception as error:
-            raise _error(f"the database refused {shown(sql)}", error) from error
+            raise self._error(f"the database refused {shown(sql)}: ", error) from self._cause(error)
 
     def _texts(self, sql: str) -> list[Row] | None:
         """The result if it only has texts, and a number named `n`; else None."""
@@ -109,8 +109,19 @@ class RemoteConnection(JdbcConnection):
         try:
             fields = self._frame(query).schema.fields
         except Exception as error:
-            raise _error("", error) from error
+            raise self._error("", error) from self._cause(error)
         return [_described(field) for field in fields]
+
+    def _error(self, what: str, error: Exception) -> SingerSparkError:
+        if isinstance(error, SingerSparkError):
+            return error
+        reason = with_hint(job_reason(str(error)), "", hides_values=self._cause(error) is None)
+        kind = ConnectionLostError if is_lost(error) else SourceError
+        return kind(f"{what}{reason}")
+
+    def _cause(self, error: Exception) -> Exception | None:
+        """The cause to chain to an error; None if it may quote a masked value."""
+        return None if self._source.hides_values and may_quote(error) else error
 
     def _frame(self, sql: str, **options: str) -> DataFrame:
         reader = self._spark.read.format("jdbc").options(**self._source.reader_options(), fetchsize=FETCH_SIZE)
@@ -132,11 +143,3 @@ def _described(field: Any) -> dict[str, str | None]:
         "COLUMN_SIZE": precision,
         "DECIMAL_DIGITS": scale,
     }
-
-
-def _error(what: str, error: Exception) -> SingerSparkError:
-    if isinstance(error, SingerSparkError):
-        return error
-    reason = job_reason(str(error))
-    kind = ConnectionLostError if is_lost(error) else SourceError
-    return kind(f"{what}: {reason}" if what else reason)

@@ -88,6 +88,8 @@ class SourceView:
         tap, plan = self._tap, self._by_name()[stream]
         source, fetched = tap.snapshots.source, self._fetch_size(plan)
         bound = FETCH_BOUND if tap.settings.fetch_size is None else None
+        if source.hides_values and (context := getattr(session, "sparkContext", None)) is not None:
+            context.setLogLevel("OFF")
         bookmark = bookmark_of(checked_state(dict(state), "the saved state"), plan)
         extraction = compared_extraction(tap.database, plan, bookmark, tap.settings.safety_lag_seconds)
         extraction = tap.snapshots.begin(extraction, follows=False)

@@ -1,4 +1,4 @@
-"""`spark-lake`, the command for those who run pipelines.
+"""`spark-lake`, the command for operators of pipelines.
 
 It may import every room but `meltano`. Start with `spark_lake`; a command is one file in `commands`.
 """

@@ -1,4 +1,4 @@
-"""What the commands of `spark-lake` share: how one is declared, the lake it is about, and how its answer is shown."""
+"""What the commands of `spark-lake` share: their declaration, the lake they act on, and the display of results."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from singer_spark.errors import ConfigurationError, redact
 from singer_spark.singer.exact_json import to_json
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.run_reports import check_has_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.settings import TargetSettings
 
@@ -31,7 +32,7 @@ JSON = dict[str, Any]
 PROGRAM = "spark-lake"
 CONFIG = "--config target.json"
 DEFAULT_CONFIG = "target.json"
-# What goes into a file or a mail has no edge to wrap at.
+# Output to a file or a mail has no edge to wrap at.
 FILE_WIDTH = 200
 
 
@@ -42,11 +43,11 @@ class Command:
     Attributes:
         name: Its words, such as `state show`.
         help: What it does, in one line.
-        examples: What may stand behind `spark-lake`.
-        run: Does it; gives the exit code where that is not 0.
-        flags: Adds flags of its own.
-        of_lake: Whether it takes the flags that `Lake.of` reads.
-        if_stopped: What the user should know when a signal stops it.
+        examples: Example arguments for `spark-lake`.
+        run: Runs it; returns the exit code, or None for 0.
+        flags: Adds its own flags.
+        of_lake: Whether it has the flags that `Lake.of` reads.
+        if_stopped: What to tell the user when a signal stops it.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Lake:
-    """The lake and the pipeline that a command line names."""
+    """The lake and the pipeline named by a command line."""
 
     config: JSON
     settings: TargetSettings
@@ -68,35 +69,38 @@ class Lake:
     layout: Layout
 
     @classmethod
-    def of(cls, chosen: Namespace, *, default_pipeline: str | None = None) -> Lake:
-        """Reads the config; a ConfigurationError where it can't be read, or a setting is wrong."""
+    def of(cls, chosen: Namespace, *, default_pipeline: str | None = None, has_run: bool = False) -> Lake:
+        """Read the config.
+
+        Raises:
+            ConfigurationError: it can't be read, a setting is wrong, or the pipeline never ran, though named by
+                `--pipeline` or required to have run (`has_run`).
+        """
         config = read_config(chosen.config)
         settings = TargetSettings.from_config(config, default_pipeline=chosen.pipeline or default_pipeline)
         accepted = settings.accept_unconditional_storage
         storage = Storage(settings.bucket, settings.storage_options, accept_unconditional=accepted)
-        return cls(
-            config,
-            settings,
-            storage,
-            Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog),
-        )
+        layout = Layout(chosen.pipeline or settings.pipeline, settings.path, settings.iceberg_catalog)
+        if has_run or chosen.pipeline:
+            check_has_run(storage, layout.pipeline)
+        return cls(config, settings, storage, layout)
 
     @property
     def place(self) -> str:
-        """The bucket for people: without the user and password that its URL may name."""
-        return re.sub(r"(?<=://)[^/@]*@", "", self.storage.url)
+        """The bucket for display: without user and password in its URL."""
+        return redact(re.sub(r"(?<=://)[^/@]*@", "", self.storage.url))
 
     @cached_property
     def store(self) -> StateStore:
-        """The pipeline's published state."""
+        """The store of the pipeline's published state."""
         return self.store_of(self.layout.pipeline)
 
     def store_of(self, pipeline: str) -> StateStore:
-        """The published state of a pipeline of the bucket."""
+        """The store of the published state of a pipeline of the bucket."""
         return open_state_store(self.settings.state_backend, self.storage, pipeline)
 
     def open_run(self, command: str) -> PipelineRun:
-        """Takes the pipeline for a command that changes something; see `open_run`."""
+        """Take the pipeline for a command that changes something; see `open_run`."""
         from target_spark_lake.commit.pipeline_run import open_run
 
         ttl = self.settings.lock_ttl_seconds
@@ -104,13 +108,13 @@ class Lake:
 
 
 def installed(program: str) -> str | None:
-    """Absolute path of a program: beside this one, else where the shell finds it."""
+    """Absolute path of a program: beside this one, else in the shell's search path."""
     beside = Path(sys.executable).with_name(program)
     return str(beside) if beside.is_file() else shutil.which(program)
 
 
 def read_config(files: Sequence[str]) -> JSON:
-    """The settings of several files; a later one wins."""
+    """The settings of several files; later ones win."""
     merged: JSON = {}
     for file in files:
         try:
@@ -126,7 +130,7 @@ def read_config(files: Sequence[str]) -> JSON:
 
 
 def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableType]) -> None:
-    """Prints an answer: as JSON for programs, else as a table or a text."""
+    """Print a result: as JSON for programs, else as a table or a text."""
     if chosen.json:
         print(to_json(value, 2, ascii_only=True))
         return
@@ -139,7 +143,7 @@ def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableTy
 
 
 def tell(problems: Sequence[str]) -> int:
-    """Says what is wrong, a line each, on standard error; gives the exit code."""
+    """Write problems to standard error, one per line, and return the exit code."""
     for problem in problems:
         sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")
     return 1 if problems else 0
@@ -148,7 +152,7 @@ def tell(problems: Sequence[str]) -> int:
 def table_of(
     rows: Iterable[Sequence[object]], columns: Sequence[str], lines: Iterable[str] = (), right: Collection[str] = ()
 ) -> RenderableType:
-    """A plain table with lines below it; `right` names the columns of numbers."""
+    """A plain table with lines below it; `right` names the columns to align right."""
     from rich.box import SIMPLE
     from rich.console import Group
     from rich.table import Table
@@ -156,7 +160,7 @@ def table_of(
 
     table = Table(box=SIMPLE, pad_edge=False)
     for column in columns:
-        # A run's id is for copying: never cut.
+        # A run's id is for copying, so it is never cut.
         justify = "right" if column in right else "left"
         table.add_column(column, no_wrap=column == "run", overflow="fold", justify=justify)  # type: ignore[arg-type]
     for row in rows:
@@ -165,5 +169,5 @@ def table_of(
 
 
 def moment(text: str) -> str:
-    """A moment to the second, for people."""
+    """A timestamp to the second, for display."""
     return text[:19] + "Z"

@@ -1,4 +1,4 @@
-"""`spark-lake init`: writes what a new pipeline needs, and says how it is run."""
+"""`spark-lake init`: writes what a new pipeline needs, and shows how to run it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROJECT = "meltano.yml"
 
 @dataclass(frozen=True)
 class InitReport:
-    """What was written, and how it is run; every command is for a shell in `directory`, in which the files lie."""
+    """What was written, and how to run it; every command is for a shell in `directory`, where the files are."""
 
     pipeline: str
     directory: str
@@ -42,12 +42,12 @@ def init(
     force: bool = False,
     notes: Sequence[str] = (),
 ) -> InitReport:
-    """Writes the tap's and the target's config and the entry in `meltano.yml`; nothing where anything is wrong.
+    """Write the tap's and the target's config and the entry in `meltano.yml`; nothing if anything is wrong.
 
-    With `force` it writes over files, and over this pipeline's entry, that are there.
+    With `force`, overwrite existing files and this pipeline's existing entry.
 
     Raises:
-        ConfigurationError: a value is bad, or something is there already.
+        ConfigurationError: a value is bad, or something exists already.
     """
     new.check()
     placed = new.in_folder(directory)
@@ -88,17 +88,17 @@ def _run(tap_config: str, config: str) -> str:
 
 
 def _crontab(new: NewPipeline, directory: Path, tap_config: str, config: str, *, log: str) -> str:
-    """The line for `crontab -e`: cron runs it from elsewhere, by a shell of its own, with hardly a variable set."""
+    """The line for `crontab -e`: cron starts elsewhere, in a shell of its own, with hardly any variables set."""
     tap, target = (quote(installed(program) or program) for program in (TAP, TARGET))
     pipe = f"{tap} --config {quote(tap_config)} --state-from {quote(config)} | {target} --config {quote(config)}"
     variables = "set -a; [ ! -f .env ] || . ./.env; set +a; "
     line = f"cd {quote(str(directory.resolve()))} && bash -o pipefail -c {quote(variables + pipe)} >>{quote(log)} 2>&1"
-    # cron takes a percent sign for the end of the line.
+    # cron takes a percent sign as the end of the line.
     return f"{new.cron} {line}".replace("%", "\\%")
 
 
 def _executable(program: str, directory: Path) -> str:
-    """How `meltano.yml`, which others share, names a program: from the project's folder where it lies below it."""
+    """How the shared `meltano.yml` names a program: relative to the project's folder if it is below that."""
     path, root = Path(installed(program) or program), directory.absolute()
     return f"./{path.relative_to(root).as_posix()}" if path.is_relative_to(root) else program
 
@@ -113,7 +113,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all; one that is there keeps its mode."""
+    """Write a file atomically; an existing one keeps its mode."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode if path.exists() else None

@@ -1,4 +1,4 @@
-"""A project's `meltano.yml`: a pipeline's entry is added to it; what else stands there stays, comments too."""
+"""Adds a pipeline's entry to a project's `meltano.yml`; everything else in it is kept, including comments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CAPABILITIES = {
     TAP: "about batch catalog discover schema-flattening state stream-maps structured-logging",
     TARGET: "about activate-version batch hard-delete schema-flattening soft-delete stream-maps structured-logging",
 }
-# Meltano takes settings that it does not know as they are; but for these it must know what they hold.
+# Meltano passes on settings that it does not know; but the kind of these must be declared.
 _KINDS = {
     TAP: {
         "password": "password",
@@ -48,13 +48,13 @@ send_anonymous_usage_stats: false
 environments:
 - name: dev
 """
-# `${NAME}` is a variable to Meltano as to the configs, `$${NAME}` (plain text there) and `$NAME` must not become one.
+# `${NAME}` is a variable for Meltano as for the configs; `$${NAME}` (plain text there) and `$NAME` must not become one.
 _NO_VARIABLE = re.compile(r"\$(?=[A-Z])|(?<=\$)\$(?=\{\w+\})")
 
 
 @dataclass(frozen=True)
 class MeltanoEntry:
-    """What a pipeline has in `meltano.yml`: the executables are the programs' commands by their names."""
+    """A pipeline's entry in `meltano.yml`; `executables` maps the programs' names to their commands."""
 
     pipeline: str
     tap_config: Mapping[str, Any]
@@ -64,26 +64,26 @@ class MeltanoEntry:
 
     @property
     def name(self) -> str:
-        """The pipeline's name as Meltano's plugins, jobs and schedules may be called."""
+        """The pipeline's name in a form allowed for Meltano's plugins, jobs and schedules."""
         return re.sub(r"[^a-z0-9]+", "-", self.pipeline.lower()).strip("-") or self.pipeline
 
     def added_to(
         self, text: str | None, *, replace: bool = False, origin: str = "meltano.yml"
     ) -> tuple[str, list[str]]:
-        """The file with this entry, and what the user should know, a line each.
+        """The file with this entry added, and notes for the user.
 
         Args:
-            text: The file as it is; None: there is none.
-            replace: Whether an entry of this pipeline that is there already is written anew.
+            text: The file's present content; None if there is no file.
+            replace: Whether an existing entry of this pipeline is replaced.
             origin: The file's name, for errors.
 
         Raises:
-            ConfigurationError: the file is no project of Meltano's, or has such an entry.
+            ConfigurationError: the file is not a Meltano project, or has such an entry.
         """
         yaml = _yaml(text or _NEW)
         project = _loaded(yaml, text or _NEW, origin)
         plugins = _child(project, "plugins", CommentedMap, origin)
-        # What stands at the end stays there, whatever comes before it.
+        # What is at the end stays there, whatever is added before it.
         tails = [(node, _cut_tail(node)) for node in (project, plugins)]
         lists = {
             "extractors": _child(plugins, "extractors", CommentedSeq, origin),
@@ -121,7 +121,7 @@ class MeltanoEntry:
         return written.getvalue(), notes
 
     def _owner(self, loaders: CommentedSeq) -> str | None:
-        """The pipeline of the loader that is called as this one's would be; None where none is, or it does not say."""
+        """The pipeline of the loader with this one's name; None if there is no such loader, or it doesn't say."""
         at = _position(loaders, self._name_in("loaders"))
         found = None if at is None else loaders[at].get("config", {}).get("pipeline")
         return None if found is None else str(found)
@@ -146,7 +146,7 @@ class MeltanoEntry:
         )
 
     def _share_state(self, project: CommentedMap, origin: str) -> list[str]:
-        """Makes Meltano keep its state where the pipe does, unless the project keeps it elsewhere."""
+        """Let Meltano keep its state where the pipe does, unless the project keeps it elsewhere."""
         bucket = str(self.target_config["bucket"])
         wanted = BACKEND + (bucket if "://" in bucket else f"file://{_under_project(bucket)}")
         backend = _child(project, "state_backend", CommentedMap, origin)
@@ -173,7 +173,7 @@ def _yaml(text: str) -> YAML:
     yaml.preserve_quotes = True
     yaml.width = 1_000_000
     yaml.explicit_start = text.startswith("---")
-    # Lists stand as they do in the file: below their key, or further in.
+    # Lists are indented as in the file: below their key, or further in.
     if re.search(r"(?m)^( *)[^\s#-][^\n]*:[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*\1  +- ", text):
         yaml.indent(mapping=2, sequence=4, offset=2)
     return yaml
@@ -196,7 +196,7 @@ def _loaded(yaml: YAML, text: str, origin: str) -> CommentedMap:
 
 def _child(parent: CommentedMap, key: str, kind: type[Node], origin: str) -> Node:
     if not parent.get(key):
-        # It may be `[]`: what is added to that would stand between its brackets.
+        # It may be `[]`: additions to that would be written between its brackets.
         parent[key] = kind()
     if not isinstance(parent[key], kind):
         raise ConfigurationError(f"{origin}: {key} must be {'a list' if kind is CommentedSeq else 'a mapping'}")
@@ -210,7 +210,7 @@ def _position(entries: CommentedSeq, name: str) -> int | None:
 
 
 def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
-    """Replaces the entry of this name, or appends it; a comment behind it belongs to what follows, and stays there."""
+    """Replace the entry of this name, or append it; a comment after it belongs to what follows, and stays there."""
     position = _position(entries, entry["name"])
     if position is None:
         tail = _cut_tail(entries)
@@ -222,7 +222,7 @@ def _put(entries: CommentedSeq, entry: CommentedMap) -> None:
 
 
 def _cut_tail(node: Any) -> str | None:
-    """Takes off the blank lines and comments that follow the last line of a node, but not those on that line."""
+    """Remove and return the blank lines and comments after a node's last line, but not a comment on that line."""
     holder, key, slot = _last_leaf(node)
     comments = None if holder is None else holder.ca.items.get(key)
     token = comments[slot] if comments and len(comments) > slot else None
@@ -243,7 +243,7 @@ def _hang_tail(node: Any, tail: str | None) -> None:
 
 
 def _last_leaf(node: Any) -> tuple[Any, Any, int]:
-    """The map or list of a node's last line, the key or index there, and where ruamel keeps the comment behind it."""
+    """The map or list with a node's last line, the key or index there, and ruamel's slot for the comment after it."""
     holder, place, slot = None, None, 0
     while isinstance(node, CommentedMap | CommentedSeq) and node and not (holder is not None and node.fa.flow_style()):
         holder, slot = node, 2 if isinstance(node, CommentedMap) else 0
@@ -258,7 +258,7 @@ def _flow(node: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """A value as Meltano must find it to make the same of it."""
+    """A value escaped so that Meltano reads it unchanged."""
     if isinstance(value, Mapping):
         return CommentedMap((name, _escaped(each)) for name, each in value.items())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A pipeline that is to be set up: what the user chose, the two configs that say so, and whether they are good."""
+"""A pipeline to be set up: the user's choices, the two configs made of them, and their validation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ REFERENCE = re.compile(r"(?<!\$)\$\{(\w+)\}")
 _FILE_REFERENCE = re.compile(r"(?<!\$)\$\{file:[^}]+\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _WHOLE = re.compile(r"\$\{\w+\}|")
-# Between login and host
-_SECRET_LOGIN = re.compile(r"//[^/?@]*:(?!\$\{\w+\}@)[^/?@]+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@)[^/@]+@")
+# Between login and host, whatever it holds; behind a host stands a port.
+_SECRET_LOGIN = re.compile(
+    r"//[^\[/?:@]*:(?!\d+(?:[/,;?]|$)|\$\{\w+\}(?:[@/,;?]|$)).+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@).+@"
+)
 _CRON_FIELD = re.compile(r"(\*|[0-9]+(-[0-9]+)?|[a-z]{3}(-[a-z]{3})?)(/[1-9][0-9]*)?", re.IGNORECASE)
 _CRON_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(8))
 CRON_NAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually", "@midnight")
@@ -33,7 +35,7 @@ CRON_NAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually"
 
 @dataclass(frozen=True)
 class NewPipeline:
-    """What the user chose; a name of a setting is the setting, and None and an empty tuple are nothing."""
+    """The user's choices, named like the settings; None and an empty tuple mean not given."""
 
     pipeline: str
     jdbc_url: str
@@ -53,7 +55,7 @@ class NewPipeline:
 
     @property
     def tap_config(self) -> JSON:
-        """The tap's config; a password is a reference to the environment."""
+        """The tap's config; the password is a reference to the environment."""
         batches = {
             "encoding": {"format": "parquet"},
             "storage": {"root": f"{self.bucket.rstrip('/')}/{BATCHES}"},
@@ -84,13 +86,13 @@ class NewPipeline:
 
     @property
     def _storage_options(self) -> JSON:
-        """How both reach the store; its keys are references to the environment."""
+        """Storage options for both programs; keys are references to the environment."""
         keys = {"key": self._variable("STORAGE_KEY"), "secret": self._variable("STORAGE_SECRET")}
         given = {name: _reference(variable) for name, variable in keys.items() if self.storage_keys}
         return _given(endpoint_url=self.endpoint_url) | given
 
     def in_folder(self, directory: Path) -> NewPipeline:
-        """The same with a local bucket by its full path; a relative one lies in this folder."""
+        """The same with an absolute path for a local bucket; relative ones are relative to this folder."""
         if "://" in self.bucket or REFERENCE.search(_with_variables(self.bucket)):
             return self
         return replace(self, bucket=str(directory.absolute() / Path(self.bucket).expanduser()))
@@ -102,7 +104,7 @@ class NewPipeline:
         return tuple(dict.fromkeys(found))
 
     def check(self) -> None:
-        """Looks at every value.
+        """Check every value.
 
         Raises:
             ConfigurationError: names every bad value at once.
@@ -111,14 +113,14 @@ class NewPipeline:
             raise ConfigurationError(f"nothing was written: {'; '.join(problems)}")
 
     def problems(self) -> list[str]:
-        """What is wrong with the values, by the settings of the two programs, as far as these are installed."""
+        """Problems of the values, by the settings of the two programs as far as they are installed."""
         problems = [*self._written_badly(), *_cron_problems(self.cron)]
         try:
             settings = TargetSettings.from_config(_standing_in(self.target_config))
             Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
         except ConfigurationError as error:
             problems.append(f"target: {str(error).removeprefix('config: ')}")
-        # The programs know nothing of each other's code: this asks the tap where it happens to be installed.
+        # The programs don't know each other's code: the tap is only consulted if it happens to be installed.
         if importlib.util.find_spec("tap_spark_jdbc") is not None:
             try:
                 importlib.import_module("tap_spark_jdbc.config.settings").TapSettings.from_config(
@@ -129,7 +131,7 @@ class NewPipeline:
         return problems
 
     def _written_badly(self) -> list[str]:
-        """Values that would break a file or a line they are written to, and secrets that would lie there in plain."""
+        """Values that would break a file or a line that they are written to, and secrets in plain text."""
         problems = []
         for name, value in vars(self).items():
             for text in value if isinstance(value, tuple) else (value,):
@@ -163,7 +165,7 @@ def _reference(variable: str) -> str:
 
 
 def _standing_in(value: Any) -> Any:
-    """A config with something in the place of each reference: what the environment has, or else the variable's name."""
+    """A config with each reference replaced by the variable's value or, if not set, its name."""
     if isinstance(value, dict):
         return {name: _standing_in(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -172,7 +174,7 @@ def _standing_in(value: Any) -> Any:
 
 
 def _with_variables(text: str) -> str:
-    """The text with a variable in the place of each file that it refers to, which need not be there yet."""
+    """The text with a variable in place of each file reference, since the file need not exist yet."""
     return _FILE_REFERENCE.sub(lambda found: "${A_URL}" if found[0].lower().endswith("url}") else "${A_FILE}", text)
 
 
@@ -191,12 +193,12 @@ def _cron_problems(cron: str | None) -> list[str]:
 
 
 def _cron_field(field: str, numbers: range) -> bool:
-    # A step is a number of its own.
+    # A step is an independent number.
     plain = re.sub("/[0-9]+", "", field)
     fits = all(int(number) in numbers for number in re.findall("[0-9]+", plain))
     return fits and all(map(_CRON_FIELD.fullmatch, field.split(",")))
 
 
 def text_of(config: Mapping[str, Any]) -> str:
-    """A config as its file holds it."""
+    """A config as written to its file."""
     return json.dumps(config, indent=2, ensure_ascii=False) + "\n"

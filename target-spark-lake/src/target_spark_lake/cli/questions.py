@@ -1,4 +1,4 @@
-"""What `spark-lake init` asks on a terminal: each answer is checked when it is given, and a bad one asked for again."""
+"""Questions of `spark-lake init` on a terminal: each answer is checked at once, and asked for again if bad."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from target_spark_lake.config_schema import CODECS
 JSON = dict[str, Any]
 T = TypeVar("T")
 
-# A pipeline of which everything else is right.
+# A pipeline with valid values, into which the one to be checked is put.
 _RIGHT = NewPipeline("main", "jdbc:sqlite:shop.db", "./lake")
 QUESTIONS = {
     "pipeline": "Name of the pipeline",
@@ -39,12 +39,12 @@ USUAL = {"pipeline": "main", "bucket": "./lake", "path": "raw", "compression": "
 SEVERAL = ("tables", "incremental_tables")
 WHOLE = "-"
 _PROGRAM = re.compile(r"^(tap|target): (a setting is wrong: )?")
-# Of a wide table.
+# For wide tables.
 SHOWN_KEYS = 5
 
 
 def ask(given: JSON) -> JSON:
-    """The values that were given, and the answers for those that were not.
+    """The given values, completed by answers.
 
     Raises:
         ConfigurationError: the input ended.
@@ -70,7 +70,7 @@ class _Questions:
                 self._known[name] = _answer(QUESTIONS[name], known or USUAL.get(name), partial(_value, name))
 
     def _connected(self) -> list[SourceTable]:
-        """The tables of the database; none where it can't be asked, and the user goes on all the same."""
+        """The tables of the database; empty if it can't be reached and the user continues all the same."""
         tap = installed(TAP)
         if tap is None or self._known.get("tables") is not None:
             return []
@@ -99,7 +99,7 @@ class _Questions:
             self._known["incremental_tables"] = self._specs([table for table in chosen if table.key_types])
 
     def _specs(self, tables: Sequence[SourceTable]) -> tuple[str, ...]:
-        """Keys and load methods of the tables that could be read by increments."""
+        """Keys and load methods for tables that can be read incrementally."""
         if not tables:
             return ()
         _say("\nWith a replication key only rows are read whose key has grown since the last run.")
@@ -119,9 +119,9 @@ class _Questions:
 
 
 def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
-    """What the check makes of an answer; one that it refuses is asked for again."""
+    """The checked value of an answer; a refused answer is asked for again."""
     while True:
-        # On standard error, so that standard output holds the report alone.
+        # On standard error, so that standard output holds only the report.
         sys.stderr.write(f"{question}{f' [{usual}]' if usual else ''}: ")
         sys.stderr.flush()
         line = sys.stdin.readline()
@@ -134,7 +134,7 @@ def _answer(question: str, usual: str | None, check: Callable[[str], T]) -> T:
 
 
 def _value(name: str, text: str) -> Any:
-    """The value of a setting; a ConfigurationError says what is wrong with it."""
+    """The value of a setting; raises ConfigurationError with its problem."""
     value: Any = tuple(text.split()) if name in SEVERAL else text
     if not text and name == "jdbc_url":
         raise ConfigurationError("the URL of the database is needed")
@@ -160,7 +160,7 @@ def _load_method(text: str) -> str:
 
 
 def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """The tables that numbers, ranges, names and patterns choose, in their order; no word chooses all."""
+    """The tables chosen by numbers, ranges, names and patterns, in order; without words all of them."""
     words = text.replace(",", " ").split()
     chosen: set[SourceTable] = set() if words else set(tables)
     for word in words:
@@ -177,7 +177,7 @@ def _tables(text: str, tables: Sequence[SourceTable]) -> list[SourceTable]:
 
 
 def _keys(text: str, tables: Sequence[SourceTable]) -> dict[SourceTable, str]:
-    """The key of each table that has one: the suggested one, or what `table=column` says."""
+    """The key of each table that has one: the suggested one, or the one given as `table=column`."""
     keys = {table: table.likely_key for table in tables}
     for word in text.replace(",", " ").split():
         name, _, key = word.rpartition("=")

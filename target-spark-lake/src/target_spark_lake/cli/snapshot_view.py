@@ -1,8 +1,8 @@
-"""SQL for the latest row of each key of a table that keeps every version, as DuckDB and Spark understand it.
+"""SQL for the latest row of each key of a table that keeps every version, for DuckDB and Spark.
 
-The newest row is the one with the greatest cursor, NULL being the smallest; then the last received: the files of a
-later run have greater names, and within a file a later row has a greater number. In a table with hive folders the SQL
-also looks for what says of files that were joined when each of their rows was received (`row_order`).
+The newest row is the one with the greatest cursor, NULL being the smallest; then the last received: files of later runs
+have greater names, and later rows of a file greater numbers. In a table with hive folders the SQL also reads the
+`row_order` objects, which record when each row of a joined file was received.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from target_spark_lake.tables.table_record import check_owner, read_record
 Quoter = Callable[[str], str]
 DUCKDB, SPARK = "duckdb", "spark"
 ENGINES = (DUCKDB, SPARK)
-# The file that a row was in first, and its number there.
+# The file that a row was first in, and its number there.
 _FIRST_FILE, _FIRST_ROW = "_spark_lake_first_file", "_spark_lake_first_row"
 _RECEIVED = (f"{_FIRST_FILE} DESC", f"{_FIRST_ROW} DESC")
 _KINDS = {DELTA: "a Delta", ICEBERG: "an Iceberg"}
-# What Spark says of a row's file and its number there, where it is not what Spark's own reader of Parquet says.
+# Spark's expressions for a row's file and its number there, if other than those of its Parquet reader.
 _SPARK_PLACES = {ICEBERG: ("substring_index(_file, '/', -1)", "_pos")}
-# Where DuckDB has another name for a type that folders say.
+# The engines' columns for these: a column of the table with such a name would hide them.
+_DUCKDB_NAMES, _SPARK_NAMES = ("file_row_number",), {ICEBERG: ("_file", "_pos")}
+# Types of folder values that have another name in DuckDB.
 _DUCKDB_TYPES = {"string": "VARCHAR"}
 
 
@@ -37,7 +39,7 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
     """The SQL for a stream's table.
 
     Raises:
-        ConfigurationError: there is no such table, or its key is not known.
+        ConfigurationError: there is no such table, or its key is unknown.
     """
     options = settings.options_of(stream)
     table = layout.table(stream, options.path)
@@ -61,6 +63,13 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
             f"stream {stream}: {table} is {_KINDS[record.format]} table, and only Spark's SQL shows the order of its "
             "files; use --engine spark, or load_method upsert"
         )
+    theirs = _SPARK_NAMES.get(record.format, ("_metadata",)) if engine == SPARK else _DUCKDB_NAMES
+    if taken := next((name for name in record.columns if name.lower() in theirs), None):
+        other = "--engine " + ENGINES[engine == DUCKDB] if record.format == PARQUET else "load_method upsert"
+        raise ConfigurationError(
+            f"stream {stream}: table {table} has a column {taken}, by which {engine} tells where in its files a row "
+            f"is; use {other}, or rename the column (stream_maps)"
+        )
     url = storage.url_for_spark(table) if engine == SPARK else f"{storage.url}/{table}"
     folders = Partitioning.of(stream, record.partition_by)
     if folders and not cursor and not {part.column for part in folders.parts} <= set(keys):
@@ -70,7 +79,7 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
         )
     orders = f"{_literal(storage.url)}/{layout.row_order(table, '*')}"
     if engine == SPARK:
-        # The record is there in any case: where nothing is, Spark refuses to look.
+        # The record always exists: if nothing matches, Spark refuses to look.
         found = [layout.table_record(table), layout.row_order(table, "*")]
         inner = ",".join(path.removeprefix(f"{LAKE_FOLDER}/") for path in found)
         orders = f"{storage.url_for_spark(LAKE_FOLDER)}/{{{inner}}}"
@@ -88,12 +97,12 @@ def _text(value: str) -> str:
 
 
 def _literal(path: str) -> str:
-    """A path in DuckDB's globs, in which some characters stand for others."""
+    """A path for DuckDB, with glob characters escaped."""
     return re.sub(r"[*?[]", r"[\g<0>]", path)
 
 
 def _decoded(text: str) -> str:
-    """SQL of Spark for a text without its percent signs; a plus sign stays one."""
+    """Spark SQL that decodes percent signs in a text; plus signs are kept."""
     return f"url_decode(replace({text}, '+', '%2B'))"
 
 
@@ -132,7 +141,7 @@ _SPARK_ORDER = f"""
 
 @dataclass(frozen=True)
 class SnapshotView:
-    """What the SQL is about: a folder as the engine reaches it, a pattern of objects that tell its rows' order."""
+    """Input of the SQL: the table's folder as the engine reaches it, and a pattern for the `row_order` objects."""
 
     url: str
     orders: str
@@ -144,12 +153,12 @@ class SnapshotView:
     folders: Partitioning | None = None
 
     def sql(self, engine: str) -> str:
-        """One SELECT."""
+        """The SELECT statement for an engine."""
         return self._duckdb() if engine == DUCKDB else self._spark()
 
     def _duckdb(self) -> str:
         quoted = _quoter('"')
-        # Of folders DuckDB would also take those above the table for columns.
+        # DuckDB would also take folders above the table as columns.
         options = (
             "union_by_name = true, hive_partitioning = false, filename = '_spark_lake_file', file_row_number = true"
         )
@@ -173,7 +182,7 @@ class SnapshotView:
             return self._select(quoted, source, [f"{file} DESC", f"{row} DESC"])
         columns = ["*"]
         if self.format == PARQUET:
-            # Spark would guess what folders say, and read 007 as 7.
+            # Spark would guess the types of folder values, and read 007 as 7.
             source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"
             path = _decoded("_metadata.file_path")
             for name, kind in self._said().items():
@@ -185,7 +194,7 @@ class SnapshotView:
         return self._select(quoted, f"({told})", _RECEIVED)
 
     def _said(self) -> Mapping[str, str]:
-        """The columns that folders say, with Spark's names of their types."""
+        """The columns stored in folder names, with Spark's names of their types."""
         names = self.folders.columns if self.folders else frozenset()
         return {name: kind for name, kind in self.columns.items() if name in names}
 

@@ -1,4 +1,4 @@
-"""What the tap finds in a database: its tables, their rows, and the columns that could be a replication key."""
+"""The tap's discovery of a database: its tables, their rows, and columns that could be a replication key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from target_spark_lake.cli.meltano_yml import TAP
 
 JSON = dict[str, Any]
 
-# By what `x-sql-datatype` begins with; a spec names them so.
+# Keyed by the start of `x-sql-datatype`; the values are the names used in a spec.
 _KEY_TYPES = {
     "TIMESTAMP WITH TIME ZONE": "timestamp",
     "TIMESTAMP": "datetime",
@@ -35,9 +35,9 @@ class SourceTable:
     Attributes:
         schema: None in a database without schemas.
         name: As the database spells it.
-        rows: By the database's statistics; None where it has none.
+        rows: From the database's statistics; None if it has none.
         has_key: Whether it has a primary key.
-        key_types: Columns that could be the replication key, those with an index first, and their types in a spec.
+        key_types: Columns that could be the replication key, indexed ones first, with their types in a spec.
     """
 
     schema: str | None
@@ -48,7 +48,7 @@ class SourceTable:
 
     @classmethod
     def of(cls, stream: JSON) -> SourceTable:
-        """As a stream of the catalog describes it."""
+        """A table as described by a stream of the catalog."""
         (root,) = (each["metadata"] for each in stream["metadata"] if not each["breadcrumb"])
         properties = stream["schema"]["properties"]
         keys = {name: _key_type(properties[name]) for name in root.get("valid-replication-keys", ())}
@@ -57,16 +57,16 @@ class SourceTable:
 
     @property
     def pattern(self) -> str:
-        """What the setting `tables` calls it."""
+        """The table's name in the setting `tables`."""
         return ".".join(escape(part) for part in (self.schema, self.name) if part is not None)
 
     @property
     def likely_key(self) -> str | None:
-        """The first column that looks like the moment of the last change."""
+        """The first column that looks like the time of the last change."""
         return next((name for name, kind in self.key_types.items() if kind in ("timestamp", "datetime")), None)
 
     def spec(self, key: str, load_method: str) -> str:
-        """What the setting `incremental_tables` says of it."""
+        """The table's entry in the setting `incremental_tables`."""
         table = ".".join(_quoted(part) for part in (self.schema, self.name) if part is not None)
         return f"{table}:{_quoted(key)}:{self.key_types[key]}!{load_method}"
 
@@ -74,16 +74,16 @@ class SourceTable:
 def source_tables(
     tap: str, config: JSON, environment: Mapping[str, str], folder: Path | None = None
 ) -> list[SourceTable]:
-    """The tables that a tap with this config finds.
+    """The tables found by a tap with this config.
 
     Args:
         tap: The program.
         config: Its config.
-        environment: Its variables; those that the config names are among them.
-        folder: Where it runs; here where not given.
+        environment: Its environment, including the variables that the config refers to.
+        folder: Its working directory; by default the current one.
 
     Raises:
-        SourceError: it finds none, or can't connect.
+        SourceError: there are none, or the tap can't connect.
     """
     with NamedTemporaryFile("w", suffix=".json", dir=scratch_folder()) as file:
         json.dump(config, file)

@@ -43,20 +43,20 @@ COMMANDS = (
     COMPLETION,
 )
 GROUPS = {"state": "the pipeline's saved state", "log": "what LOG_BASED streams keep in the database"}
-# Flags that may come before the command too, with the words that each takes up.
+# Flags that may also come before the command, with the number of words of each.
 LEADING = {"--config": 2, "--pipeline": 2, "--log-level": 2, "--json": 1}
 EXIT_CODES = "Exit codes: 0 all is well; 1 refused, failed, or a check found something; 2 the command line is wrong."
 
 
 def main() -> None:
-    """Runs the command and leaves the process."""
+    """Run the command and exit the process."""
     words = _flags_last(sys.argv[1:])
     named = next((each for each in COMMANDS if each.name == " ".join(words[: len(each.name.split())])), STATUS)
     run_program(lambda: command(words), PROGRAM, if_stopped=named.if_stopped)
 
 
 def command(arguments: Sequence[str]) -> int:
-    """Runs the command that the words after `spark-lake` name, and gives the exit code."""
+    """Run the command given by the words after `spark-lake`, and return the exit code."""
     parser = command_parser()
     chosen = parser.parse_args(_flags_last(arguments))
     if chosen.run is None:
@@ -68,7 +68,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _flags_last(words: Sequence[str]) -> list[str]:
-    """The words with the command first: `--config target.json status` is `status --config target.json`."""
+    """The words with the command first: `--config target.json status` becomes `status --config target.json`."""
     at = 0
     while at < len(words) and (flag := words[at].partition("=")[0]) in LEADING:
         at += 1 if "=" in words[at] else LEADING[flag]
@@ -76,7 +76,7 @@ def _flags_last(words: Sequence[str]) -> list[str]:
 
 
 def command_parser() -> ArgumentParser:
-    """The words and flags of all commands."""
+    """The parser for the words and flags of all commands."""
     of_lake = ArgumentParser(add_help=False)
     config_help = f"config of the target; {DEFAULT_CONFIG} if not given"
     of_lake.add_argument("--config", action="append", metavar="FILE", help=config_help)

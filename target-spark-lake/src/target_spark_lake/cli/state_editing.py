@@ -1,6 +1,6 @@
-"""`spark-lake state set | reset | restore`: a state given by a person, saved by a journalled run.
+"""`spark-lake state set | reset | restore`: a state set by a person, saved by a journalled run.
 
-Each takes an open run and ends it, well or not; see `change_state` for what else it raises.
+Each function takes an open run and ends it in any case; see `change_state` for further exceptions.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ JSON = dict[str, Any]
 def set_value(
     run: PipelineRun, stream: str, value: str, replication_key: str | None = None, key_type: str | None = None
 ) -> bool:
-    """Sets where a stream's next run starts, or raises ConfigurationError; False where that is the state already."""
+    """Set where a stream's next run starts, or raise ConfigurationError; False if that is already the state."""
     return change_state(run, lambda saved: _with_value(run, saved or {}, stream, value, replication_key, key_type))
 
 
 def reset(run: PipelineRun, stream: str | None = None) -> bool:
-    """Removes a stream's bookmark, or all; False where there is none. ConfigurationError: the stream has none."""
+    """Remove a stream's bookmark, or all; False if there is none. ConfigurationError: the stream has none."""
     return change_state(run, lambda saved: _without(saved, stream, run.layout.pipeline))
 
 
 def restore(run: PipelineRun, run_id: str, *, before: bool = False) -> bool:
-    """Makes the state that a run saved (or, `before`, found) the current one, or raises ConfigurationError."""
+    """Make the state that a run saved (or, `before`, found) the current one, or raise ConfigurationError."""
     return change_state(run, lambda _: _state_of(run.storage, run.layout, run_id, before=before))
 
 
@@ -51,7 +51,7 @@ def _with_value(
     saved = bookmarks.get(stream)
     if saved is not None and not is_bookmark(saved):
         raise ConfigurationError(
-            f"stream {stream}: its bookmark has no {VALUE}, it is in the tap's own form; edit the state itself"
+            f"stream {stream}: its bookmark is no single {VALUE}, it is in the tap's own form; edit the state itself"
         )
     key = key_of_stream(run, stream, saved, replication_key, key_type)
     try:
@@ -64,9 +64,9 @@ def _with_value(
 
 
 def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JSON:
-    """As a person would write it: what was sent at the value is not known any more."""
+    """A bookmark as a person would write it: which rows were sent at the value is no longer known."""
     bookmark: JSON = {KEY: key.name, VALUE: value.json_value()}
-    # Rows of transactions that were open are still to come, but where rows are to be left out they are not looked up.
+    # Rows of transactions that were open are still to come; but they are not looked up if rows are to be skipped.
     if "snapshot" in saved and saved.get(KEY) == key.name:
         before = _saved_value(saved, key)
         if before is not None and value <= before:
@@ -75,7 +75,7 @@ def _bookmark(saved: Mapping[str, Any], key: BookmarkKey, value: KeyValue) -> JS
 
 
 def _saved_value(saved: Mapping[str, Any], key: BookmarkKey) -> KeyValue | None:
-    """The value of a bookmark; None where it is none of the key."""
+    """The value of a bookmark; None if it is not a value of the key."""
     try:
         return key.value(str(saved[VALUE]))
     except ValueError:

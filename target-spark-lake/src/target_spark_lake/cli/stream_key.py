@@ -1,4 +1,4 @@
-"""Which replication key a stream has: as a person says, its bookmark tells, an older one told, or its table tells."""
+"""The replication key of a stream: given by a person, or from its bookmark, an older bookmark, or its table."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ KEY, VALUE = "replication_key", "replication_key_value"
 
 
 def is_bookmark(entry: Any) -> bool:
-    """Whether it holds one value of a replication key, as the tap's and the SDK's bookmarks do."""
-    return isinstance(entry, dict) and entry.get(VALUE) is not None and "partitions" not in entry
+    """Whether an entry holds one value of a replication key, as bookmarks of the tap and the SDK do."""
+    if not isinstance(entry, dict) or "partitions" in entry:
+        return False
+    # Some taps have lists of keys and values.
+    return isinstance(entry.get(KEY), str | None) and not isinstance(entry.get(VALUE), list | dict | None)
 
 
 def key_of_stream(
     run: PipelineRun, stream: str, saved: JSON | None, replication_key: str | None, key_type: str | None
 ) -> BookmarkKey:
-    """The stream's key: as the user says, as the bookmark tells, as an older one told, as the table's column tells.
+    """The stream's key: given by the user, or from its bookmark, an older one, or the table's column.
 
     Raises:
-        ConfigurationError: nothing tells it.
+        ConfigurationError: none of these tells it.
     """
     known, told_by = saved, "as its bookmark tells"
     if known is None:
@@ -61,7 +64,7 @@ def _older_bookmark(run: PipelineRun, stream: str) -> JSON | None:
 
 
 def _columns(run: PipelineRun, stream: str) -> Mapping[str, str]:
-    """Columns of the stream's table, name to Spark's name of the type; none where it has no table."""
+    """Columns of the stream's table, name to Spark's name of the type; empty if it has no table."""
     records = records_of(run.storage, run.layout.pipeline).values()
     return next((record.columns for record in records if record.stream == stream), {})
 

@@ -1,4 +1,4 @@
-"""Columns: their types, how they evolve, their partitions, and rows brought to them by Arrow or by Spark.
+"""Columns: their types, evolution and partitions, and conversion of rows to them by Arrow or Spark.
 
 It imports nothing else of the target. Start with `lake_type`, then `evolution`.
 """

@@ -1,4 +1,4 @@
-"""Lake columns as Arrow knows them, and rows brought to the columns of their table."""
+"""Lake columns as Arrow types, and conversion of rows to the columns of their table."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-# As other programs may have written a string.
+# Other string types that other programs may have written.
 _OTHER_TEXTS = (pa.large_string(), pa.string_view())
 _LAKE = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
-# Arrow's own text of these is the one that comes in JSON; of the others Python makes it, value by value.
+# For these, Arrow's text equals that of JSON; for others Python makes it, value by value.
 _TEXT_BY_ARROW = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
-# What is text in JSON and something else in the lake.
+# Types that are text in JSON but not in the lake.
 _READ_AS_TEXT = ("date", "timestamp", "timestamp_ntz", "binary")
 _WITHOUT_ZONE = r"([T ]\d\d:\d\d:\d\d(?:\.\d+)?)$"
-# Since 1970, of the years 1 to 9999.
+# Microseconds since 1970 of the years 1 to 9999.
 _FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799_999_999
-# A decimal with more digits behind the point may get an exponent from Arrow.
+# Arrow may use an exponent for decimals with more digits after the point.
 _PLAIN_SCALE = 6
 
 
@@ -56,7 +56,7 @@ def arrow_type(kind: LakeType) -> pa.DataType:
 
 
 def type_as_read(kind: LakeType) -> pa.DataType:
-    """The Arrow type as which JSON values of a lake column are read; `fitted` makes the column's of it."""
+    """The Arrow type used to read JSON values of a lake column; `fitted` converts to the column's type."""
     if isinstance(kind, Struct):
         return pa.struct([pa.field(each.name, type_as_read(each.type)) for each in kind])
     if isinstance(kind, Array):
@@ -65,13 +65,13 @@ def type_as_read(kind: LakeType) -> pa.DataType:
 
 
 def is_dated(moments: pa.Array) -> bool:
-    """Whether all of these instants are of the years 1 to 9999, as Python, and what reads tables by it, knows them."""
+    """Whether all of these instants are in the years 1 to 9999, the range of Python and of readers based on it."""
     found = pc.min_max(pc.cast(moments, pa.int64())).as_py()
     return found["min"] is None or (found["min"] >= _FIRST_MICROSECOND and found["max"] <= _LAST_MICROSECOND)
 
 
 def columns_of_arrow(schema: pa.Schema) -> Struct | None:
-    """The lake columns that an Arrow schema means; None where it has a type that no lake column has."""
+    """The lake columns of an Arrow schema; None if no lake type corresponds to one of its types."""
     try:
         return Struct(tuple(Field(each.name, _lake_type(each.type)) for each in schema))
     except KeyError:
@@ -89,14 +89,14 @@ def _lake_type(arrow: pa.DataType) -> LakeType:
 
 
 def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
-    """The rows under the columns of their table: by name, missing ones NULL, others left out, types widened.
+    """Convert rows to the columns of their table: by name, missing ones NULL, others left out, types widened.
 
     Args:
-        rows: Of narrower types, or as `type_as_read` has them.
-        columns: Of the table.
+        rows: With narrower types, or with those of `type_as_read`.
+        columns: The table's columns.
 
     Raises:
-        pyarrow.ArrowInvalid: a value does not fit, so the columns are not wide enough, or a text is no such value.
+        pyarrow.ArrowInvalid: a value does not fit the column, or a text is not a value of its type.
     """
     present = set(rows.schema.names)
     arrays = [
@@ -122,15 +122,15 @@ def _fit(values: pa.Array, kind: LakeType) -> pa.Array:
         return from_text(values, kind)
     if kind.name == "string" and values.type not in _OTHER_TEXTS:
         return _texts(values)
-    # The user asked for the double that is nearest to a large integer.
+    # The user asked for the double nearest to a large integer.
     return pc.cast(values, target, safe=not pa.types.is_floating(target))
 
 
 def from_text(texts: pa.Array, kind: Scalar) -> pa.Array:
-    """Dates, times and bytes from their texts in JSON; an instant without a zone is UTC's.
+    """Parse dates, times and bytes from their JSON texts; an instant without a zone is in UTC.
 
     Raises:
-        pyarrow.ArrowInvalid: a text is none, or an instant is of another year than 1 to 9999 in UTC.
+        pyarrow.ArrowInvalid: a text can't be parsed, or an instant is outside the years 1 to 9999 in UTC.
     """
     if kind.name == "binary":
         try:
@@ -159,7 +159,7 @@ def _fit_struct(values: pa.StructArray, kind: Struct) -> pa.Array:
 
 
 def _fit_list(values: pa.ListArray, kind: Array) -> pa.Array:
-    # Offsets of their own: those of a slice do not begin at the first element.
+    # New offsets: those of a slice do not start at the first element.
     lengths = pc.fill_null(pc.list_value_length(values), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cast(pc.cumulative_sum(lengths), pa.int32())])
     elements = _fit(values.flatten(), kind.element)

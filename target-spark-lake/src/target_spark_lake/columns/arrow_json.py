@@ -1,6 +1,6 @@
-"""Rows as the text of JSON objects, a column at a time: how files of other writers become records.
+"""Converts rows to texts of JSON objects, column by column; this makes records of other writers' files.
 
-What Arrow can't spell itself, bytes and what is nested, Python spells value by value.
+Bytes and nested values, which Arrow can't print as JSON, are printed by Python value by value.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _CONTROL = [bytes([code]).decode() for code in range(32)]
 
 
 def json_objects(rows: pa.RecordBatch) -> pa.Array:
-    """The text of each row: an object of all columns, NULLs too."""
+    """The text of each row: an object of all columns, including NULLs."""
     members = [
         pc.binary_join_element_wise(orjson.dumps(name).decode() + ":", json_values(rows.column(place)), "")
         for place, name in enumerate(rows.schema.names)
     ]
-    # A comma between the members, none before the first.
+    # Commas go between the members, not before the first.
     parts: list[Any] = ["{"]
     for number, member in enumerate(members):
         parts += [",", member] if number else [member]
@@ -56,13 +56,13 @@ def _texts(values: pa.Array) -> pa.Array:
         return _moments(values)
     try:
         plain = values.to_pylist()
-    except (OverflowError, ValueError):  # inside of it is a moment of a year that Python does not know
+    except (OverflowError, ValueError):  # it contains a time in a year that Python can't represent
         plain = pc.cast(values, _without_moments(kind)).to_pylist()
     return pa.array(map(_text, plain), pa.string(), size=len(values))
 
 
 def _without_moments(kind: pa.DataType) -> pa.DataType:
-    """The type with texts for dates and times."""
+    """The type with dates and times replaced by texts."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_without_moments(field.type)) for field in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -74,7 +74,7 @@ def _without_moments(kind: pa.DataType) -> pa.DataType:
 
 def _moments(values: pa.Array) -> pa.Array:
     if values.type.unit == "ns":
-        # Zeros beyond what the lake keeps would only be looked at one by one.
+        # Digits beyond what the lake keeps would force a check of each value.
         with suppress(pa.ArrowInvalid):
             values = pc.cast(values, pa.timestamp("us", values.type.tz))
     if values.type.tz is None:
@@ -83,13 +83,13 @@ def _moments(values: pa.Array) -> pa.Array:
 
 
 def _fractions(values: pa.Array) -> pa.Array:
-    """Numbers as their text; what is none in JSON is quoted."""
+    """Numbers as text; those that JSON lacks are quoted."""
     texts = fraction_texts(values)
     return pc.if_else(pc.is_finite(values), texts, _quoted(texts))
 
 
 def fraction_texts(values: pa.Array) -> pa.Array:
-    """Fractions in plain digits, as few as mean them; what is no number as JSON's users name it."""
+    """Floating-point numbers in plain shortest digits; non-finite ones under their usual names in JSON."""
     texts = pc.cast(values, pa.string())
     for said, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
         texts = pc.if_else(pc.equal(texts, said), name, texts)
@@ -117,7 +117,7 @@ def _text(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """A value in JSON's terms; of a map its entries, of a time of day its text."""
+    """A value in JSON's terms; a map becomes its entries, a time of day its text."""
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

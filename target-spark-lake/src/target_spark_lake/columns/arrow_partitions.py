@@ -1,4 +1,4 @@
-"""Rows written into hive folders by Arrow: sorted by their folders, each run of rows becomes a file."""
+"""Writes rows into hive folders by Arrow: sorted by folder, one file for each folder's rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class FolderWriter:
     """Writes tables of rows; no file stays open, so memory and handles don't grow with the number of folders."""
 
     def __init__(self, root: Path, columns: Struct, codec: str, partitioning: Partitioning) -> None:
-        """Writes nothing yet.
+        """Create the object; nothing is written yet.
 
         Args:
-            root: Above the hive folders.
-            columns: Of the rows.
-            codec: Of Parquet.
-            partitioning: Of the table.
+            root: The folder above the hive folders.
+            columns: The rows' columns.
+            codec: Parquet codec.
+            partitioning: The table's partitioning.
         """
         self._root = root
         self._columns = partitioning.inside(columns)
@@ -36,11 +36,11 @@ class FolderWriter:
         self._tables = 0
 
     def write_table(self, rows: pa.Table) -> None:
-        """Writes a file into each folder that these rows have.
+        """Write a file into each folder that these rows belong to.
 
         Raises:
             RecordError: a value can't be the name of a folder.
-            ConfigurationError: the folders are too many.
+            ConfigurationError: there are too many folders.
         """
         numbers, folders = _folders(rows, self._partitioning)
         order = pc.sort_indices(numbers)
@@ -55,7 +55,7 @@ class FolderWriter:
 
 
 def _folders(rows: pa.Table, partitioning: Partitioning) -> tuple[pa.Array, list[str]]:
-    """The number of each row's folders, and the folders by number."""
+    """The folder number of each row, and the folders by number."""
     numbers, folders = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows), [""]
     for part in partitioning.parts:
         encoded = _encoded(rows.column(part.column), part)
@@ -85,7 +85,7 @@ def _encoded(values: pa.ChunkedArray, part: Part) -> pa.DictionaryArray:
 def _texts(values: pa.Array, part: Part) -> list[str | None]:
     if part.unit is None or part.unit in HIDDEN:
         return list(pc.cast(values, pa.string()).to_pylist())
-    # Those of a day are few: one value for each folder.
+    # Distinct values are few, one per folder.
     return [None if each is None else moment_text(each.isoformat(), part.unit) for each in values.to_pylist()]
 
 

@@ -1,6 +1,6 @@
-"""Iceberg's `bucket` and `truncate` of whole columns by Arrow: what readers of a table take for the partition of a row.
+"""Iceberg's `bucket` and `truncate` transforms for whole columns by Arrow; readers derive a row's partition by them.
 
-The hash is Murmur3 (32 bits, x86, seed 0), of integers, dates and times as eight bytes, of text as UTF-8.
+The hash is Murmur3 (32 bits, x86, seed 0): of integers, dates and times as eight bytes, of text as UTF-8.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def bucketed(values: pa.Array, buckets: int) -> pa.Array:
 
 
 def truncated(values: pa.Array, width: int) -> pa.Array:
-    """The first letters of each text; of integers the greatest multiple of the width that is not above."""
+    """The first letters of each text; of an integer the greatest multiple of the width that is not greater."""
     if pa.types.is_string(values.type):
         return pc.utf8_slice_codeunits(values, 0, width)
     whole = pc.cast(values, pa.int64())
@@ -80,7 +80,7 @@ def _mixed(found: pa.Array, block: pa.Array) -> pa.Array:
 
 
 def _ended(found: pa.Array, lengths: pa.Array) -> pa.Array:
-    """The last mixing; it is what makes the hash of NULL a NULL."""
+    """The final mix, which also makes the hash of NULL a NULL."""
     found = pc.bit_wise_xor(found, lengths)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         found = pc.multiply(pc.bit_wise_xor(found, pc.shift_right(found, _uint(shift))), _uint(factor))

@@ -1,7 +1,7 @@
-"""Columns whose type the user declares: the JSON Schema by which their values are then read.
+"""Columns with a declared type: the JSON Schema by which their values are read.
 
-A number is read as the decimal that it shall be, not as a double that is rounded first; what shall be text is taken
-as it came. Where the values as such need no other reading, the schema stays, and the column is widened (`evolution`).
+A number is read as the declared decimal, not as a double that is rounded first; declared text is taken as it came. If
+the values need no different reading, the schema is kept and the column is widened (`evolution`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _AS_TEXT = ("TEXT", "VARCHAR", "CHAR", "JSON", "UUID", "TIME", "TIME WITH TIME Z
 
 
 def declared_types(columns: Mapping[str, str]) -> dict[str, LakeType]:
-    """The types that a config declares, by column.
+    """The types declared in a config, by column.
 
     Raises:
-        ValueError: a text is no type.
+        ValueError: a text is not a type.
     """
     return {name: _declared_type(text) for name, text in columns.items()}
 
 
 def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, LakeType]:
-    """The columns declared as `TIMESTAMP` that the table has with a time zone, and their type there.
+    """The columns declared as `TIMESTAMP` that have a time zone in the table, with that type.
 
-    Until 0.1 `TIMESTAMP` was Spark's here, which has a zone; a config from then must not change its table.
+    Before 0.1 `TIMESTAMP` was Spark's type, which has a zone; a config from then must not change its table.
     """
     found = table.types if table else {}
     return {
@@ -47,13 +47,13 @@ def zones_kept(columns: Mapping[str, str], table: Struct | None) -> dict[str, La
 
 
 def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict[str, LakeType]:
-    """The columns of numbers that an earlier version gave another type, which they keep in its tables.
+    """The columns of numbers to which an earlier version gave another type, which they keep in its tables.
 
-    Until 0.1 numbers of any digits were `decimal(38,38)`, and unsigned integers `bigint`. The former can't become text
-    by itself; the latter becomes a decimal, but for `fixed` columns, which can't change.
+    Before 0.1 numbers of any digits were `decimal(38,38)`, and unsigned integers `bigint`. The former can't become text
+    automatically; the latter becomes a decimal, except for `fixed` columns, which can't change.
 
     Args:
-        properties: As the SCHEMA has them.
+        properties: As in the SCHEMA.
         table: The table's columns.
         fixed: Names of columns that keep their type.
     """
@@ -72,7 +72,7 @@ def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict
 
 
 def type_problems(columns: Any) -> list[str]:
-    """What is wrong with the types that a config declares; nothing where its shape is, which others say."""
+    """Problems of the types declared in a config; a value of the wrong shape is reported elsewhere."""
     problems = []
     for name, text in columns.items() if isinstance(columns, Mapping) else ():
         try:
@@ -83,10 +83,10 @@ def type_problems(columns: Any) -> list[str]:
 
 
 def _declared_type(text: str) -> LakeType:
-    """A type by its ANSI name, or as Spark prints one that has parts: `array<bigint>`, `struct<a:int>`.
+    """A type from its ANSI name, or as Spark prints nested types: `array<bigint>`, `struct<a:int>`.
 
     Raises:
-        ValueError: it is none that a lake column can have.
+        ValueError: no lake column can have this type.
     """
     if "<" in text:
         return parse_type(text)
@@ -94,8 +94,8 @@ def _declared_type(text: str) -> LakeType:
         return _lake_type(SqlType.parse(text))
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is no type; use {', '.join((*_AS_TEXT, *_LAKE_NAMES))}, DECIMAL(12,2), one of them with ARRAY "
-            "behind it, or struct<a:…> and array<…> as Spark prints them"
+            f"{text!r} is not a type; use {', '.join((*_AS_TEXT, *_LAKE_NAMES))}, DECIMAL(12,2), one of them followed "
+            "by ARRAY, or struct<a:…> and array<…> as Spark prints them"
         ) from error
 
 
@@ -104,22 +104,22 @@ def _lake_type(sql_type: SqlType) -> LakeType:
         return Array(_lake_type(sql_type.element))
     if sql_type.is_exact_decimal:
         return parse_type(str(sql_type))
-    # A number of any digits.
+    # A number with any number of digits.
     unbounded = sql_type.name == "DECIMAL" and sql_type.precision is None
     if sql_type.name in _AS_TEXT or unbounded:
         return STRING
     if sql_type.name not in _LAKE_NAMES:
-        raise ValueError(f"{sql_type} is no type of a lake")
+        raise ValueError(f"{sql_type} is not a type of a lake")
     return Scalar(_LAKE_NAMES[sql_type.name])
 
 
 def as_setting(kind: LakeType) -> str:
-    """A type as the setting `columns` takes it."""
+    """A type in the notation of the setting `columns`."""
     return _MOMENTS.get(str(kind), str(kind))
 
 
 def read_as_declared(properties: JSON, declared: Mapping[str, LakeType]) -> JSON:
-    """The properties of a record, those with a declared type as this one asks for."""
+    """The properties of a record, those with a declared type changed to be read as that type."""
     return {name: _read_as(each, declared[name]) if name in declared else each for name, each in properties.items()}
 
 
@@ -137,7 +137,7 @@ def _read_as(schema: JSON, kind: LakeType) -> JSON:
 
 
 def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
-    """The schema by which a value of these JSON types is read as the type; None where it stays."""
+    """The schema for reading a value of these JSON types as the given type; None to leave it as it is."""
     numeric = kinds <= {"integer", "number"}
     if kind.name == "string":
         return _as_text(plain, kinds)
@@ -159,7 +159,7 @@ def _scalar(plain: JSON, kinds: set[str], kind: Scalar) -> JSON | None:
 
 
 def _as_text(plain: JSON, kinds: set[str]) -> JSON:
-    """Text stays text, whatever its form; objects and arrays become their JSON; other values are taken beside text."""
+    """Text stays text, whatever its format; objects and arrays become JSON; other values are accepted beside text."""
     kept = {name: each for name, each in plain.items() if name not in (SQL_DATATYPE, "properties", "items")}
     if kinds == {"string"}:
         return {name: each for name, each in kept.items() if name not in ("format", "contentEncoding")}
@@ -167,7 +167,7 @@ def _as_text(plain: JSON, kinds: set[str]) -> JSON:
 
 
 def _nullable(changed: JSON, schema: JSON) -> JSON:
-    """The changed schema, NULL allowed where the property's own schema allows it."""
+    """The changed schema, with NULL allowed if the property's own schema allows it."""
     branches = [schema, *schema.get("anyOf", []), *schema.get("oneOf", [])]
     types = {kind for each in branches for kind in _names(each.get("type"))}
     own = [kind for kind in _names(changed.get("type")) if kind != "null"]

@@ -1,6 +1,6 @@
-"""What a table's columns become when a stream's schema changes: columns of both, types that hold both, or an error.
+"""Evolution of a table's columns when a stream's schema changes: union of columns, widened types, or an error.
 
-Columns keep their order, new ones come last, none goes. Members of structs and elements of arrays are treated alike.
+Columns keep their order, new ones come last, none is removed. Struct members and array elements are treated alike.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class EvolutionRules:
-    """What the user says about changes.
+    """The user's rules for changes.
 
     Attributes:
         mode: `evolve`, `freeze` or `discard`.
-        declared: Columns that shall have this type, also by a widening that is not automatic.
+        declared: Types that columns are to have, including widenings that are not automatic.
     """
 
     mode: str = EVOLVE
@@ -33,12 +33,12 @@ class EvolutionRules:
 
 @dataclass(frozen=True)
 class Evolution:
-    """What becomes of a table.
+    """The result of an evolution.
 
     Attributes:
-        columns: Its columns from now on.
-        changes: What is new or another type, in words.
-        left_out: New columns that it does not get.
+        columns: The table's columns from now on.
+        changes: New columns and changed types, in words.
+        left_out: New columns that the table does not get.
     """
 
     columns: Struct
@@ -47,16 +47,16 @@ class Evolution:
 
 
 def evolve(stream: str, table: Struct | None, incoming: Struct, rules: EvolutionRules) -> Evolution:
-    """Decides what becomes of a table's columns.
+    """Decide the new columns of a table.
 
     Args:
-        stream: Its name, for errors.
+        stream: Name of the stream, for errors.
         table: Columns of the table; None for a new one.
-        incoming: Columns of the records to come.
-        rules: What the user allows.
+        incoming: Columns of the coming records.
+        rules: The user's rules.
 
     Raises:
-        SchemaError: names each column that can't be, its old and new type, and the ways out.
+        SchemaError: names each incompatible column, its old and new type, and the ways out.
     """
     join = _Join(discards=rules.mode == DISCARD and table is not None)
     columns = join.structs((), table or Struct(()), incoming, Struct.of(rules.declared))
@@ -78,7 +78,7 @@ def _refuse(stream: str, changes: list[str]) -> None:
 
 
 class _Join:
-    """Joins two types; keeps what it left out, and why it could not."""
+    """Merges two types; collects what was left out, and what is incompatible."""
 
     def __init__(self, *, discards: bool) -> None:
         self._discards = discards
@@ -98,10 +98,10 @@ class _Join:
         )
 
     def structs(self, path: Path, old: Struct, new: Struct, declared: Struct | None) -> Struct:
-        """The members of both: the old ones first, in their order."""
-        asked = declared.types if declared else {}
+        """The members of both: the old ones first, in order."""
+        wanted = declared.types if declared else {}
         fields = [
-            Field(each.name, self._type((*path, each.name), each.type, new.types.get(each.name), asked.get(each.name)))
+            Field(each.name, self._type((*path, each.name), each.type, new.types.get(each.name), wanted.get(each.name)))
             for each in old
         ]
         known = {each.name.lower(): each.name for each in old}
@@ -115,7 +115,7 @@ class _Join:
             elif self._discards:
                 self.left_out.append(shown((*path, each.name)))
             else:
-                fields.append(Field(each.name, self._type((*path, each.name), None, each.type, asked.get(each.name))))
+                fields.append(Field(each.name, self._type((*path, each.name), None, each.type, wanted.get(each.name))))
         return Struct(tuple(fields))
 
     def _type(self, path: Path, old: LakeType | None, new: LakeType | None, declared: LakeType | None) -> LakeType:
@@ -153,19 +153,19 @@ class _Join:
 
 
 def shown(path: Path) -> str:
-    """A path for people: `address.lines[].zip`."""
+    """A path for display: `address.lines[].zip`."""
     return ".".join(path).replace(f".{ELEMENT}", ELEMENT)
 
 
 def _within(path: Path, kind: LakeType) -> str:
-    """The type of a column that has this type at a path below it."""
+    """The type of a column with this type at a path below it."""
     for name in reversed(path):
         kind = Array(kind) if name == ELEMENT else Struct((Field(name, kind),))
     return as_setting(kind)
 
 
 def _changes(path: Path, old: LakeType, new: LakeType) -> Iterator[str]:
-    """What is new or another type, in words."""
+    """New columns and changed types, in words."""
     if isinstance(old, Struct) and isinstance(new, Struct):
         for each in new:
             inner = (*path, each.name)
@@ -180,7 +180,7 @@ def _changes(path: Path, old: LakeType, new: LakeType) -> Iterator[str]:
 
 
 def _missing(path: Path, old: LakeType, new: LakeType) -> Iterator[str]:
-    """What no longer comes, in words."""
+    """Columns that no longer come, in words."""
     if isinstance(old, Struct) and isinstance(new, Struct):
         for each in old:
             inner = (*path, each.name)

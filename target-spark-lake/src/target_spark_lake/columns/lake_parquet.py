@@ -1,4 +1,4 @@
-"""How Arrow writes the lake's Parquet files."""
+"""Writing of the lake's Parquet files by Arrow."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class LakeFile:
-    """A Parquet file that grows by row groups.
+    """A Parquet file written one row group at a time.
 
     Attributes:
-        schema: Of its rows.
+        schema: Arrow schema of its rows.
     """
 
     def __init__(self, path: Path, columns: Struct, codec: str) -> None:
-        """Writes nothing yet."""
+        """Create the object; nothing is written yet."""
         self.schema = arrow_schema(columns)
         self._path = path
         self._codec = codec
         self._writer: pyarrow.parquet.ParquetWriter | None = None
 
     def write_table(self, rows: pa.Table) -> None:
-        """Adds rows; by the first ones it is decided which columns have a dictionary."""
+        """Add rows; the first ones decide which columns use a dictionary."""
         if self._writer is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pyarrow.parquet.ParquetWriter(
@@ -51,14 +51,14 @@ class LakeFile:
         return self._writer is not None
 
     def close(self) -> None:
-        """Ends it, if it is begun."""
+        """Finish the file, if it was begun."""
         if self._writer is not None:
             self._writer.close()
 
 
 @contextmanager
 def parquet_writer(path: Path, columns: Struct, codec: str) -> Iterator[LakeFile]:
-    """A new file of rows with these columns; one that gets no row has them all the same."""
+    """A new file with these columns, written even if it gets no rows."""
     file = LakeFile(path, columns, codec)
     try:
         yield file
@@ -69,7 +69,7 @@ def parquet_writer(path: Path, columns: Struct, codec: str) -> Iterator[LakeFile
 
 
 def gathered(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.Table]:
-    """The batches in tables of at least so many bytes, but for the last one."""
+    """The batches combined into tables of at least `enough` bytes, except the last one."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The types of lake columns as plain values, written as Spark writes them: `struct<id:bigint,tags:array<string>>`.
+"""Types of lake columns as plain values, in Spark's notation: `struct<id:bigint,tags:array<string>>`.
 
 A table's columns are one `Struct`. Nothing here needs Spark.
 """
@@ -15,7 +15,7 @@ from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-# Spark's own names of a type, the one that it prints first.
+# Spark's names of each type, the one it prints first.
 _NAMES = {
     "boolean": ("boolean", "bool"),
     "tinyint": ("tinyint", "byte"),
@@ -40,9 +40,9 @@ class Scalar:
     """A type without parts.
 
     Attributes:
-        name: As Spark prints it: `bigint`, `timestamp_ntz`, `decimal`.
+        name: As printed by Spark: `bigint`, `timestamp_ntz`, `decimal`.
         precision: Digits of a decimal, else 0.
-        scale: Digits of a decimal behind the point, else 0.
+        scale: Digits of a decimal after the point, else 0.
     """
 
     name: str
@@ -73,27 +73,27 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """Members in their order; or the columns of a table.
+    """Members in order, or the columns of a table.
 
     Attributes:
         fields: The members.
-        types: Name to type, in their order.
+        types: Name to type, in order.
     """
 
     fields: tuple[Field, ...]
     types: Mapping[str, LakeType] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Fills `types`: a lock, as a cached property has one, could not be sent to executors."""
+        """Fill `types`: a cached property's lock could not be sent to executors."""
         object.__setattr__(self, "types", {each.name: each.type for each in self.fields})
 
     @classmethod
     def of(cls, columns: Mapping[str, LakeType]) -> Struct:
-        """The members of a mapping, in its order."""
+        """A struct from a mapping, in its order."""
         return cls(tuple(Field(name, kind) for name, kind in columns.items()))
 
     def without(self, names: Container[str]) -> Struct:
-        """The others, in their order."""
+        """The struct without some members."""
         return Struct(tuple(each for each in self.fields if each.name not in names))
 
     def __iter__(self) -> Iterator[Field]:
@@ -107,10 +107,10 @@ LakeType = Scalar | Array | Struct
 
 
 def columns_from_text(columns: Mapping[str, str]) -> Struct:
-    """The columns of a table, from name and type as text.
+    """The columns of a table from their names and types as text.
 
     Raises:
-        ValueError: a text is no type.
+        ValueError: a text is not a type.
     """
     return Struct.of({name: parse_type(text) for name, text in columns.items()})
 
@@ -121,7 +121,7 @@ def columns_to_text(columns: Struct) -> dict[str, str]:
 
 
 def type_of_spark(spark: DataType) -> LakeType:
-    """The type that a Spark type is."""
+    """The lake type of a Spark type."""
     kind = spark.typeName()
     if kind == "struct":
         return Struct(tuple(Field(each.name, type_of_spark(each.dataType)) for each in spark.fields))  # type: ignore[attr-defined]
@@ -138,10 +138,10 @@ def columns_of_spark(columns: DataType) -> Struct:
 
 
 def parse_type(text: str) -> LakeType:
-    """Reads a type; names in any case, and with Spark's other spellings (`long`, `integer`).
+    """Parse a type; case is ignored, and Spark's other spellings (`long`, `integer`) are accepted.
 
     Raises:
-        ValueError: it is none that a lake column can have.
+        ValueError: no lake column can have this type.
     """
     reader = _Reader(text)
     found = reader.type()
@@ -150,17 +150,19 @@ def parse_type(text: str) -> LakeType:
 
 
 class _Reader:
-    """Takes a type's text apart, from left to right."""
+    """Parses a type's text from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
 
     def _fail(self) -> ValueError:
-        return ValueError(f"{self._text!r} is no type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or struct<a:…>")
+        return ValueError(
+            f"{self._text!r} is not a type; use {', '.join(_NAMES)}, decimal(12,2), array<…> or struct<a:…>"
+        )
 
     def _next(self) -> tuple[str, bool]:
-        """The next word or sign, and whether it stood in backquotes."""
+        """The next word or sign, and whether it was in backquotes."""
         match = _TOKEN.match(self._text, self._position)
         if not match:
             raise self._fail()
@@ -173,7 +175,7 @@ class _Reader:
             raise self._fail()
 
     def _follows(self, sign: str) -> bool:
-        """Takes the sign where it comes next."""
+        """Consume the sign if it comes next."""
         before = self._position
         if self._text[before:].strip() and self._next() == (sign, False):
             return True

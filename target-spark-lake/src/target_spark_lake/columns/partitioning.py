@@ -1,7 +1,7 @@
-"""How a table is laid out in hive folders: `country=DE/created_at_day=2026-11-21`.
+"""A table's layout in hive folders: `country=DE/created_at_day=2026-11-21`.
 
-A column that partitions is said by its folder alone, as in every hive table; what is made of a time (its day, say)
-stands in a folder of its own name, and the time stays in the files.
+The values of a partition column are only in the folder names, as in every hive table; what is derived from a time (its
+day, say) has a folder of its own name, and the time stays in the files.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from singer_spark.errors import ConfigurationError, RecordError
 from target_spark_lake.columns.lake_type import Field, LakeType, Scalar, Struct
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-# Stands for a value that no folder can say, until the run fails for it.
+# Written for a value that no folder name can hold, until the run fails because of it.
 UNHOLDABLE = "__SPARK_LAKE_UNHOLDABLE__"
 # What Hive and Spark escape in the names of folders.
 ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
-# File systems take no longer name.
+# File systems take no longer names.
 LONGEST_FOLDER = 255
-# Of one batch, or of what one merge writes: each is a file of its own.
+# Per batch, or per merge: each folder gets a file of its own.
 MOST_FOLDERS = 2000
-# Digits of a moment's ISO form that tell the unit.
+# Length of the prefix of a moment's ISO form for each unit.
 UNITS = {"year": 4, "month": 7, "day": 10, "hour": 13}
-# Types of the columns that folders of times are to their readers.
+# Types of the columns that readers derive from folders of times.
 UNIT_TYPES = {"year": "int", "month": "string", "day": "date", "hour": "string"}
-# Types whose texts say their values exactly.
+# Types whose texts represent their values exactly.
 COLUMN_TYPES = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
-# What only a table with hidden partitions can have: the hash of a value, or its beginning.
+# Only for tables with hidden partitions: the hash of a value, or its beginning.
 BUCKET, TRUNCATE = "bucket", "truncate"
 HIDDEN = (BUCKET, TRUNCATE)
 _HIDDEN_TYPES = {
@@ -48,9 +48,9 @@ class Part:
     """One level of folders.
 
     Attributes:
-        column: The table's column whose values the folders say.
-        unit: One of `UNITS` where the folders say this of a time, or one of `HIDDEN`; None: they say the whole value.
-        argument: Of one of `HIDDEN`: how many buckets, or how wide; else 0.
+        column: The table's column from which the folder values come.
+        unit: One of `UNITS` for a unit of a time, or one of `HIDDEN`; None for the whole value.
+        argument: For one of `HIDDEN` the number of buckets or the width; else 0.
     """
 
     column: str
@@ -59,7 +59,7 @@ class Part:
 
     @classmethod
     def of(cls, text: str) -> Part:
-        """Reads a column's name, `day(created_at)`, or `bucket(id, 16)`."""
+        """Parse a column's name, `day(created_at)`, or `bucket(id, 16)`."""
         if hidden := _HIDDEN_OF.fullmatch(text):
             return cls(hidden[2], hidden[1], int(hidden[3]))
         found = _UNIT_OF.fullmatch(text)
@@ -71,20 +71,20 @@ class Part:
 
     @property
     def name(self) -> str:
-        """What stands before the `=`; readers pass over folders whose names begin with `_`."""
+        """The name before the `=`; readers skip folders with names that begin with `_`."""
         return f"{self.column}_{self.unit}".lstrip("_.") if self.unit else self.column
 
     @property
-    def made(self) -> Field | None:
-        """The column that the folders alone say; None where they say one of the table's."""
+    def derived_column(self) -> Field | None:
+        """The column that exists only in folder names; None if the folders hold a column of the table."""
         return Field(self.name, Scalar(UNIT_TYPES.get(self.unit, "string"))) if self.unit else None
 
     def folder(self, value: str | None) -> str:
-        """The name of a value's folder."""
+        """The folder name for a value."""
         return f"{escaped(self.name)}={NULL_VALUE if value is None else escaped(value)}"
 
     def is_unholdable(self, value: str) -> bool:
-        """Whether a folder can't say this value: readers would find NULL, or no file system takes the name."""
+        """Whether no folder name can hold this value: readers would find NULL, or the name would be too long."""
         return (
             value in ("", NULL_VALUE, UNHOLDABLE) or "\0" in value or len(self.folder(value).encode()) > LONGEST_FOLDER
         )
@@ -92,20 +92,20 @@ class Part:
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The levels of a stream's folders, the outer one first; `stream` is for errors."""
+    """The levels of a stream's folders, outermost first; `stream` is for errors."""
 
     stream: str
     parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, stream: str, texts: Iterable[str]) -> Partitioning | None:
-        """Reads the setting; None where it is empty."""
+        """Read the setting; None if it is empty."""
         parts = tuple(map(Part.of, texts))
         return cls(stream, parts) if parts else None
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """As the setting says it."""
+        """The parts as spelled in the setting."""
         return tuple(map(str, self.parts))
 
     @property
@@ -114,19 +114,19 @@ class Partitioning:
         return frozenset(part.column for part in self.parts if part.unit is None)
 
     def inside(self, columns: Struct) -> Struct:
-        """Those columns of the table that its files have."""
+        """The table's columns that are in its files."""
         return columns.without(self.columns)
 
     @property
-    def nowhere(self) -> str:
-        """The folders of rows that are NULL in all columns."""
+    def null_folders(self) -> str:
+        """The folders of rows that are NULL in all partition columns."""
         return "/".join(part.folder(None) for part in self.parts)
 
     def check(self, columns: Struct) -> None:
-        """Refuses what can't be the layout of a table with these columns.
+        """Refuse an invalid layout for a table with these columns.
 
         Raises:
-            ConfigurationError: names the column and the way out.
+            ConfigurationError: names the column and a way out.
         """
         problem = next(filter(None, (self._problem(part, columns) for part in self.parts)), None)
         names = [part.name.lower() for part in self.parts]
@@ -157,20 +157,20 @@ class Partitioning:
         return None
 
     def unholdable(self, name: str, value: str | None = None) -> RecordError:
-        """The error about a value that no folder can say."""
+        """The error for a value that no folder name can hold."""
         what = "a value" if value is None else f"the value {value[:60]!r}"
         return RecordError(
             f"stream {self.stream}: {what} of column {name} can't be the name of a hive folder (an empty text would be "
             f"read as NULL, a name has {LONGEST_FOLDER} bytes at most); take {name} out of partition_by in "
-            "stream_options, or mend the value at the source"
+            "stream_options, or correct the value at the source"
         )
 
     def check_written(self, folders: Iterable[str]) -> None:
-        """Judges the folders that were written.
+        """Check the folders that were written.
 
         Raises:
-            RecordError: one stands for a value that no folder can say.
-            ConfigurationError: they are too many.
+            RecordError: one stands for a value that no folder name can hold.
+            ConfigurationError: there are too many.
         """
         found = set(folders)
         for part in self.parts:
@@ -180,14 +180,14 @@ class Partitioning:
         self.refuse_many(len(found))
 
     def refuse_many(self, folders: int) -> None:
-        """Refuses to write so many files at once.
+        """Refuse to write too many files at once.
 
         Raises:
-            ConfigurationError: names the limit and the way out.
+            ConfigurationError: names the limit and a way out.
         """
         if folders > MOST_FOLDERS:
             raise ConfigurationError(
-                f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} folders of one batch, "
+                f"stream {self.stream}: partition_by {', '.join(self.texts)} makes {folders} folders in one batch, "
                 f"more than {MOST_FOLDERS}; partition by what has fewer values, such as month() of a time"
             )
 
@@ -196,14 +196,14 @@ def _column_problem(name: str, kind: LakeType) -> str | None:
     if str(kind) in _TIMES[1:]:
         return f"{name} is a {kind}, use day({name}) or another of {', '.join(UNITS)}"
     if str(kind) not in COLUMN_TYPES:
-        return f"{name} is a {kind}, whose values folders don't say exactly"
+        return f"{name} is a {kind}, whose values folder names can't hold exactly"
     if name.startswith(("_", ".")):
-        return f"readers skip folders whose names begin like {name}"
+        return f"readers skip folders with names like {name}"
     return None
 
 
 def escaped(text: str) -> str:
-    """A text as Hive and Spark write it into the name of a folder."""
+    """A text escaped as Hive and Spark do in folder names."""
     return re.sub(ESCAPED, lambda found: f"%{ord(found[0]):02X}", text)
 
 
@@ -213,7 +213,7 @@ def moment_text(iso: str, unit: str) -> str:
 
 
 def folders_of(path: str) -> str:
-    """The hive folders right above a file: `country=DE/created_at_day=2026-11-21`, or empty."""
+    """The hive folders directly above a file: `country=DE/created_at_day=2026-11-21`, or empty."""
     folders = path.split("/")[:-1]
     first = len(folders)
     while first and "=" in folders[first - 1]:
@@ -222,18 +222,18 @@ def folders_of(path: str) -> str:
 
 
 def folder_names(partition_by: Iterable[str]) -> tuple[str, ...]:
-    """What stands before the `=` in the folders of a table's files, the outer one first."""
+    """The names before the `=` in the folders of a table's files, outermost first."""
     return tuple(part.name for part in map(Part.of, partition_by))
 
 
-def said_by(folders: str) -> dict[str, str | None]:
-    """What hive folders say: name to text, None for NULL."""
+def folder_values(folders: str) -> dict[str, str | None]:
+    """The values in hive folders: name to text, None for NULL."""
     pairs = (each.partition("=")[::2] for each in folders.split("/") if each)
     return {unquote(name): None if value == NULL_VALUE else unquote(value) for name, value in pairs}
 
 
 def value_of(text: str | None, kind: LakeType) -> Any:
-    """A folder's text as the value of a column."""
+    """A column's value from the text in a folder name."""
     if text is None:
         return None
     match str(kind):
@@ -247,7 +247,7 @@ def value_of(text: str | None, kind: LakeType) -> Any:
 
 
 def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequence[str]) -> None:
-    """Refuses to write a table under another layout than it has.
+    """Refuse to write a table in another layout than it has.
 
     Raises:
         ConfigurationError: names both and the ways out.
@@ -261,7 +261,7 @@ def check_unchanged(stream: str, table: str, before: Sequence[str], now: Sequenc
 
 
 def setting_problems(options: Mapping[str, Any], *, hidden: bool = False) -> list[str]:
-    """What is wrong with the setting on its own; `hidden`: whether the format has hidden partitions."""
+    """Problems of the setting taken alone; `hidden`: whether the format has hidden partitions."""
     texts = options.get("partition_by")
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         return []

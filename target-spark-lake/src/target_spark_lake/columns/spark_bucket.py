@@ -1,4 +1,4 @@
-"""Iceberg's `bucket` and `truncate` as expressions of Spark: what `bucket_hash` is for Arrow, without its jar."""
+"""Iceberg's `bucket` and `truncate` as Spark expressions: `bucket_hash` for Spark, without Iceberg's jar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bucketed(value: Column, kind: str, buckets: int) -> Column:
 
 
 def truncated(value: Column, kind: str, width: int) -> Column:
-    """The first letters of a text; of an integer the greatest multiple of the width that is not above."""
+    """The first letters of a text; of an integer the greatest multiple of the width that is not greater."""
     return F.substring(value, 1, width) if kind == "string" else value - F.pmod(value, F.lit(width))
 
 
@@ -46,24 +46,24 @@ def _hash_of_text(value: Column) -> Column:
         F.lit(0).cast("bigint"),
         lambda found, number: _mixed(found, _block(digits, number)),
     )
-    # Of no byte it is 0, whose scrambling is 0.
+    # Without remaining bytes it is 0, whose scrambling is 0.
     rest = F.rpad(F.substring(digits, blocks * 8 + 1, F.lit(8)), 8, "0")
     return _ended(whole.bitwiseXOR(_scrambled(_block(rest, F.lit(0)))), length)
 
 
 def _block(digits: Column, number: Column) -> Column:
-    """Four bytes as a number, the lowest first."""
+    """Four bytes as a little-endian number."""
     pairs = (F.substring(digits, number * 8 + 7 - 2 * each, F.lit(2)) for each in range(4))
     return F.conv(F.concat(*pairs), 16, 10).cast("bigint")
 
 
 def _bound(value: Column, made: Callable[[Column], Column]) -> Column:
-    """What is made of a value that is computed once, however often it is used."""
+    """Apply a function to a value that is computed only once, however often the function uses it."""
     return F.element_at(F.transform(F.array(value), made), 1)
 
 
 def _times(value: Column, factor: int) -> Column:
-    """A product's lowest 32 bits, of which no part leaves 64."""
+    """The lowest 32 bits of a product, with intermediate results within 64 bits."""
 
     def product(each: Column) -> Column:
         high = (F.shiftright(each, 16) * F.lit(factor)).bitwiseAND(F.lit(0xFFFF))

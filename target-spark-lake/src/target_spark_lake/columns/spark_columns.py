@@ -1,4 +1,4 @@
-"""Rows brought to the columns of their table by Spark: what `arrow_columns.fitted` is for Arrow."""
+"""Conversion of rows to the columns of their table by Spark: `arrow_columns.fitted` for Spark."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _SPARK: dict[str, T.DataType] = {
 
 
 def column(name: str, of: str | None = None) -> Column:
-    """A column whose name may hold a dot or a backtick."""
+    """A column whose name may contain a dot or a backtick."""
     escaped = name.replace("`", "``")
     quoted = f"`{escaped}`"
     return F.col(quoted if of is None else f"{of}.{quoted}")
 
 
 def fitted_columns(found: Mapping[str, Column], types: Struct, columns: Struct) -> list[Column]:
-    """The table's columns, each under its name: missing ones NULL, others left out, types widened.
+    """The table's columns by name: missing ones NULL, others left out, types widened.
 
     Args:
-        found: The columns that are there.
+        found: The existing columns.
         types: Their types.
-        columns: Those of the table.
+        columns: The table's columns.
     """
     fitted = (
         _fit(found[each.name], types.types[each.name], each.type) if each.name in found else _null(each.type)

@@ -1,4 +1,4 @@
-"""Rows written into hive folders by Spark, under the very names that `partitioning` gives."""
+"""Writes rows into hive folders by Spark, with exactly the names that `partitioning` defines."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ _PATTERNS = {"year": "yyyy", "month": "yyyy-MM", "day": "yyyy-MM-dd", "hour": "y
 
 
 def write_parquet(rows: DataFrame, url: str, codec: str, partitioning: Partitioning | None, files: int = 0) -> None:
-    """Writes rows as Parquet.
+    """Write rows as Parquet.
 
     Args:
         rows: The rows; those of a partitioned table have all of its columns.
-        url: A folder that is not there yet.
-        codec: Of Parquet.
-        partitioning: Of the table; None where it has no hive folders. Whoever lists what was written asks it to check
-            the folders: a value that can't be the name of one is written as `UNHOLDABLE`.
-        files: About how many files are wanted; 0: as many as there are tasks.
+        url: A folder that does not exist yet.
+        codec: Parquet codec.
+        partitioning: The table's hive folders; None if it has none. A value that can't be a folder name is written as
+            `UNHOLDABLE`: whoever lists the result must call `Partitioning.check_written`.
+        files: Approximate number of files; 0 for one per task.
     """
     if partitioning is None:
         whole = rows.coalesce(files) if files else rows
         whole.write.option("compression", codec).parquet(url)
         return
     types = dict(rows.dtypes)
-    told = rows.withColumns({part.name: _folder_text(part, types[part.column]) for part in partitioning.parts})
+    foldered = rows.withColumns({part.name: _folder_text(part, types[part.column]) for part in partitioning.parts})
     names = [part.name for part in partitioning.parts]
     if files:
-        # All rows of a folder in one task, which writes them into one file.
-        told = told.repartition(files, *map(column, names))
-    told.write.option("compression", codec).partitionBy(*names).parquet(url)
+        # All rows of a folder go to one task, which writes them into one file.
+        foldered = foldered.repartition(files, *map(column, names))
+    foldered.write.option("compression", codec).partitionBy(*names).parquet(url)
 
 
 def _folder_text(part: Part, kind: str) -> Column:
@@ -61,7 +61,7 @@ def _text(part: Part, kind: str) -> Column:
     value = column(part.column)
     if part.unit in HIDDEN:
         return (bucketed if part.unit == BUCKET else truncated)(value, kind, part.argument).cast("string")
-    # Instants are formatted in the session's zone, which is UTC whatever the machine's is.
+    # Instants are formatted in the session's zone, which is always UTC.
     return value.cast("string") if part.unit is None else F.date_format(value, _PATTERNS[part.unit])
 
 

@@ -1,7 +1,7 @@
-"""The text of a lake value: for old rows of a column that becomes text, and for typed files of which text is asked.
+"""Texts of lake values: for old rows of a column that becomes text, and for typed files read as text.
 
-How a number was spelled when it came is not known any more. So it gets plain digits, never an exponent: of a fraction
-as few as mean it (`5`, `0.0000000001`), of a decimal all behind its point (`12.50`).
+The original spelling of a number is lost. So it gets plain digits, never an exponent: a floating-point number the
+shortest that identify it (`5`, `0.0000000001`), a decimal all digits of its scale (`12.50`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def value_text(value: Any) -> str | None:
-    """Text as it is, everything else as its JSON; NULL stays."""
+    """Text unchanged, everything else as JSON; NULL stays NULL."""
     plain = json_value(value)
     return plain if plain is None or isinstance(plain, str) else to_json(plain)
 
 
 def json_value(value: Any) -> Any:
-    """A value of a lake column in JSON's terms.
+    """A lake column's value in JSON's terms.
 
     Args:
-        value: As Arrow gives it to Python.
+        value: As Arrow converts it to Python.
     """
     if isinstance(value, Mapping):
         return {name: json_value(each) for name, each in value.items()}
@@ -45,13 +45,13 @@ def json_value(value: Any) -> Any:
 
 
 def shortest_digits(text: str) -> str:
-    """Digits of a fraction, without exponent, and without a point where nothing is behind it."""
+    """A fraction's digits without exponent, and without trailing zeros or point."""
     plain = format(Decimal(text), "f")
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
 class _Plain(Decimal):
-    """A decimal that is printed with all of its digits, never with an exponent."""
+    """A decimal printed with all its digits, never with an exponent."""
 
     def __str__(self) -> str:
         return format(self, "f")

@@ -1,4 +1,4 @@
-"""Which lake type holds the values of two: by itself without a loss, or only where the user asks for it."""
+"""The lake type that holds the values of two types: automatically without loss, or only on the user's request."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct
 
 STRING, DOUBLE = Scalar("string"), Scalar("double")
 TIMESTAMP, TIMESTAMP_NTZ = Scalar("timestamp"), Scalar("timestamp_ntz")
-# Integers from narrow to wide, with the digits that the greatest one has.
+# Integers from narrow to wide, with the number of digits of the greatest value.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _FLOATING = ("float", "double")
 
 
 def wider(one: Scalar, other: Scalar) -> Scalar | None:
-    """The narrowest type that holds every value of both exactly; None where there is none."""
+    """The narrowest type that holds every value of both exactly; None if there is none."""
     if one == other:
         return one
     if one.name in _DIGITS and other.name in _DIGITS:
@@ -29,14 +29,14 @@ def wider(one: Scalar, other: Scalar) -> Scalar | None:
 
 
 def _as_decimal(kind: Scalar) -> Scalar | None:
-    """The decimal that holds every value; None for a type that is neither decimal nor integer."""
+    """The decimal that holds every value of an integer or decimal type; None for other types."""
     if kind.name in _DIGITS:
         return Scalar("decimal", _DIGITS[kind.name], 0)
     return kind if kind.name == "decimal" else None
 
 
 def may_become(old: LakeType, new: LakeType) -> bool:
-    """Whether values of a type may be turned into another where the user names it: its text, an instant, a double."""
+    """Whether values may be converted if the user declares it: to text, to an instant, to a double, or wider."""
     if old == new or new == STRING:
         return True
     if isinstance(old, Scalar) and isinstance(new, Scalar):
@@ -52,7 +52,7 @@ def may_become(old: LakeType, new: LakeType) -> bool:
 
 
 def remedy(old: LakeType, new: LakeType) -> LakeType:
-    """The type that the user may ask for so that both fit."""
+    """A type the user may declare so that both fit."""
     for kind in (DOUBLE, TIMESTAMP, TIMESTAMP_NTZ):
         if may_become(old, kind) and may_become(new, kind):
             return kind

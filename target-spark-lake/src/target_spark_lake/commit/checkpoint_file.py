@@ -1,8 +1,8 @@
-"""`checkpoint.json` in the hands of the runs: who may write it, who goes on from it, which staged files stay for it.
+"""Ownership of `checkpoint.json`: who may write it, who resumes from it, and which staged files are kept for it.
 
-Whoever wins the exchange of this one object decides about the files that it names. A new holder of the pipeline signs
-it, so the writes of earlier runs that still live are lost from then on. Before its files are removed it is made void,
-so nobody can begin to go on from it meanwhile.
+Whichever run last exchanged this object decides about the files that it names. A new holder of the pipeline signs it,
+which makes later writes of earlier, still living runs fail. It is voided before its files are removed, so that no run
+can start to resume from it meanwhile.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# No run has this id, so a checkpoint after it fits no run.
+# No run has this id, so a checkpoint that follows it fits no run.
 VOID = "void"
 SIGNATURE = "signed_by"
 
 
 def take_over(lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | None) -> Checkpoint | None:
-    """Keeps what the new holder may go on from, and removes all else that earlier runs staged.
+    """Keep what the new holder can resume from, and remove everything else that earlier runs staged.
 
-    Gives the checkpoint, signed, if it fits the committed state and the last run; else None.
+    Returns the signed checkpoint if it fits the committed state and the last run, else None.
     """
     storage, layout, run_id = lock.storage, lock.layout, lock.entry.run_id
     path = layout.checkpoint
@@ -41,8 +41,8 @@ def take_over(lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | N
     while True:
         seen = storage.read(path)
         staged = {file.path: file.size for file in storage.list(layout.pipeline_staging)}
-        kept = None if seen is None else _continuable(seen, layout, staged, saved, last)
-        # Also where nothing stands: a run that still lives could begin to name what is removed here.
+        kept = None if seen is None else _resumable(seen, layout, staged, saved, last)
+        # Even without a checkpoint: a run that is still alive could start to name files removed here.
         void = kept is None and (seen is not None or bool(dead or staged))
         if kept is not None:
             kept = replace(kept, target={**kept.target, SIGNATURE: run_id})
@@ -50,9 +50,9 @@ def take_over(lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | N
             break
         if storage.exchange(path, seen, kept.to_bytes() if kept else _void(run_id)):
             break
-        lock.ensure_held()  # an earlier run wrote in between: look again, unless a later one did
+        lock.ensure_held()  # an earlier run wrote in between: look again, unless a later run did
     for folder in sorted(dead | _run_folders(layout, staged)):
-        # A later run's are its own: this one may have slept, and be no holder any more.
+        # Folders of later runs are theirs: this run may have been suspended and lost the lock.
         if folder < layout.staging(run_id):
             clear(storage, folder, staged_files(kept) if kept else ())
     if void:
@@ -61,7 +61,7 @@ def take_over(lock: RunLock, saved: Mapping[str, Any] | None, last: RunEntry | N
 
 
 def clear(storage: Storage, folder: str, keep: Collection[str]) -> None:
-    """Removes all below a folder, but for some files."""
+    """Remove everything below a folder except some files."""
     if not any(path.startswith(f"{folder}/") for path in keep):
         storage.delete_all(folder)
         return
@@ -71,26 +71,26 @@ def clear(storage: Storage, folder: str, keep: Collection[str]) -> None:
 
 
 class CheckpointFile:
-    """The checkpoint as one run knows it.
+    """The checkpoint as one run sees it.
 
     Attributes:
-        standing: What the run may go on from, signed by it; None where there is nothing.
-        offered: Paths that this run tried to name in a checkpoint: a later run may go on from them at any time.
-        lost: Whether someone else wrote it, so that this run writes no more.
+        current: What the run may resume from, signed by it; None if there is nothing.
+        offered: Paths that this run tried to name in a checkpoint: a later run may resume from them at any time.
+        lost: Whether another process wrote the checkpoint, so that this run writes no more.
     """
 
-    def __init__(self, lock: RunLock, standing: Checkpoint | None) -> None:
-        """Begins with what `take_over` gave."""
-        self.standing = standing
+    def __init__(self, lock: RunLock, current: Checkpoint | None) -> None:
+        """Start from the result of `take_over`."""
+        self.current = current
         self.offered: set[str] = set()
         self.lost = False
         self._storage, self._layout, self._run_id = lock.storage, lock.layout, lock.entry.run_id
-        self._seen = standing.to_bytes() if standing else None
+        self._seen = current.to_bytes() if current else None
         self._unsure: bytes | None = None
-        self._taken = _run_folders(lock.layout, staged_files(standing)) if standing else set()
+        self._taken = _run_folders(lock.layout, staged_files(current)) if current else set()
 
     def write(self, checkpoint: Checkpoint) -> bool:
-        """Puts a newer one in its place, if nobody else did and the storage does not fail; whether it stands."""
+        """Replace the checkpoint by a newer one; False if another process wrote it or the storage failed."""
         data = checkpoint.to_bytes()
         self.offered.update(staged_files(checkpoint))
         try:
@@ -102,15 +102,15 @@ class CheckpointFile:
             return False
 
     def discard(self) -> None:
-        """Takes what stands from all later runs, and gives its space back."""
-        if self.standing is None or not self._exchange(_void(self._run_id)):
+        """Withdraw the current checkpoint from all later runs, and free its space."""
+        if self.current is None or not self._exchange(_void(self._run_id)):
             return
         self._remove_taken()
         self._storage.delete(self._layout.checkpoint)
-        self.standing, self._seen = None, None
+        self.current, self._seen = None, None
 
     def remove(self) -> None:
-        """After the commit nothing is left to go on from; where the storage fails, the next start removes it."""
+        """Remove the checkpoint after the commit; if the storage fails, the next start removes it."""
         self._storage.delete(self._layout.checkpoint)
         self._remove_taken()
 
@@ -127,20 +127,20 @@ class CheckpointFile:
         return not self.lost
 
     def _find_out(self) -> None:
-        """After a failed write: whether it was done all the same."""
+        """Find out whether a failed write took effect all the same."""
         if self._unsure is None:
             return
-        standing = self._storage.read(self._layout.checkpoint)
-        if standing not in (self._seen, self._unsure):
+        current = self._storage.read(self._layout.checkpoint)
+        if current not in (self._seen, self._unsure):
             self._lose()
-        self._seen, self._unsure = standing, None
+        self._seen, self._unsure = current, None
 
     def _lose(self) -> None:
         self.lost = True
         logger.warning("Another process wrote the checkpoint: this run writes no more of them.")
 
 
-def _continuable(
+def _resumable(
     data: bytes, layout: Layout, staged: Mapping[str, int], saved: Mapping[str, Any] | None, last: RunEntry | None
 ) -> Checkpoint | None:
     try:
@@ -162,6 +162,6 @@ def _void(run_id: str) -> bytes:
 
 
 def _run_folders(layout: Layout, paths: Collection[str]) -> set[str]:
-    """The staging folders, of one run each, that these files lie in."""
+    """The staging folders, one per run, that contain these files."""
     start = len(layout.pipeline_staging) + 1
     return {layout.staging(path[start:].partition("/")[0]) for path in paths}

@@ -1,4 +1,4 @@
-"""Files that nobody needs any more: how a committed run removes them."""
+"""Removal of files no longer needed, by a committed run."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def remove_expendable(storage: Storage, logs: TableLogs, expendables: Iterable[Expendable]) -> None:
-    """Removes what a run had found expendable, where it still is; may be done again.
+    """Remove what a run found expendable, unless that changed meanwhile; may be repeated.
 
     Raises:
-        StorageError: the storage failed; the next start does it again.
+        StorageError: the storage failed; the next start tries again.
     """
     for found in expendables:
         log = logs.of(found.format)
         paths = found.files if log is None else log.forget(found)
         each(storage, storage.delete, paths)
         storage.flush_folders(paths)
-        # Only in the lake's own folder: another writer may just have made an empty one in a table.
+        # Only in the lake's own folder: in a table, another writer may just have created an empty one.
         folders = {path.rpartition("/")[0] for path in paths if path.startswith(f"{LAKE_FOLDER}/rejected/")}
         storage.remove_empty(folders)

@@ -1,4 +1,4 @@
-"""Tables of several formats never meet in one folder: what is read from one would be wrong by the other."""
+"""Keeps tables of different formats out of one folder: read as the wrong format, their rows would be wrong."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def check_format(
     storage: Storage, logs: TableLogs, stream: str, table: str, record: TableRecord | None, chosen: str
 ) -> None:
-    """Refuses a table that is kept in another format than the one that was chosen, before anything is staged.
+    """Refuse a table kept in another format than the chosen one, before anything is staged.
 
     Raises:
-        ConfigurationError: names the way out.
+        ConfigurationError: names a way out.
     """
     if (log := logs.of(chosen)) is not None:
         log.check_place(stream, table, is_new=record is None)

@@ -1,7 +1,7 @@
-"""The way out for a committed run that can't be published: a run of its own takes back what was published of it.
+"""Giving up a committed run that can't be published: another run takes back what was published of it.
 
-That run's journal is a commit like any other: the files that go, the log entries that undo, the state before. So
-whoever comes after a crash finishes it, and the next run starts as if the one that was given up had never been.
+That run's journal is a commit like any other: files to remove, log entries that undo, the previous state. So it can be
+finished after a crash, and the next run starts as if the run given up had never happened.
 """
 
 from __future__ import annotations
@@ -39,21 +39,24 @@ STAGED = f"{LAKE_FOLDER}/staging/runs/"
 
 
 def check_given_up(storage: Storage, layout: Layout, run_id: str, last: RunEntry | None) -> JSON | None:
-    """Refuses to give up a run that is not committed and unpublished.
+    """Refuse to give up a run unless it is committed and unpublished.
 
     Returns:
-        Of a run that was given up before, what its journal and its undoer's say; None: it may be tried.
+        For a run given up earlier, the journals' report of that; None if giving up may be tried.
 
     Raises:
-        StateError: there is no such run, or it is no unpublished one.
+        StateError: there is no such run, or it is not an unpublished one.
     """
     if last is not None and last.body.get(GIVES_UP, {}).get("run_id") == run_id:
-        return told(last)  # perhaps not all of it is done yet: what follows finishes it
+        return giving_up_report(last)  # perhaps not all of it is done yet: the next steps finish it
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None:
         raise StateError(f"pipeline {layout.pipeline} has no run {run_id}: `spark-lake runs` shows them")
     if by := entry.body.get(GIVEN_UP_BY):
-        return told(read_entry(storage, layout.runs, by))
+        if (undoing := read_entry(storage, layout.runs, by)) is not None:
+            return giving_up_report(undoing)
+        # Its journal was removed, and with it the list of losses.
+        return {"run_id": run_id, "reason": str(entry.body["error"]).partition(": ")[2], "streams": None, "by": by}
     if GIVES_UP in entry.body:
         raise StateError(
             f"run {run_id} takes back run {entry.body[GIVES_UP]['run_id']}: `spark-lake recover` finishes it"
@@ -68,19 +71,19 @@ def check_given_up(storage: Storage, layout: Layout, run_id: str, last: RunEntry
     return None
 
 
-def told(entry: RunEntry | None) -> JSON | None:
-    """What a run that took another one back says of it."""
-    return None if entry is None else {**entry.body[GIVES_UP], "by": entry.run_id}
+def giving_up_report(entry: RunEntry) -> JSON:
+    """The report of a run that took back another one, from its journal."""
+    return {**entry.body[GIVES_UP], "by": entry.run_id}
 
 
 def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: UnpublishableError) -> RunEntry:
-    """Takes a committed run back, which was just tried to be published, by the run in whose name the lock is held.
+    """Take back a committed run whose publishing just failed, as the run that holds the lock.
 
-    Gives the run that took it back, published; `reason` says why the other could not be.
+    Returns the published run that took it back; `reason` says why the other could not be published.
 
     Raises:
-        UnpublishableError: someone else changed a table since; nothing was decided.
-        StorageError: the storage failed; the next start goes on, or nothing was decided.
+        UnpublishableError: another writer has changed a table since; nothing was decided.
+        StorageError: the storage failed; the next start continues, unless nothing was decided.
         LockedError: another process took over.
     """
     storage, layout = lock.storage, lock.layout
@@ -105,23 +108,23 @@ def give_up(lock: RunLock, store: StateStore, entry: RunEntry, reason: Unpublish
 def _undoing(
     storage: Storage, layout: Layout, run_id: str, entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]
 ) -> Plan:
-    """What goes, what stays after all, and which log entries undo others, table by table."""
+    """The plan that undoes a run: what is removed, what is kept after all, and which log entries undo others."""
     converts = entry.body.get("command") == CONVERT
     records = {table_of_record(path): (path, record) for path, record in plan.tables.items()}
     logs = TableLogs(storage, layout)
     undone = {commit.table: commit.undone_by(run_id) for commit in plan.logs}
     fates = {table: logs.of_commit(commit).fate(commit) for table, commit in undone.items()}
-    # First what a process that sleeps could still move.
+    # First the files that a suspended process could still move.
     retire = [file.staged for file in plan.publish]
     tables: dict[str, TableRecord] = {}
     for table in dict.fromkeys((*(table_of_file(file.final) for file in plan.publish), *records)):
         path, record = records.get(table, ("", None))
         files = [file for file in plan.publish if table_of_file(file.final) == table]
         if table in undone:
-            # A version of the log names its files: they go once nobody can ask for it any more (VACUUM).
+            # A version of the log names its files: they are removed once no reader can request it any more (VACUUM).
             made = fates[table] is Fate.MADE
             retire += [] if made else [file.final for file in files]
-            # What the run has made of a new table, or was to make, can only become an empty table of the pipeline.
+            # What the run made, or was to make, of a new table can only become an empty table of the pipeline.
             stays = (made and (converts or undone[table].makes_table)) or (
                 fates[table] is Fate.NO_TABLE and not converts
             )
@@ -130,7 +133,7 @@ def _undoing(
             stays = None in each(storage, storage.size, old)
             twice = _keeps_versions(table, record)
             retire += [file.final for file in files if not stays or (twice and not _is_written_anew(file))]
-            # Beside a file that is lost nobody knows which rows these alone still hold.
+            # If a file of the table is lost, it is unknown which of the remaining rows only these old files hold.
             retire += old if stays and not set(files) & set(lost) else []
         if stays and record is not None:
             tables[path] = record
@@ -139,23 +142,23 @@ def _undoing(
 
 
 def _keeps_versions(table: str, record: TableRecord | None) -> bool:
-    """Whether a table would have the rows twice that the next run brings again.
+    """Whether the rows that the next run sends again would be duplicated in a table.
 
-    One that holds a row for each key, or is written whole, takes the same rows again.
+    A table with one row per key, or one that is replaced, takes the same rows again without duplicates.
     """
     return table.endswith("__history") or (record is not None and record.method.keeps_versions)
 
 
 def _is_written_anew(file: PublishedFile) -> bool:
-    """Whether the rows of a file are older than its run."""
+    """Whether a file's rows are older than its run."""
     _, _, _, *folders = file.staged.removeprefix(STAGED).split("/")
     return folders[0] == JOINED or "rewritten" in file.staged.removesuffix(".parquet").split("/")[-2:]
 
 
 def _state_before(entry: RunEntry) -> JSON | None:
-    """What the next run starts from, where none was the empty one; None: what is saved stays, for the run saves none.
+    """The state before a run, or an empty one; None if the run saves none, so that the saved state is left alone.
 
-    It is written in any case: a process that sleeps before it writes the run's is to find something else than it saw.
+    It is written even if equal: a process suspended before its write of the run's state must find a changed object.
     """
     before: JSON | None = entry.body.get("previous_state")
     if entry.state is None:
@@ -164,7 +167,7 @@ def _state_before(entry: RunEntry) -> JSON | None:
 
 
 def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSON:
-    """Of each stream the files that were gone, those that do not count any more, and the rows in either."""
+    """For each stream, the files lost and the files taken back, and the rows in either."""
     nothing = dict.fromkeys(("lost_files", "lost_rows", "taken_back_files", "taken_back_rows"), 0)
     losses = {stream: {**nothing} for stream in entry.body["streams"]}
     for file in plan.publish:
@@ -177,7 +180,7 @@ def _losses(entry: RunEntry, plan: Plan, lost: tuple[PublishedFile, ...]) -> JSO
 
 
 def _stream_of(file: PublishedFile, plan: Plan) -> str:
-    """As the record of its table says; else by its staged path, below `staging/runs/<pipeline>/<run>/<stream>`."""
+    """By the record of its table, else by its staged path, below `staging/runs/<pipeline>/<run>/<stream>`."""
     for path, record in plan.tables.items():
         if table_of_file(file.final) == table_of_record(path):
             return record.stream

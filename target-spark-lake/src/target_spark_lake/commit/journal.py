@@ -1,6 +1,6 @@
 """The journal: one object per run, created if absent, that decides whether the run happened.
 
-As a commit it holds everything that publishing needs, so that any later process can finish it.
+The object of a committed run holds everything needed to publish it, so that any later process can finish it.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ JSON = dict[str, Any]
 SUCCEEDED, FAILED, ROLLED_BACK = "succeeded", "failed", "rolled_back"
 KEPT_RUNS = 1000
 PRUNED_AT_ONCE = 100
-# In the journal of a run that takes a committed one back: which, why, and what is lost; and in that one's: by whom.
+# In the journal of a run that takes a committed one back: which, why, and what is lost; in the other's: by which run.
 GIVES_UP, GIVEN_UP_BY = "gives_up", "given_up_by"
-# Only in the journals of runs that have some: an older program leaves these files to the next such run.
+# Only in the journals of runs that have such files: older programs leave them to the next such run.
 EXPENDABLE = "expendable"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a commit tells every process to do; each part may be done again.
+    """The steps of a commit, which any process may carry out and repeat.
 
     Attributes:
-        publish: Files to move to where readers see them.
+        publish: Files to move to where readers find them.
         retire: Files to remove after that.
         tables: Path of a table's record to its new content.
-        logs: Commits to tables' own logs, made once the files are there.
-        expendable: Files that nobody needs any more, removed if that is still so.
+        logs: Commits to tables' own logs, made once the files are in place.
+        expendable: Files no longer needed, removed if that is still true.
     """
 
     publish: tuple[PublishedFile, ...]
@@ -59,7 +59,7 @@ class Plan:
 
     @staticmethod
     def of(entry: RunEntry) -> Plan:
-        """Reads the plan of a committed run."""
+        """Read the plan of a committed run."""
         body = entry.body
         try:
             return Plan(
@@ -74,7 +74,7 @@ class Plan:
 
 
 def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[str, TableRecord]) -> Plan:
-    """Gives each staged file its final name, and gathers the rest; `records` are those after it, by table folder."""
+    """Give each staged file its final name and collect the rest; `records` are the new ones, by table folder."""
     publish: list[PublishedFile] = []
     for change in commit.changes:
         for number, file in enumerate(change.published, start=1):
@@ -97,7 +97,7 @@ def plan_commit(layout: Layout, run_id: str, commit: Commit, records: Mapping[st
 
 
 def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
-    """What is removed; readers of older versions of a table with a log go on finding its files."""
+    """The files to remove; those of older versions of a table with a log are kept for its readers."""
     yield from getattr(change.log, "leaves", ())
     for path in (*change.retire, *change.joined_from) if change.log is None else ():
         yield path
@@ -106,7 +106,7 @@ def _retired(layout: Layout, change: TableChange) -> Iterator[str]:
 
 
 def stream_reports(commit: Commit) -> dict[str, StreamReport]:
-    """What a commit does, per stream."""
+    """Counts of a commit, per stream."""
     reports: dict[str, StreamReport] = {}
     for change in commit.changes:
         reports[change.stream] = reports.get(change.stream, StreamReport()).plus(change)
@@ -123,7 +123,7 @@ def committed_body(
     previous_state: Mapping[str, Any] | None,
     state_place: str | None,
 ) -> JSON:
-    """A commit as a JSON object; `state` is None where the saved one stays, `state_place` where it is the bucket's."""
+    """A commit as a JSON object; `state` is None if the saved one stays, `state_place` if it is in the bucket."""
     return {
         **head,
         "phase": COMMITTED,
@@ -142,19 +142,19 @@ def committed_body(
 
 
 def aborted_body(head: JSON, outcome: str, error: BaseException | str) -> JSON:
-    """A run that did not happen, as a JSON object, with the reason."""
+    """A failed or rolled back run as a JSON object, with the reason."""
     reason = reason_of(error) if isinstance(error, BaseException) else error
     finished = timestamp_text(datetime.now(UTC))
     return {**head, "phase": ABORTED, "outcome": outcome, "finished_at": finished, "error": reason}
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a run failed, in one line: secrets masked, a signal by its name."""
+    """Why a run failed, in one line: secrets masked, signals by name."""
     return one_line(error) if isinstance(error, Exception) else f"stopped by {str(error) or type(error).__name__}"
 
 
 def head(layout: Layout, run: LockEntry, last_committed: str | None) -> JSON:
-    """What every journal says about its run, which took the lock after `last_committed`, whatever became of it."""
+    """The members common to all journals; `last_committed` is the last committed run when the lock was taken."""
     return {
         "run_id": run.run_id,
         "pipeline": layout.pipeline,
@@ -171,38 +171,38 @@ def head(layout: Layout, run: LockEntry, last_committed: str | None) -> JSON:
 
 
 def entry_of(body: JSON) -> RunEntry:
-    """The entry that a journal is."""
+    """The run entry of a journal's body."""
     return RunEntry(body["run_id"], body["phase"], body["last_committed"], body["state"], body)
 
 
 def decide(storage: Storage, layout: Layout, body: JSON) -> bool:
-    """Creates a run's journal; False when the run was decided before, in whatever way."""
+    """Create a run's journal; False if one exists, with whatever decision."""
     return storage.create(layout.journal(body["run_id"]), encode(body))
 
 
 def commit(storage: Storage, layout: Layout, body: JSON) -> RunEntry | None:
-    """Decides a run as committed; None when it was decided otherwise before."""
+    """Decide a run as committed; None if it was decided otherwise before."""
     try:
         done = decide(storage, layout, body)
     except StorageError:
-        # Only the answer may have got lost: these very bytes standing there are our commit.
+        # Perhaps only the answer was lost: if the object holds these very bytes, it is our commit.
         done = decide(storage, layout, body)
     if done:
         return entry_of(body)
-    # A successor may have marked it already: nobody but this run commits it.
-    standing = read_entry(storage, layout.runs, body["run_id"])
-    return None if standing is None or standing.phase == ABORTED else standing
+    # A successor may have updated the journal already: only this run can have committed it.
+    existing = read_entry(storage, layout.runs, body["run_id"])
+    return None if existing is None or existing.phase == ABORTED else existing
 
 
 def rewritten(storage: Storage, layout: Layout, entry: RunEntry, state_place: str | None, **changes: Any) -> RunEntry:
-    """Notes where the state of a committed run is kept, and what else changes in its journal."""
+    """Update a committed run's journal: where the state is kept, and other changes."""
     body = {**entry.body, **changes, STATE_PLACE: state_place}
     storage.replace(layout.journal(entry.run_id), encode(body))
     return entry_of(body)
 
 
 def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: StorageError) -> None:
-    """Notes why a committed run is not published, for people; only while it is not, and never fails."""
+    """Note for people why a committed run is not published; only while it isn't, and never fails."""
     with suppress(StorageError):
         path = layout.journal(run_id)
         seen = storage.read(path)
@@ -212,7 +212,7 @@ def note_unpublished(storage: Storage, layout: Layout, run_id: str, error: Stora
 
 
 def mark_given_up(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -> None:
-    """Notes that a committed run never happened, since another one took back what of it was published."""
+    """Mark a committed run as rolled back after another run has taken back what it published."""
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None or entry.phase == ABORTED:
         return
@@ -223,9 +223,9 @@ def mark_given_up(storage: Storage, layout: Layout, run_id: str, by: RunEntry) -
 
 
 def prune(storage: Storage, layout: Layout, decided: Sequence[str], keep: set[str], after: str = "") -> None:
-    """Removes the oldest journals beyond those that are kept, not many at once: no run waits long for it.
+    """Remove the oldest journals beyond those kept, a limited number at once, so that no run waits long.
 
-    Of the runs that are decided, newest first, those in `keep` stay, and all up to the one `after` which they count.
+    Of the `decided` runs, newest first, those beyond `KEPT_RUNS` and newer than `after` are removed, unless in `keep`.
     """
     old = [run_id for run_id in decided[KEPT_RUNS:] if run_id not in keep and run_id > after]
     each(storage, lambda run_id: storage.delete(layout.journal(run_id)), old[-PRUNED_AT_ONCE:])

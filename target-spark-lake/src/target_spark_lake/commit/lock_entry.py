@@ -1,4 +1,4 @@
-"""The objects of a run lock: one for each generation, which says who took the pipeline and whether it gave it up."""
+"""The objects of a run lock: one per generation, saying who took the pipeline and whether it was released."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class LockEntry:
     Attributes:
         generation: Its number.
         run_id: The run that took it.
-        process: Who that is.
+        process: The process of that run.
         since: When it was taken, UTC.
-        beat: Last sign of life, UTC.
-        ttl_seconds: After this long without one, the holder counts as dead.
-        released: Whether the holder gave it up.
-        pipeline: Whose lock it is; None where an older version wrote it.
-        command: The command of `spark-lake` that holds it; None for a run of the target.
+        beat: Last heartbeat, UTC.
+        ttl_seconds: After this long without a heartbeat, the holder counts as dead.
+        released: Whether the holder released it.
+        pipeline: The pipeline's name; None if written by an older version.
+        command: The `spark-lake` command that holds it; None for a run of the target.
     """
 
     generation: int
@@ -44,15 +44,15 @@ class LockEntry:
     command: str | None = None
 
     def is_held(self) -> bool:
-        """Whether a living process holds the pipeline, as far as can be told."""
+        """Whether a living process holds the pipeline, as far as can be determined."""
         if self.released or self.process.is_dead():
             return False
-        # A sign of life from the future is none: it only says that its giver has another clock.
+        # A heartbeat from the future doesn't prove life: the holder's clock merely differs.
         silence = abs(datetime.now(UTC) - self.beat)
         return self.process.is_alive() or silence <= timedelta(seconds=self.ttl_seconds)
 
     def holder(self) -> str:
-        """Who holds it since when, for people."""
+        """The holder and since when it holds the lock, for people."""
         return f"process {self.process.pid} on {self.process.host} since {timestamp_text(self.since)}"
 
     def to_body(self) -> dict[str, Any]:
@@ -61,12 +61,12 @@ class LockEntry:
 
 
 def newest_entry(storage: Storage, layout: Layout) -> LockEntry | None:
-    """The generation that counts; None where the pipeline never ran."""
-    return next(reversed(standing_entries(storage, layout)), None)
+    """The current generation; None if the pipeline never ran."""
+    return next(reversed(lock_entries(storage, layout)), None)
 
 
-def standing_entries(storage: Storage, layout: Layout) -> tuple[LockEntry, ...]:
-    """All generations that stand, in their order: the last one counts."""
+def lock_entries(storage: Storage, layout: Layout) -> tuple[LockEntry, ...]:
+    """All generations present, in order: the last one is current."""
     while numbers := _generations(storage, layout):
         entries = [_read(storage, entry_path(layout, number)) for number in numbers]
         if entries[-1] is not None:  # else a later one came and cleaned up

@@ -3,10 +3,10 @@
 ::
 
     run = open_run(storage, Layout("orders"), lock_ttl_seconds=60)
-    with run.failing():                        # before the commit point: nothing happened
+    with run.failing():                        # before the commit point: on failure nothing happened
         run.check_start("saved", first_state)
         ...                                    # stage files below run.staging_path(stream)
-        run.commit(Commit(changes, state))     # after it the run happened, whatever dies
+        run.commit(Commit(changes, state))     # from here on the run happened, whatever dies
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ logger = logging.getLogger(__name__)
 
 
 class PipelineRun:
-    """An open run; made by `open_run`, which took the lock.
+    """An open run, created by `open_run`, which took the lock.
 
     Attributes:
         storage: The bucket.
         layout: The pipeline's paths.
-        run_id: Sortable, safe in file names, never used twice.
+        run_id: Sortable, safe in file names, never reused.
         started_at: When the lock was taken, UTC.
         recovery: What was found and done before the run.
-        checkpoint: What this run may go on from, and what it leaves for a later one.
+        checkpoint: What this run may resume from, and what it leaves for a later one.
         logs: Tables with logs of their own, as the run first saw them.
     """
 
@@ -79,12 +79,12 @@ class PipelineRun:
         self._claiming = False
 
     def committed_state(self) -> dict[str, Any] | None:
-        """The state that the last committed run saved (or a person edited), or None."""
+        """The state last saved by a committed run or edited by a person, or None."""
         return self.recovery.saved.value if self.recovery.saved else None
 
     @cached_property
     def starts_anew(self) -> bool:
-        """Whether a tap has no state to begin from: none was saved yet, or a person emptied it (`state reset`)."""
+        """Whether a tap has no state to start from: none was saved yet, or a person emptied it (`state reset`)."""
         saved = self.committed_state()
         if saved is None:
             return True
@@ -96,28 +96,28 @@ class PipelineRun:
         return GIVES_UP in source.body or str(source.body.get("command")).startswith("state ")
 
     def check_start(self, start: str | None, value: Mapping[str, Any]) -> None:
-        """Refuses a run that began from another state than the committed one (`state.start_check`)."""
+        """Refuse a run that started from another state than the committed one (`state.start_check`)."""
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 
     def resume_from(self, value: Mapping[str, Any], resume: Mapping[str, Any] | None) -> Checkpoint:
-        """The checkpoint of a tap that goes on from a dead run (`state.start_check`)."""
-        return check_resumed(value, resume, self.checkpoint.standing, self.layout.pipeline)
+        """The checkpoint from which a tap resumes a dead run (`state.start_check`)."""
+        return check_resumed(value, resume, self.checkpoint.current, self.layout.pipeline)
 
     def write_checkpoint(self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]) -> bool:
-        """Offers what is staged (`target`) to a later run, should this one die; False where it does not stand.
+        """Offer what is staged (`target`) to a later run, in case this one dies; False if that failed.
 
-        `state` is the STATE that all of it stands for, `resume` what the tap said beside it.
+        `state` is the STATE that covers all of it, `resume` what the tap sent with it.
         """
         return self.checkpoint.write(
             Checkpoint(self.run_id, self._before, self.committed_state(), state, resume, target)
         )
 
     def staging_path(self, stream: str) -> str:
-        """Folder for the staged files of a stream; `storage.url_for_spark` makes it a URL for Spark."""
+        """Folder for a stream's staged files; `storage.url_for_spark` gives its URL for Spark."""
         return self.layout.staging(self.run_id, stream)
 
     def table_record(self, stream: str, table: str) -> TableRecord | None:
-        """The table as it stands; None for a new one.
+        """The record of an existing table; None for a new one.
 
         Raises:
             ConfigurationError: another pipeline or another stream owns the table.
@@ -127,23 +127,23 @@ class PipelineRun:
             check_owner(record, self.layout.pipeline, stream, table)
         return record
 
-    def standing_record(self, stream: str, table: str) -> TableRecord | None:
-        """The same with the columns that readers find: those of the table's own log.
+    def current_record(self, stream: str, table: str) -> TableRecord | None:
+        """The table's record with the columns that readers see: those of the table's own log, if it has one.
 
         Raises:
             ConfigurationError: another pipeline or another stream owns the table.
-            SchemaError: someone else gave it a column that this program can't keep.
+            SchemaError: another writer added a column that this program can't keep.
         """
         record = self.table_record(stream, table)
         snapshot = self.logs.snapshot(table, record)
-        return record if record is None or snapshot is None else snapshot.standing_record(record)
+        return record if record is None or snapshot is None else snapshot.current_record(record)
 
     def table_files(self, table: str) -> tuple[str, ...]:
         """The paths of a table's data files."""
         return tuple(file.path for file in self.data_files(table))
 
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
-        """All data files of a table: what every reader of its folder, or of its log, finds."""
+        """A table's data files, as readers of its folder or its log find them."""
         record = read_record(self.storage, self.layout.table_record(table))
         if record is not None and self.logs.of(record.format) is not None:
             snapshot = self.logs.snapshot(table, record)
@@ -151,11 +151,11 @@ class PipelineRun:
         return tuple(file for file in self.storage.list(table) if is_data_file(table, file.path))
 
     def commit(self, commit: Commit) -> Mapping[str, StreamReport]:
-        """Makes the run happen: journal, publish, state; gives up the lock.
+        """Commit the run: journal, publish, save the state, release the lock.
 
         Raises:
             ConfigurationError: another pipeline owns one of the tables.
-            LockedError: another run took the pipeline over; nothing of this one happened.
+            LockedError: another run took over the pipeline; nothing of this one happened.
             StorageError: the text says whether the run is committed; the next start finishes or undoes it.
         """
         entry = self._decide(commit)
@@ -175,7 +175,7 @@ class PipelineRun:
         return journal.stream_reports(commit)
 
     def _decide(self, commit: Commit) -> RunEntry:
-        """Everything up to and with the commit point."""
+        """Everything up to and including the commit point."""
         tables = [change.table for change in commit.changes]
         if len(set(tables)) < len(tables):
             raise ConfigurationError(f"two streams share one table: {', '.join(sorted(tables))}")
@@ -187,7 +187,7 @@ class PipelineRun:
         records = claim_all(self.storage, self.layout, wanted, self.run_id)
         plan = journal.plan_commit(self.layout, self.run_id, commit, records)
         saved = self.committed_state()
-        # Not by `same_state`: what is printed is what is saved, down to the order of its members.
+        # Not by `same_state`: the saved state must equal the printed one down to the order of its members.
         state = None if commit.state is None or to_json(commit.state) == to_json(saved) else commit.state
         reports = journal.stream_reports(commit)
         body = journal.committed_body(self._head(), plan, reports, state, saved, self._store.place)
@@ -201,7 +201,7 @@ class PipelineRun:
 
     @contextmanager
     def failing(self, *refusals: type[SingerSparkError]) -> Iterator[None]:
-        """Where what is inside fails, the run ends: by one of the `refusals` as one that never was, else as failed."""
+        """Fail the run if the body raises; for one of the `refusals`, end it without a trace instead."""
         try:
             yield
         except refusals:
@@ -212,9 +212,9 @@ class PipelineRun:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """Leaves a report, removes what is staged but for the checkpoint's, gives up the lock; never raises.
+        """Leave a report, remove what is staged except the checkpoint's files, release the lock; never raises.
 
-        Safe after anything: a run that has committed stays committed, for whoever creates the journal first decides.
+        Safe at any point: a committed run stays committed, since whoever creates the journal first decides.
         """
         try:
             body = journal.aborted_body(self._head(), journal.FAILED, error)
@@ -229,22 +229,22 @@ class PipelineRun:
             else:
                 logger.warning("Run %s is committed; the next run finishes publishing it.", self.run_id)
             self._lock.release()
-            # What is newer than the last commit failed, too: else the journals would pile up until a run succeeds.
+            # Runs after the last commit failed too: without this, journals would pile up until a run succeeds.
             self._prune(after=self._before or "")
         except SingerSparkError as failure:
-            # Undecided now: the next start rolls the run back, and finds the lock of a dead process.
+            # The run is undecided: the next start finds the lock of a dead process and rolls the run back.
             self._lock.stop()
             logger.warning("Cleaning up after the failed run failed: %s", failure)
 
     def leave(self) -> None:
-        """Ends a run that had nothing to do, without a trace."""
+        """End a run that had nothing to do, without a trace."""
         self._lock.release()
 
     def _head(self) -> dict[str, Any]:
         return journal.head(self.layout, self._lock.entry, self._before)
 
     def _end(self) -> None:
-        """Tidies up after a success; a failure here changes nothing about it."""
+        """Clean up after a success; a failure here doesn't change it."""
         try:
             self.checkpoint.remove()
             self.storage.delete_all(self.layout.staging(self.run_id))
@@ -270,17 +270,17 @@ def open_run(
     process: Process | None = None,
     command: str | None = None,
 ) -> PipelineRun:
-    """Takes the pipeline's lock and finishes or undoes what a dead run left.
+    """Take the pipeline's lock, and finish or undo what a dead run left.
 
     Args:
         storage: The bucket.
         layout: The pipeline's paths.
-        lock_ttl_seconds: After this long without a sign of life the run counts as dead on other hosts.
-        store: Where the published state is, from `open_state_store`; the bucket's `state.json` where not given. Only
-            a run of the target that is given one moves a state that is kept elsewhere.
-        force: Takes the pipeline from a living holder too, which then can't commit any more.
-        process: In whose name the lock is held; this process where not given.
-        command: The command of `spark-lake` that the run is; None for a run of the target.
+        lock_ttl_seconds: After this long without a heartbeat the run counts as dead on other hosts.
+        store: Where the published state is, from `open_state_store`; by default the bucket's `state.json`. Only a run
+            of the target with a store given moves a state that is kept elsewhere.
+        force: Take the pipeline even from a living holder, which then can't commit any more.
+        process: The process that holds the lock; by default this one.
+        command: The `spark-lake` command that this run is; None for a run of the target.
 
     Raises:
         LockedError: a living run holds the pipeline; names it and since when.

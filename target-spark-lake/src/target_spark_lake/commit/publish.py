@@ -1,4 +1,4 @@
-"""Publishing a committed run: every step may be repeated by any process that holds the pipeline, to the same end."""
+"""Publishing of a committed run: any process holding the pipeline may repeat every step, with the same result."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Item = TypeVar("Item")
 
 
 def publish(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
-    """Brings a committed run before its readers: new files, tables' logs, retired files, tables' records, state, mark.
+    """Publish a committed run: new files, table logs, retired files, table records, state, mark in the journal.
 
-    Gives the entry as published. Once another process took over, that one finishes the run.
+    Returns the published entry. If another process takes over, that one finishes the run.
 
     Raises:
-        UnpublishableError: files are gone, or someone else changed a table's log; a person decides.
+        UnpublishableError: files are gone, or another writer changed a table's log; a person must decide.
         StorageError: the storage failed; the next start repeats all of it.
         LockedError: another process took over.
     """
@@ -64,26 +64,26 @@ def _published(lock: RunLock, store: StateStore, entry: RunEntry) -> RunEntry:
     plan = Plan.of(entry)
     logs = TableLogs(storage, layout)
     _move(storage, layout, logs, entry, plan)
-    # Seen first, held then, written last: once another process took over, what was seen no longer stands.
+    # Read first, then check the lock, write last: if another process takes over, what was read is no longer current.
     records = dict(zip(plan.tables, each(storage, storage.read, plan.tables), strict=True))
     state = None if entry.state is None else store.content()
     lock.ensure_held()
     given_up = entry.body.get(GIVES_UP, {}).get("run_id")
-    # The state is never ahead of the rows: it follows them, and goes back before they do.
+    # The state is never ahead of the rows: it is saved after them, and taken back before them.
     if given_up and entry.state is not None and not store.write(entry.state, state, entry.run_id, _mark(entry.run_id)):
         raise LockedError(f"something else wrote to the state while run {entry.run_id} was publishing")
     versions = each(storage, lambda commit: _logged(logs, commit, undo=bool(given_up)), plan.logs)
     if plan.retire and not given_up:
-        _check_stands(storage, layout, entry.run_id, COMMITTED, PUBLISHED)
+        _check_phase(storage, layout, entry.run_id, COMMITTED, PUBLISHED)
     for paths in _in_turn(plan.retire, lambda path: (not path.startswith(layout.pipeline_staging), is_order(path))):
         each(storage, storage.delete, paths)
     storage.flush_folders(plan.retire)
     if plan.expendable:
         remove_expendable(storage, logs, plan.expendable)
-        lock.ensure_held()  # such a run may write no record and no state, whose exchange would tell
+        lock.ensure_held()  # such a run may write no record and no state, whose exchange would notice
     written = all(each(storage, lambda table: write_record(storage, *table, records[table[0]]), plan.tables.items()))
     if written and entry.state is not None and not given_up:
-        lock.ensure_held()  # once more: a person may put back by hand the very state that was seen
+        lock.ensure_held()  # once more: a person may have restored the very state that was read
         written = store.write(entry.state, state, entry.run_id)
     if not written:
         raise LockedError(f"something else wrote to the records or the state while run {entry.run_id} was publishing")
@@ -106,11 +106,11 @@ def _move(storage: Storage, layout: Layout, logs: TableLogs, entry: RunEntry, pl
         absent = lost_files(storage, plan)
         if not absent:
             raise
-        # What a table's log has named already is its own: others may have compacted and removed it since.
+        # Files already named by a table's log belong to the table: others may have compacted and removed them since.
         tables = {table_of_file(file.final) for file in absent}
         named = {each.table for each in plan.logs if each.table in tables and logs.of_commit(each).has_run(each)}
         if lost := [file for file in absent if table_of_file(file.final) not in named]:
-            _check_stands(storage, layout, entry.run_id, COMMITTED)
+            _check_phase(storage, layout, entry.run_id, COMMITTED)
             raise UnpublishableError(
                 f"run {entry.run_id} is committed, and {len(lost)} of its {len(plan.publish)} file(s) are gone, the "
                 f"first of them {lost[0].staged}, which was to become {lost[0].final}: bring them back, then "
@@ -120,7 +120,7 @@ def _move(storage: Storage, layout: Layout, logs: TableLogs, entry: RunEntry, pl
 
 
 def _moved(storage: Storage, published: Iterable[PublishedFile]) -> None:
-    # A file is never there without what tells when its rows were received.
+    # No file may appear before the object that tells when its rows were received.
     for files in _in_turn(published, lambda file: not is_order(file.final)):
         each(storage, lambda file: storage.move(file.staged, file.final), files)
         storage.flush(file.final for file in files)
@@ -130,11 +130,11 @@ def _in_turn(items: Iterable[Item], turn: Callable[[Item], Any]) -> list[list[It
     return [list(group) for _, group in groupby(sorted(items, key=turn), key=turn)]
 
 
-def _check_stands(storage: Storage, layout: Layout, run_id: str, *phases: str) -> None:
-    """Looks whether another process has published the run meanwhile, or given it up: then its old files are the table.
+def _check_phase(storage: Storage, layout: Layout, run_id: str, *phases: str) -> None:
+    """Check that no other process has published the run meanwhile, or given it up, which makes its old files current.
 
     Raises:
-        LockedError: so it is.
+        LockedError: another process did.
     """
     entry = read_entry(storage, layout.runs, run_id)
     if entry is None or entry.phase not in phases:
@@ -143,9 +143,9 @@ def _check_stands(storage: Storage, layout: Layout, run_id: str, *phases: str) -
 
 
 def _mark(run_id: str) -> str:
-    """Blanks for the state of a run that takes another one back, of this run alone.
+    """Whitespace for the state of a run that takes back another one, unique to this run.
 
-    The state before is the value that a sleeping publisher of the other one saw: it is not to find the same text.
+    The restored state equals the value that a suspended publisher of the other run saw: the bytes must differ.
     """
     return "".join(" \t"[int(bit)] for bit in f"{crc32(run_id.encode()):032b}")
 
@@ -156,7 +156,7 @@ def _logged(logs: TableLogs, commit: LogCommit, *, undo: bool) -> int | None:
 
 
 def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:
-    """Files of a commit that are neither staged nor where readers see them."""
+    """Files of a commit that are neither staged nor published."""
 
     def lost(file: PublishedFile) -> PublishedFile | None:
         return file if storage.size(file.final) is None and storage.size(file.staged) is None else None
@@ -165,7 +165,7 @@ def lost_files(storage: Storage, plan: Plan) -> tuple[PublishedFile, ...]:
 
 
 def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: RunEntry) -> None:
-    """Keeps what a published run learned of its tables' files; without it the next merge only looks longer."""
+    """Save the indexes of a published run's tables; without them the next merge is only slower."""
     final = {file.staged: file.final for file in Plan.of(entry).publish}
     known = {change.table: change.index.renamed(final) for change in commit.changes if change.index is not None}
     try:
@@ -175,11 +175,11 @@ def remember_tables(storage: Storage, layout: Layout, commit: Commit, entry: Run
 
 
 def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
-    """Removes what a published run retired and came back: a copy inside a store may end after its process.
+    """Remove retired files that came back: a copy inside a store may complete after its process has died.
 
-    Only the newest files are looked at: copies of others ended long ago, and a start costs the same for any table.
+    Only the newest files are checked: older copies ended long ago, and this bounds the cost of a start.
     """
-    if storage.local:  # a rename is over with its process
+    if storage.local:  # a rename ends with its process
         return
     newest = sorted(entry.body.get("retire", ()), key=written_by)[-RETIRED_LOOKED_AT:]
     sizes = each(storage, storage.size, newest)
@@ -190,7 +190,7 @@ def remove_late_copies(storage: Storage, entry: RunEntry) -> None:
 
 
 def verify_staged(storage: Storage, staged: Iterable[StagedFile]) -> None:
-    """Refuses a commit whose files are not there whole, and makes them survive a power cut.
+    """Refuse a commit with missing or truncated files, and make the others survive a power cut.
 
     Raises:
         StorageError: names the file.

@@ -1,4 +1,4 @@
-"""What a new holder of a pipeline does first: finish or undo what the run before left."""
+"""First step of a new pipeline holder: finishing or undoing what the previous run left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from singer_spark.errors import LockedError, UnpublishableError
 from singer_spark.state.choice import IN_THE_BUCKET, check_owner, chosen_state, kept_elsewhere, place_of
 from singer_spark.state.run_log import ABORTED, COMMITTED, last_committed, read_entry, run_ids
 from target_spark_lake.commit.checkpoint_file import take_over
-from target_spark_lake.commit.giving_up import check_given_up, give_up, told
+from target_spark_lake.commit.giving_up import check_given_up, give_up, giving_up_report
 from target_spark_lake.commit.journal import ROLLED_BACK, aborted_body, decide, head, rewritten
 from target_spark_lake.commit.lock import take_lock
 from target_spark_lake.commit.publish import publish, remove_late_copies
@@ -33,17 +33,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was found and done.
+    """What recovery found and did.
 
     Attributes:
         last: The last committed run, published by now; None before the first.
-        saved: The state that counts; None before the first.
-        checkpoint: What the next run can go on from, in the new holder's hands; None where there is nothing.
-        finished: Run whose publishing was finished here.
-        rolled_back: Runs that were found dead before their commit.
+        saved: The current state; None before the first.
+        checkpoint: What the next run can resume from, signed by the new holder; None if there is nothing.
+        finished: Run that was published here.
+        rolled_back: Runs found dead before their commit.
         decided: Ids of all decided runs, newest first.
-        signed: The run whose state stands in a place outside of the bucket: its journal says whose place it is.
-        given_up: Of a run that was given up as asked: its id, whose run took it back, why, and what is lost; else None.
+        signed: The run that last wrote the state in a place outside the bucket: its journal proves whose place it is.
+        given_up: For a run given up on request: its id, the run that took it back, why, and what is lost; else None.
     """
 
     last: RunEntry | None
@@ -57,10 +57,10 @@ class Recovery:
 
 
 def recover(lock: RunLock, store: StateStore, *, may_move: bool = True, giving_up: str | None = None) -> Recovery:
-    """Finishes the committed, undoes the uncommitted, and removes what dead runs staged and none can go on from.
+    """Finish committed runs, undo uncommitted ones, and remove what dead runs staged and no run can resume from.
 
-    A state that is kept elsewhere is brought to the store if it `may_move`; the committed run `giving_up` is taken
-    back, should it not be possible to publish it.
+    A state kept elsewhere is moved to the store if `may_move`; the committed run `giving_up` is taken back if it can't
+    be published.
     """
     storage, layout = lock.storage, lock.layout
     rolled_back = tuple(before.run_id for before in lock.earlier if _roll_back(storage, layout, before))
@@ -81,7 +81,7 @@ def recover(lock: RunLock, store: StateStore, *, may_move: bool = True, giving_u
             if giving_up != last.run_id:
                 raise
             last = give_up(lock, store, last, reason)
-            given_up = told(last)
+            given_up = giving_up_report(last)
     elif last is not None:
         remove_late_copies(storage, last)
     storage.sweep()
@@ -94,7 +94,7 @@ def recover(lock: RunLock, store: StateStore, *, may_move: bool = True, giving_u
 
 
 def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
-    """Decides an undecided run as dead; from then on it can't commit, even if it only slept."""
+    """Decide an undecided run as dead, which keeps it from committing even if it was only suspended."""
     if before.released or read_entry(storage, layout.runs, before.run_id) is not None:
         return False
     last = last_committed(storage, layout.runs)
@@ -107,16 +107,16 @@ def _roll_back(storage: Storage, layout: Layout, before: LockEntry) -> bool:
 
 
 def _release_claims(storage: Storage, layout: Layout, before: LockEntry) -> None:
-    """Gives back the tables of a run that died between its claims and its commit."""
+    """Release the tables of a run that died between its claims and its commit."""
     entry = None if before.released else read_entry(storage, layout.runs, before.run_id)
     if entry is not None and entry.phase == ABORTED:
         release_claims(storage, before.run_id)
 
 
 def _settle_state(lock: RunLock, store: StateStore, last: RunEntry | None) -> tuple[RunEntry | None, SavedState | None]:
-    """Brings the state to its store, if the last run kept it elsewhere; each step may be repeated.
+    """Move the state to its store if the last run kept it elsewhere; each step may be repeated.
 
-    Gives the last run as it stands now, and the state that counts.
+    Returns the last run as it is now, and the current state.
     """
     storage, layout = lock.storage, lock.layout
     chosen = chosen_state(storage, layout.pipeline, store, last)
@@ -131,7 +131,7 @@ def _settle_state(lock: RunLock, store: StateStore, last: RunEntry | None) -> tu
         places = chosen.moves_from, store.place or IN_THE_BUCKET
         logger.info("The state of pipeline %s moved from %s to %s.", layout.pipeline, *places)
     if store.place is not None:
-        # So that nobody edits what is not read any more.
+        # So that nobody edits a state that is no longer read.
         storage.delete(layout.state)
     return moved, saved
 
@@ -145,12 +145,12 @@ def free(
     force: bool,
     giving_up: str | None = None,
 ) -> Recovery:
-    """Takes the pipeline only to finish or undo what the run before left, then gives it up.
+    """Take the pipeline only to finish or undo what the previous run left, then release it.
 
     Raises:
         ConfigurationError: the state is kept elsewhere, and the config does not say where.
-        StateError: the run to give up is no committed one that waits.
-        UnpublishableError: the last committed run waits for a person, and is not to be given up.
+        StateError: the run to give up is not a committed one waiting to be published.
+        UnpublishableError: the last committed run needs a person's decision, and is not to be given up.
         LockedError: a living run holds it, and `force` was not given.
     """
     lock = take_lock(storage, layout, ttl_seconds, force=force, command="recover")

@@ -1,13 +1,16 @@
-"""What the bucket knows about a pipeline's runs and states, as plain values for people and programs."""
+"""Reports on a pipeline's runs and states from the bucket, as plain values for people and programs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from singer_spark.config.setting_problems import nearest
+from singer_spark.errors import ConfigurationError
 from singer_spark.singer.messages import timestamp_text
-from singer_spark.state.choice import chosen_state, kept_elsewhere, place_of
-from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, last_committed, read_entry, run_ids
+from singer_spark.state.choice import kept_elsewhere, place_of
+from singer_spark.state.run_log import COMMITTED, LAKE_FOLDER, PUBLISHED, folder_name, read_entry, run_ids
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import same_state
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.commit.lock_entry import newest_entry
@@ -22,21 +25,36 @@ if TYPE_CHECKING:
     from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]
+# Folders of the lake where every pipeline that was ever started has something.
+KINDS = ("locks", "runs", "state")
 RUNNING = "running"
-# The kind of a run of the target; one of `spark-lake` is of the kind of its command.
+# The kind of a run of the target; for a run of `spark-lake` it is its command.
 SYNC = "sync"
 NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake recover`, finishes it"
 
 
+def check_has_run(storage: Storage, pipeline: str) -> None:
+    """Refuse a pipeline that the lake has nothing of.
+
+    Raises:
+        ConfigurationError: names the pipelines that are there.
+    """
+    if any(storage.list(f"{LAKE_FOLDER}/{kind}/{folder_name(pipeline)}") for kind in KINDS):
+        return
+    known = pipelines(storage, *KINDS)
+    near, listed = nearest(pipeline, known), ", ".join(known) or "none"
+    raise ConfigurationError(f"pipeline {pipeline} never ran in {storage.url}{near}; there are: {listed}")
+
+
 def pipelines(storage: Storage, *kinds: str) -> list[str]:
-    """Names of the pipelines that have anything in these folders of the lake (`runs`, `state`, `locks`), sorted."""
+    """Sorted names of the pipelines with anything in these folders of the lake (`KINDS`)."""
     folders = [f"{LAKE_FOLDER}/{kind}" for kind in kinds]
     found = {file.path[len(folder) + 1 :] for folder in folders for file in storage.list(folder)}
     return sorted({unquote(path.partition("/")[0]) for path in found if "/" in path})
 
 
 def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
-    """All decided runs, newest first, each read when asked for."""
+    """All decided runs, newest first, read lazily."""
     for run_id in run_ids(storage, layout.runs):
         entry = read_entry(storage, layout.runs, run_id)
         if entry is not None:
@@ -44,36 +62,37 @@ def entries(storage: Storage, layout: Layout) -> Iterator[RunEntry]:
 
 
 def outcome_of(entry: RunEntry, lock: LockEntry | None) -> str:
-    """What became of a decided run: a committed one is at work while it publishes, and succeeded only then."""
+    """Outcome of a decided run: a committed one is running while it publishes, and succeeds only after that."""
     if entry.phase != COMMITTED:
         return str(entry.body["outcome"])
     return RUNNING if lock is not None and lock.run_id == entry.run_id and lock.is_held() else COMMITTED
 
 
 def error_of(entry: RunEntry, outcome: str) -> str | None:
-    """Why a run did not happen, or is not published; None of one that did."""
+    """Why a run failed or is not published; None for a published run."""
     error: str | None = entry.body["error"]
     return error or NOT_PUBLISHED if outcome == COMMITTED else error
 
 
 def state_now(storage: Storage, layout: Layout, store: StateStore) -> JSON:
-    """The committed state, and the run that saved it; nulls where a person edited it, or there is none."""
-    last = last_committed(storage, layout.runs)
+    """The committed state and the run that saved it; nulls if a person edited it, or there is none."""
+    source = StateSource(store, storage, layout.pipeline)
+    last = source.last
     if last is not None and store.place is None and place_of(last) is not None:
-        # What people edited there can't be seen from here.
+        # Edits made there can't be seen from here.
         raise kept_elsewhere(layout.pipeline, store, last)
-    saved = chosen_state(storage, layout.pipeline, store, last).saved
-    source = source_of(storage, layout, saved.value) if saved else None
+    saved = source.saved
+    run = source_of(storage, layout, saved.value) if saved else None
     return {
         "pipeline": layout.pipeline,
         "bookmarks": bookmarks(saved.value if saved else {}),
-        "updated_at": source.body["committed_at"] if source else None,
-        "run_id": source.run_id if source else None,
+        "updated_at": run.body["committed_at"] if run else None,
+        "run_id": run.run_id if run else None,
     }
 
 
 def source_of(storage: Storage, layout: Layout, state: JSON) -> RunEntry | None:
-    """The run that saved a state; None where a person edited it."""
+    """The run that saved a state; None if a person edited it."""
     newest = next((entry for entry in entries(storage, layout) if entry.state is not None), None)
     return newest if newest is not None and same_state(newest.state, state) else None
 
@@ -88,29 +107,31 @@ def state_history(storage: Storage, layout: Layout) -> list[JSON]:
 
 
 def bookmarks(state: JSON) -> JSON:
-    """The bookmarks of a state; of a foreign tap that has none, the state whole."""
+    """The bookmarks of a state; for another tap's state without bookmarks, all of it."""
     value = state.get("bookmarks")
     return value if isinstance(value, dict) else state
 
 
 def runs(storage: Storage, layout: Layout) -> list[JSON]:
-    """The report of each run, newest first; the one that holds the pipeline now is among them."""
+    """The report of each run, newest first, including the run that holds the pipeline now."""
     lock = newest_entry(storage, layout)
-    told: dict[str, tuple[Any, ...]] = {}
+    reports: dict[str, tuple[Any, ...]] = {}
     for entry in entries(storage, layout):
         body, outcome = entry.body, outcome_of(entry, lock)
         streams = body["streams"] if entry.phase == PUBLISHED else {}
         times = body["started_at"], body["finished_at"]
-        told[entry.run_id] = *times, body.get("command") or SYNC, outcome, streams, error_of(entry, outcome)
-    if lock is not None and not lock.released and lock.run_id not in told:
+        reports[entry.run_id] = *times, body.get("command") or SYNC, outcome, streams, error_of(entry, outcome)
+    if lock is not None and not lock.released and lock.run_id not in reports:
         outcome, error = undecided(lock)
-        told[lock.run_id] = timestamp_text(lock.since), None, lock.command or SYNC, outcome, {}, error
+        reports[lock.run_id] = timestamp_text(lock.since), None, lock.command or SYNC, outcome, {}, error
     names = "started_at", "finished_at", "kind", "outcome", "streams", "error"
-    return [{"run_id": run_id, **dict(zip(names, told[run_id], strict=True))} for run_id in sorted(told, reverse=True)]
+    return [
+        {"run_id": run_id, **dict(zip(names, reports[run_id], strict=True))} for run_id in sorted(reports, reverse=True)
+    ]
 
 
 def undecided(lock: LockEntry) -> tuple[str, str | None]:
-    """Outcome and error of a run without a journal: at work, or dead before its commit and not yet undone."""
+    """Outcome and error of a run without a journal: running, or dead before its commit and not yet undone."""
     if lock.is_held():
         return RUNNING, None
     return FAILED, f"{lock.holder()} died; the next run, or `spark-lake recover`, cleans up"

@@ -1,4 +1,4 @@
-"""What is staged of a stream, as a checkpoint remembers it for a later run."""
+"""The staged files of a stream, as stored in a checkpoint for a later run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class StagedStream:
 
     Attributes:
         files: Its files, in the order of the records.
-        columns: Column name to Spark's own name of its type, in order: all that the table has with these files.
-        size: Bytes that the records had in the input.
-        rejected: Files of its quarantined records, in their order.
+        columns: All columns of the table with these files, in order: name to Spark's name of its type.
+        size: Size of the records in the input, in bytes.
+        rejected: Files of its quarantined records, in order.
     """
 
     files: tuple[StagedFile, ...]
@@ -35,7 +35,7 @@ class StagedStream:
         return sum(file.rows for file in self.files)
 
     def to_body(self) -> dict[str, Any]:
-        """As a JSON object; columns as pairs, for their order counts."""
+        """The stream as a JSON object; columns are pairs, since their order counts."""
         return {
             "files": [asdict(file) for file in self.files],
             "columns": [[name, kind] for name, kind in self.columns.items()],
@@ -45,7 +45,7 @@ class StagedStream:
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> StagedStream:
-        """Reads `to_body` back; KeyError, TypeError or ValueError where it is none."""
+        """Read `to_body` back; raises KeyError, TypeError or ValueError for anything else."""
         files = tuple(StagedFile(**file) for file in body["files"])
         # Checkpoints of the first versions have no rejected records.
         rejected = tuple(StagedFile(**file) for file in body.get("rejected", ()))

@@ -1,4 +1,4 @@
-"""Another state becomes the saved one, by a journalled run of its own that loads nothing."""
+"""Replaces the saved state by a journalled run of its own, which loads nothing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ logger = logging.getLogger("spark-lake")
 
 
 def change_state(run: PipelineRun, edited: Callable[[JSON | None], JSON | None]) -> bool:
-    """Saves what `edited` makes of the saved state, and ends the run; False, and no trace, where it is the same.
+    """Save the result of `edited` applied to the saved state, and end the run; False, without a trace, if unchanged.
 
     Raises:
-        SingerSparkError: what `edited` refused; or the storage failed, and the text says whether the run is committed.
+        SingerSparkError: `edited` refused; or the storage failed, and the text says whether the run is committed.
     """
     with run.failing(SingerSparkError):  # refused: a run that never was
         before = run.committed_state()

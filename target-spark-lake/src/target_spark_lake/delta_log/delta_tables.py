@@ -1,4 +1,4 @@
-"""Tables of Delta, with the face that all tables with a log of their own have (`table_logs`)."""
+"""Delta tables, with the interface common to all tables with a log of their own (`table_logs`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.table_record import TableRecord
     from target_spark_lake.tables.taking_back import Fate
 
-# delta-rs and what is built on its kernel take `%2F` in the path of a table for a slash.
+# delta-rs and programs built on its kernel take `%2F` in a table's path for a slash.
 UNREADABLE = "%"
 
 
@@ -35,19 +35,19 @@ class DeltaTables:
     """The Delta tables of a bucket."""
 
     def __init__(self, storage: Storage) -> None:
-        """Reads nothing yet."""
+        """Create the object; nothing is read yet."""
         self._storage = storage
 
     def snapshot(self, table: str) -> DeltaSnapshot | None:
-        """A table as it is now; None where it has no log."""
+        """The table's current version; None if it has no log."""
         return read_snapshot(self._storage, table)
 
-    def gone(self, stream: str, table: str) -> str:
-        """What is said of a table that has a record and no log any more."""
+    def missing_message(self, stream: str, table: str) -> str:
+        """Error message for a table that has a record but no log any more."""
         return f"stream {stream}: the log of Delta table {table} is gone: restore {LOG_FOLDER}"
 
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
-        """Refuses a folder whose name readers of Delta can't open."""
+        """Refuse a folder name that readers of Delta can't open."""
         if UNREADABLE in f"{self._storage.url}/{table}":
             raise ConfigurationError(
                 f"stream {stream}: readers of Delta can't open a folder with a percent sign, as {table} has; rename "
@@ -55,17 +55,17 @@ class DeltaTables:
             )
 
     def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Refuses files that a Delta table can't have as they are."""
+        """Refuse files that can't be part of a Delta table as they are."""
         check_columns(self._storage, table, record, files)
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
-        """New columns are announced by the log; a wider type is not."""
+        """Whether files stay valid: new columns need only the log, a wider type does not."""
         return all(after.types.get(each.name, each.type) == each.type for each in before)
 
     def change(
         self, before: DeltaSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
     ) -> TableChange:
-        """The change with its log entry, its files in folders that readers open."""
+        """The change with its log entry, and with its files in folders that readers can open."""
         if adopted is None:
             # An empty table has its columns in the log, and needs no file for them.
             staged = _placed(file for file in change.staged if file.rows)
@@ -73,24 +73,24 @@ class DeltaTables:
         return replace(change, log=delta_change(self._storage, before, change, adopted))
 
     def rearranged(self, before: DeltaSnapshot, change: TableChange) -> TableChange:
-        """The change with its log entry, which says that rows only lie in other files."""
+        """The change with a log entry that only moves rows to other files."""
         assert change.record is not None
         columns = columns_from_text(change.record.columns)
-        told = rearrangement(self._storage, before, change.joined or change.staged, columns)
+        moved = rearrangement(self._storage, before, change.joined or change.staged, columns)
         if not isinstance(change.log, DeltaChange):
-            return replace(change, log=told)
-        return replace(change, log=replace(change.log, statistics={**change.log.statistics, **told.statistics}))
+            return replace(change, log=moved)
+        return replace(change, log=replace(change.log, statistics={**change.log.statistics, **moved.statistics}))
 
     def has_run(self, commit: DeltaCommit) -> bool:
-        """Whether the commit, or a later run's, is a version of the table."""
+        """Whether this commit, or one of a later run, is in the table's log."""
         return has_run(self._storage, commit)
 
     def publish(self, commit: DeltaCommit) -> int | None:
-        """Makes the commit the table's next version, unless it was one already."""
+        """Make the commit the table's next version, unless it already is a version."""
         return publish_commit(self._storage, commit)
 
     def take_back(self, commit: DeltaCommit) -> int | None:
-        """Makes the entry that undoes another run's."""
+        """Write the entry that undoes another run's."""
         return take_back(self._storage, commit)
 
     def fate(self, commit: DeltaCommit) -> Fate:
@@ -98,15 +98,15 @@ class DeltaTables:
         return fate(self._storage, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        """What no version needs that was current at `before` or later."""
+        """What no version current at `before` or later needs."""
         return expendable(self._storage, table, record, before)
 
     def forget(self, expendable: Expendable) -> Sequence[str]:
-        """The files, but for those that somebody brought back; the log needs no entry."""
+        """The files except those brought back meanwhile; the log needs no entry."""
         return forget(self._storage, expendable)
 
     def tidy(self, table: str, version: int) -> None:
-        """A checkpoint for every few versions."""
+        """Write a checkpoint every few versions."""
         if version and version % CHECKPOINT_VERSIONS == 0:
             write_checkpoint(self._storage, table)
 

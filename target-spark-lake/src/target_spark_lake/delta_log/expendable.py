@@ -1,9 +1,9 @@
-"""Files of a Delta table that no kept version needs: they were removed in its log long enough ago.
+"""Files of a Delta table that no kept version needs: those removed in its log long enough ago.
 
-A version is kept as long as it was the current one at some instant that counts. So the files of all kept versions are
-those of the current one, and those that entries after that instant removed. Of the others only those go that are the
-table's for sure: the log says that they were removed, or a run of this program gave them their name. (A checkpoint
-drops what was removed long ago, and the log's entries go after a while, so for the oldest files the name must do.)
+A version is kept if it was current at the given instant or later. So the files of all kept versions are those of the
+current version and those removed by entries after that instant. Of the others only files that certainly belong to the
+table go: the log says that they were removed, or they have a name given by a run of this program. (A checkpoint drops
+what was removed long ago, and log entries expire, so for the oldest files the name must suffice.)
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _UNITS = {
 
 
 def expendable(storage: Storage, table: str, record: TableRecord, before: datetime) -> Expendable:
-    """What no version needs that was current at `before` or later; later still if the table's owner keeps files longer.
+    """What no version current at `before` or later needs; earlier if the table's owner keeps files longer.
 
     Raises:
-        StorageError: the log is gone or can't be read.
+        StorageError: the log is missing or can't be read.
     """
-    # Listed first: what is written meanwhile is not in it.
+    # Listed first, so that files written meanwhile are not included.
     listed = storage.list(table)
     current = read_snapshot(storage, table)
     if current is None:
@@ -59,7 +59,7 @@ def expendable(storage: Storage, table: str, record: TableRecord, before: dateti
     entries = sorted((file for file in listed if _is_entry(table, file.path)), key=lambda file: file.path)
     young = _young_entries(entries, before)
     kept = {*current.files, *_removed(storage, [file.path for file in young])}
-    # Where the log's own entries don't reach back so far, nobody but its checkpoint knows what was removed since.
+    # If the log's entries don't reach back that far, only its checkpoint knows what was removed since.
     complete = len(young) < len(entries) or _starts_the_log(entries)
     hours = 0 if complete else math.ceil((now - before) / timedelta(hours=1))
     gone = _tombstones(storage, table, hours)
@@ -74,25 +74,27 @@ def expendable(storage: Storage, table: str, record: TableRecord, before: dateti
 
 
 def forget(storage: Storage, expendable: Expendable) -> Sequence[str]:
-    """The files, but for those that somebody brought back (RESTORE); the log needs no entry."""
+    """The files except those brought back meanwhile (RESTORE); the log needs no entry."""
     current = read_snapshot(storage, expendable.table)
-    if current is None:  # whoever took the log away is to say what becomes of the files
+    if current is None:  # whoever removed the log must decide about the files
         return ()
     return [path for path in expendable.files if path[len(expendable.table) + 1 :] not in current.files]
 
 
 def retention(configuration: Mapping[str, str], table: str) -> timedelta:
-    """How long the table's owner keeps replaced files; nothing where he does not say.
+    """How long the table's owner keeps replaced files; zero if not set.
 
     Raises:
-        StorageError: it is no interval.
+        StorageError: the value is not an interval.
     """
     text = configuration.get(RETENTION, "").strip().lower()
     amounts = text.removeprefix("interval").strip()
     found = list(_AMOUNT.finditer(amounts))
     rest = _AMOUNT.sub("", amounts).strip()
     if rest or (text and not found) or any(match[2].removesuffix("s") not in _UNITS for match in found):
-        raise StorageError(f"Delta table {table}: {RETENTION} is '{text}', which is no interval like 'interval 7 days'")
+        raise StorageError(
+            f"Delta table {table}: {RETENTION} is '{text}', which is not an interval like 'interval 7 days'"
+        )
     return sum((int(match[1]) * _UNITS[match[2].removesuffix("s")] for match in found), timedelta())
 
 
@@ -106,7 +108,7 @@ def _starts_the_log(entries: Sequence[FileInfo]) -> bool:
 
 
 def _young_entries(entries: Sequence[FileInfo], before: datetime) -> list[FileInfo]:
-    """The entries that were written since, with all after them; one of a storage that tells no times is young."""
+    """The entries written since an instant, and all after them; an entry without a time counts as young."""
     for number, entry in enumerate(entries):
         if entry.modified is None or entry.modified >= before.timestamp():
             return list(entries[number:])
@@ -114,7 +116,7 @@ def _young_entries(entries: Sequence[FileInfo], before: datetime) -> list[FileIn
 
 
 def _removed(storage: Storage, entries: Sequence[str]) -> Iterator[str]:
-    """Paths of files that these entries removed, as they are named in the table's folder."""
+    """Paths of files removed by these entries, relative to the table's folder."""
     for data in each(storage, storage.read, entries):
         for line in (data or b"").splitlines():
             if b'"remove"' in line and (removed := json.loads(line).get("remove")):
@@ -122,7 +124,7 @@ def _removed(storage: Storage, entries: Sequence[str]) -> Iterator[str]:
 
 
 def _tombstones(storage: Storage, table: str, hours: int) -> set[str]:
-    """Files of which the log still knows that they were removed, so many hours ago."""
+    """Files that the log still lists as removed, at least this many hours ago."""
     found = open_table(storage, table)
     if found is None:
         return set()
@@ -132,7 +134,7 @@ def _tombstones(storage: Storage, table: str, hours: int) -> set[str]:
 
 
 def _is_old_and_ours(file: FileInfo, before: datetime) -> bool:
-    """Whether a run of this program wrote the file, and published it before that instant."""
+    """Whether a run of this program wrote the file and published it before that instant."""
     run = _RUN_ID.match(written_by(file.path))
     published = file.modified is not None and file.modified < before.timestamp()
     return run is not None and published and time_of(run[0]) < before

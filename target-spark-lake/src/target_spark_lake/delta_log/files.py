@@ -1,4 +1,4 @@
-"""What a Delta log needs to know of the files of a change: looked up in their footers before the commit."""
+"""What a Delta log records about the files of a change, read from their footers before the commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.exact_json import to_json
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.lake_type import Scalar, Struct, columns_from_text
-from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folders_of, said_by
+from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_values, folders_of
 from target_spark_lake.delta_log.schema import (
     check_names,
     columns_that_differ,
@@ -42,11 +42,11 @@ _BOUNDED = {
 
 
 def check_columns(storage: Storage, table: str, record: TableRecord, files: Iterable[str]) -> None:
-    """Refuses files that a Delta table can't have as they are.
+    """Refuse files that can't be part of a Delta table as they are.
 
     Raises:
         SchemaError: a file has a column with another type than the table.
-        ConfigurationError: a file lies in hive folders that Delta's partitions can't be.
+        ConfigurationError: a file is in hive folders that Delta partitions can't represent.
     """
     import pyarrow.parquet
     from deltalake import Schema
@@ -55,7 +55,7 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
     partitioned = partition_columns(record)
 
     def check(path: str) -> None:
-        if tuple(said_by(folders_of(path[len(table) + 1 :]))) != partitioned:
+        if tuple(folder_values(folders_of(path[len(table) + 1 :]))) != partitioned:
             raise ConfigurationError(
                 f"stream {record.stream}: {path} lies in other hive folders than partition_by says, which can't be "
                 "converted; move it away, or load the stream anew with load_method overwrite"
@@ -74,10 +74,10 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
 
 
 def readable_folders(folders: str) -> str:
-    """Hive folders under names that say the same, and that every reader of Delta opens.
+    """Equivalent hive folder names that every reader of Delta can open.
 
-    On an object store Polars takes the URLs that delta-rs gives for names: so these have nothing that URLs escape, but
-    where a name would become longer than file systems take.
+    On an object store Polars takes delta-rs's URLs for names: so names contain nothing that URLs escape, unless that
+    would make them longer than file systems allow.
     """
     return "/".join(map(_readable, folders.split("/")))
 
@@ -88,25 +88,25 @@ def _readable(folder: str) -> str:
 
 
 def partition_columns(record: TableRecord) -> tuple[str, ...]:
-    """The partition columns of a table as Delta has them, the outer one first."""
+    """The partition columns of a table as Delta has them, outermost first."""
     return tuple(part.name for part in map(Part.of, record.partition_by))
 
 
 def logged_columns(record: TableRecord) -> Struct:
-    """A table's columns as its log has them: behind the stream's those that only folders of times say."""
-    made = (part.made for part in map(Part.of, record.partition_by))
+    """A table's columns as its log has them: the stream's, followed by those derived from times in folder names."""
+    made = (part.derived_column for part in map(Part.of, record.partition_by))
     return Struct((*columns_from_text(record.columns), *filter(None, made)))
 
 
 def delta_change(
     storage: Storage, before: DeltaSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
 ) -> DeltaChange | None:
-    """What the log gets for a change, None where nothing changes; `adopted` files become the table's where they lie.
+    """The log entry's content for a change; None if nothing changes; `adopted` files become the table's in place.
 
     Raises:
-        SchemaError: Delta takes no column of such a name.
-        ConfigurationError: the table's owner forbade that its rows change, or partitioned it.
-        RecordError: a column that the table's owner made NOT NULL has no value.
+        SchemaError: Delta does not allow a column's name.
+        ConfigurationError: the table's owner forbade changing its rows, or repartitioned it.
+        RecordError: a column that the table's owner made NOT NULL lacks a value.
     """
     assert change.record is not None
     columns = columns_from_text(change.record.columns)
@@ -136,7 +136,7 @@ def delta_change(
 def rearrangement(
     storage: Storage, before: DeltaSnapshot, staged: Iterable[StagedFile], columns: Struct
 ) -> DeltaChange:
-    """What the log gets where rows of the table only lie in other files: columns and partitions stay."""
+    """The log entry's content if the table's rows only move to other files; columns and partitions stay."""
     partitioned = before.partitioned
     statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
     return DeltaChange(before.version, None, (), statistics, {}, False, partitioned, partitioned, before.table_id)
@@ -145,14 +145,14 @@ def rearrangement(
 def _statistics(
     storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Container[str]
 ) -> dict[str, str]:
-    """What the log says of each file; of partition columns it says more elsewhere."""
+    """The log's statistics of each file; partition columns are recorded elsewhere."""
     described = _described(columns.without(partitioned))
     known = file_statistics(storage, sizes, described)
     return {path: _statistics_text(each, described) for path, each in known.items()}
 
 
 def _check_values(storage: Storage, change: TableChange, schema: str, sizes: Mapping[str, int]) -> None:
-    """Refuses NULL where the table's owner does not take it."""
+    """Refuse NULLs that the table's owner does not allow."""
     assert change.record is not None
     own = change.record.own_columns
     inside = [name for name, inside in required_columns(schema).items() if inside and name in own]
@@ -172,7 +172,7 @@ def _check_values(storage: Storage, change: TableChange, schema: str, sizes: Map
 
 
 def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -> list[str]:
-    """Columns that a `schemaString` calls NOT NULL, and that may be NULL in a row of files (path to bytes)."""
+    """Columns that are NOT NULL in a `schemaString` but may be NULL in a row of these files (path to bytes)."""
     names = [name for name, inside in required_columns(schema).items() if not inside]
     if not names:
         return []
@@ -181,19 +181,19 @@ def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -
 
 
 def _check_repartitioned(before: DeltaSnapshot, change: TableChange) -> None:
-    """Only where no file stays can a table get other partitions: files tell nothing of the new ones."""
+    """Refuse new partitions unless all files are replaced: old files lack the new partition values."""
     if len(change.retire) < len(before.files) and change.record is not None:
         check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)
 
 
 def _described(columns: Struct) -> dict[str, Scalar]:
-    """The columns of a table that its log describes."""
+    """The table's columns that its log describes."""
     scalars = [(each.name, each.type) for each in columns if isinstance(each.type, Scalar)]
     return dict(scalars[:MOST_COLUMNS])
 
 
 def _statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str:
-    """The `stats` of a file: of the described columns what its footer tells."""
+    """A file's `stats`: what its footer says about the described columns."""
     nulls: dict[str, int] = {}
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
@@ -209,12 +209,12 @@ def _statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str
 
 
 def _is_plain(bound: Bound | None, kind: Scalar) -> bool:
-    """Whether it is a value of the type; of decimals one without exponent, which not every reader takes."""
+    """Whether a bound is a value of the type; decimals with an exponent are not accepted by all readers."""
     return isinstance(bound, _BOUNDED[kind.name]) and not (isinstance(bound, Decimal) and "E" in str(bound))
 
 
 def _value(bound: Any) -> Any:
-    """A value as the log spells it; moments exact to the microsecond."""
+    """A value as spelled in the log; timestamps exact to the microsecond."""
     if isinstance(bound, datetime):
         text = bound.replace(tzinfo=None).isoformat(timespec="microseconds")
         return f"{text}Z" if bound.tzinfo is not None else text

@@ -1,7 +1,7 @@
-"""One commit to a Delta table as the journal keeps it, and the log entry that it becomes.
+"""A commit to a Delta table as the journal keeps it, and the log entry made from it.
 
-The entry is written by this program, with the same create-if-absent that decides a run: new columns and files become
-visible at once, and a redo finds the very transaction that it would write.
+This program writes the entry itself, with the same create-if-absent that decides a run: new columns and files become
+visible at once, and a repetition finds the very transaction that it would write.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 
 from singer_spark.state.run_log import time_of
-from target_spark_lake.columns.partitioning import folders_of, said_by
+from target_spark_lake.columns.partitioning import folder_values, folders_of
 from target_spark_lake.delta_log.snapshot import AddedFile, log_spelling
 from target_spark_lake.tables.changes import DeltaChange
 
@@ -30,26 +30,26 @@ OF_SOME = ("takes_back", "joined", "joined_from", "table_id")
 
 @dataclass(frozen=True)
 class DeltaCommit:
-    """What a run makes of a Delta table.
+    """A run's change to a Delta table.
 
     Attributes:
         table: Folder of the table, relative to the bucket.
         run_id: The run.
-        application: Whose transaction it is: the pipeline's.
+        application: Application id of the transaction: the pipeline's.
         transaction: Its number, greater than those of all earlier runs.
         time: When the run committed, in milliseconds since 1970.
-        seen: The version that it was planned on; None where there was no table.
-        schema: The new `schemaString`; None where it stays.
+        seen: The version that it was planned on; None if there was no table.
+        schema: The new `schemaString`; None if it is unchanged.
         features: Table features that its columns need.
         add: New files.
-        remove: Paths of files that go, relative to the table.
-        data_change: False where rows only lie in other files; journals of before do not say, and mean True.
-        partitioned: The table's partition columns after it.
-        partitioned_before: Those of the version that it was planned on; of a new table none.
-        takes_back: Number of the transaction whose entry this one undoes, where that was made; None for any other.
-        joined: Files with the rows of small ones, if these are still there.
-        joined_from: Paths of those small ones, which go, relative to the table.
-        table_id: Id of the table that it was planned on; None for a new table, and in journals of before.
+        remove: Paths of files to remove, relative to the table.
+        data_change: False if rows only move to other files; older journals lack it and mean True.
+        partitioned: The table's partition columns afterwards.
+        partitioned_before: The partition columns of the version planned on; empty for a new table.
+        takes_back: Number of the transaction that this one undoes, if it was made; None for other commits.
+        joined: Files with the rows of small ones, added if those still exist.
+        joined_from: Paths of those small files, to be removed, relative to the table.
+        table_id: Id of the table that it was planned on; None for a new table, and in older journals.
     """
 
     table: str
@@ -72,11 +72,11 @@ class DeltaCommit:
 
     @property
     def makes_table(self) -> bool:
-        """Whether there was no such table."""
+        """Whether the commit creates the table."""
         return self.seen is None
 
     def undone_by(self, run_id: str) -> DeltaCommit:
-        """What another run makes to undo this: an entry that holds its own transaction."""
+        """The commit with which another run undoes this one: an entry with its own transaction."""
         number = transaction_number(run_id)
         emptied = replace(self, add=(), remove=(), joined=(), joined_from=())
         if not self.makes_table:
@@ -84,21 +84,21 @@ class DeltaCommit:
         return replace(emptied, run_id=run_id, transaction=number, takes_back=self.transaction)
 
     def to_body(self) -> dict[str, Any]:
-        """As a JSON object; what only some commits do is left out of others: older programs know nothing of it."""
+        """The commit as a JSON object; rarely used members are left out if empty: older programs don't know them."""
         body = asdict(self)
         return {name: value for name, value in body.items() if value or name not in OF_SOME}
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> DeltaCommit:
-        """Reads `to_body` back."""
+        """Read `to_body` back."""
         lists = {
             "features": tuple(body["features"]),
             "add": tuple(AddedFile(**file) for file in body["add"]),
             "remove": tuple(body["remove"]),
-            # Journals from before Delta tables had partitions do not say.
+            # Journals from before Delta tables had partitions lack these.
             "partitioned": tuple(body.get("partitioned", ())),
             "partitioned_before": tuple(body.get("partitioned_before", ())),
-            # Nor those from before runs joined small files.
+            # Journals from before runs joined small files lack these.
             "joined": tuple(AddedFile(**file) for file in body.get("joined", ())),
             "joined_from": tuple(body.get("joined_from", ())),
         }
@@ -108,13 +108,13 @@ class DeltaCommit:
 def plan_delta(
     pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
 ) -> tuple[DeltaCommit, ...]:
-    """A commit for each Delta table that the run changes; `published` says where each staged file goes."""
+    """One commit per Delta table that the run changes; `published` maps staged files to their places."""
     final, time = {file.staged: file.final for file in published}, int(datetime.now(UTC).timestamp() * 1000)
 
     def plan(change: TableChange, delta: DeltaChange) -> DeltaCommit:
         def added(path: str, staged: str, size: int) -> AddedFile:
-            # The partition values of a file are what its hive folders say, in the same spelling.
-            partition = said_by(folders_of(path[len(change.table) + 1 :]))
+            # A file's partition values are those of its hive folders, in the same spelling.
+            partition = folder_values(folders_of(path[len(change.table) + 1 :]))
             return AddedFile(log_spelling(change.table, path), size, delta.statistics[staged], partition)
 
         def logged(files: Iterable[StagedFile]) -> tuple[AddedFile, ...]:
@@ -147,7 +147,7 @@ def plan_delta(
 
 
 def transaction_number(run_id: str) -> int:
-    """Microseconds since 1970 of the time in a run's id: greater for each later run of a pipeline."""
+    """The time in a run's id in microseconds since 1970, which increases with each run of a pipeline."""
     return (time_of(run_id) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
@@ -158,7 +158,7 @@ def log_entry(
     remove: Iterable[AddedFile],
     again: Iterable[AddedFile],
 ) -> bytes:
-    """The entry that makes the next version: files go, others come again, `schema` is None where it stays."""
+    """The entry of the next version; `remove` goes, `again` is re-added, `schema` is None if unchanged."""
     actions = [_commit_info(commit), {"txn": _transaction(commit)}]
     protocol = _protocol(frozenset(commit.features), current)
     if protocol is not None:
@@ -169,7 +169,7 @@ def log_entry(
     actions += [{"remove": _remove(file, commit.time) | about} for file in remove]
     actions += [{"add": _add(file, commit.time) | about} for file in (*commit.add, *again)]
     if current is not None and all(path in current.files for path in commit.joined_from):
-        # Else somebody else changed or joined them meanwhile, so they stay what they became.
+        # Otherwise another writer changed or joined them meanwhile, and they stay as they are now.
         moved = [current.files[path] for path in commit.joined_from]
         actions += [{"remove": _remove(file, commit.time) | {"dataChange": False}} for file in moved]
         actions += [{"add": _add(file, commit.time) | {"dataChange": False}} for file in commit.joined]
@@ -197,7 +197,7 @@ def _transaction(commit: DeltaCommit) -> dict[str, Any]:
 
 
 def _protocol(needed: frozenset[str], current: DeltaSnapshot | None) -> dict[str, Any] | None:
-    """The protocol, where the table has none yet, or not one with all that its columns need."""
+    """The protocol, if the table has none yet, or lacks features that its columns need."""
     if current is not None and needed <= current.reader_features:
         return None
     if not needed:

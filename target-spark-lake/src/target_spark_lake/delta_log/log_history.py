@@ -1,4 +1,4 @@
-"""What the log of a Delta table still says of its past."""
+"""What the log of a Delta table still records about its past."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FORGETS = "delta.setTransactionRetentionDuration"
 
 
 def last_transaction(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot, wanted: int) -> int:
-    """The number of the pipeline's last transaction; 0 where there is none since the commit was planned.
+    """The number of the pipeline's last transaction; 0 if there is none since the commit was planned.
 
-    The log itself is asked for what is wanted, too: a table's owner may have transactions forgotten early.
+    The log entries are searched too: a table's owner may make transactions expire early.
 
     Raises:
-        UnpublishableError: the log does not reach back, and has forgotten transactions.
+        UnpublishableError: the log does not reach back, and transactions have expired.
     """
     found = current.transaction or 0
     for version in range(0 if commit.seen is None else commit.seen + 1, current.version + 1):
@@ -60,13 +60,13 @@ def planned_on(storage: Storage, commit: DeltaCommit) -> DeltaSnapshot:
         failure = error
     raise UnpublishableError(
         f"the log of Delta table {commit.table} has forgotten version {commit.seen}, on which run {commit.run_id} was "
-        f"planned, so what others changed since can't be told: restore what is gone of {LOG_FOLDER}, then `spark-lake "
-        "recover`"
+        f"planned, so it is unknown what others changed since: restore what is missing from {LOG_FOLDER}, then "
+        "`spark-lake recover`"
     ) from failure
 
 
 def _reaches_back(storage: Storage, commit: DeltaCommit) -> bool:
-    """Whether the log has all that makes up the version that a commit was planned on."""
+    """Whether the log still has everything to reconstruct the version that a commit was planned on."""
     names = [file.path.rpartition("/")[2] for file in storage.list(f"{commit.table}/{LOG_FOLDER}")]
     first = min((int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json"), default=0)
     checkpoints = [int(name[:20]) for name in names if name[:20].isdigit() and ".checkpoint" in name]
@@ -74,7 +74,7 @@ def _reaches_back(storage: Storage, commit: DeltaCommit) -> bool:
 
 
 def only_rearranges(storage: Storage, table: str, version: int) -> bool:
-    """Whether a version says surely that it changed no row and no column."""
+    """Whether a version explicitly changed no rows and no columns."""
     data = storage.read(log_file(table, version))
     if data is None:
         return False

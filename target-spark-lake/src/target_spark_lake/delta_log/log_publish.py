@@ -1,4 +1,4 @@
-"""Publishing a commit to a Delta table: one log entry, written once however often and by whomever it is tried."""
+"""Publishing of a commit to a Delta table: one log entry, written once however often and by whomever it is tried."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from target_spark_lake.delta_log.snapshot import (
     plain,
     read_snapshot,
 )
-from target_spark_lake.tables.taking_back import for_a_person
+from target_spark_lake.tables.taking_back import as_unpublishable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,21 +37,21 @@ CHECKPOINT_VERSIONS = 10
 
 
 def publish_commit(storage: Storage, commit: DeltaCommit) -> int | None:
-    """Makes the commit the table's next version, unless it was one already.
+    """Make the commit the table's next version, unless it already is a version.
 
     Returns:
-        The version; None where it was one already.
+        The version; None if it already was one.
 
     Raises:
-        UnpublishableError: someone else changed rows that the commit replaces, columns that it writes, or partitions;
+        UnpublishableError: another writer changed rows that the commit replaces, columns that it writes, or partitions;
             the text says the way out.
-        StorageError: the storage failed; the next start does it again.
+        StorageError: the storage failed; the next start tries again.
     """
     return next_version(storage, commit, partial(_entry, storage, commit))
 
 
 def has_run(storage: Storage, commit: DeltaCommit) -> bool:
-    """Whether the commit was made, or one of a later run of the pipeline."""
+    """Whether the commit, or one of a later run of the pipeline, was made."""
     current = read_snapshot(storage, commit.table, commit.application, known=False)
     return current is not None and last_transaction(storage, commit, current, commit.transaction) >= commit.transaction
 
@@ -59,10 +59,10 @@ def has_run(storage: Storage, commit: DeltaCommit) -> bool:
 def next_version(
     storage: Storage, commit: DeltaCommit, entry_after: Callable[[DeltaSnapshot | None], bytes | None]
 ) -> int | None:
-    """Makes an entry the table's next version; None where a commit was one already, or has no entry.
+    """Make an entry the table's next version; None if the commit already was one, or has no entry.
 
-    A version is created only if absent, after the commit was looked for in all before it: so it stands once, also where
-    a process that slept and its successor both try.
+    A version is created only if absent, after searching all earlier ones for the commit: so it exists once, even if a
+    suspended process and its successor both try.
     """
     for _ in range(TRIES):
         current = read_snapshot(storage, commit.table, commit.application, known=False)
@@ -83,19 +83,19 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
         return log_entry(commit, None, commit.schema, (), ())
     if current is None or commit.seen is None or is_another(commit, current) or current.version < commit.seen:
         raise UnpublishableError(_other_table(commit, current))
-    with for_a_person():
+    with as_unpublishable():
         check_known(current, commit.table)
     remove = [current.files[path] for path in commit.remove if path in current.files]
     again: list[AddedFile] = []
     if len(remove) < len(commit.remove):
-        remove, again = _as_it_was(storage, commit, current)
+        remove, again = _restoration(storage, commit, current)
     _check_partitions(commit, current, files_stay=len(remove) < len(current.files) or bool(again))
     _check_owners_rules(commit, current)
     return log_entry(commit, current, _schema(storage, commit, current), remove, again)
 
 
 def is_another(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
-    """Whether the table was made anew since the commit was planned; journals of before can't tell."""
+    """Whether the table was recreated since the commit was planned; older journals can't tell."""
     return commit.table_id is not None and commit.table_id != current.table_id
 
 
@@ -114,14 +114,14 @@ def _other_table(commit: DeltaCommit, current: DeltaSnapshot | None) -> str:
 
 
 def _check_partitions(commit: DeltaCommit, current: DeltaSnapshot, *, files_stay: bool) -> None:
-    """Refuses an entry after which some files would not say the table's partitions."""
+    """Refuse an entry after which some files would lack the table's partition values."""
     changes = commit.partitioned != commit.partitioned_before
     if files_stay and (changes or current.partitioned != commit.partitioned):
         raise UnpublishableError(_way_out(commit, "whose partitions differ from those that its files have"))
 
 
 def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
-    """Refuses to take rows away where the table's owner has forbidden it meanwhile."""
+    """Refuse to remove rows if the table's owner has forbidden it meanwhile."""
     if commit.remove and commit.data_change and current.only_grows:
         raise UnpublishableError(
             f"someone else gave Delta table {commit.table} the property delta.appendOnly, and run {commit.run_id} "
@@ -130,7 +130,7 @@ def _check_owners_rules(commit: DeltaCommit, current: DeltaSnapshot) -> None:
 
 
 def _schema(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot) -> str | None:
-    """The new `schemaString`, with what others changed since the run was planned; None: it stays."""
+    """The new `schemaString`, including other writers' changes since the run was planned; None if unchanged."""
     assert commit.seen is not None
     if current.version == commit.seen:
         return commit.schema
@@ -160,13 +160,13 @@ def _way_out(commit: DeltaCommit, where: str) -> str:
     )
 
 
-def _as_it_was(
+def _restoration(
     storage: Storage, commit: DeltaCommit, current: DeltaSnapshot
 ) -> tuple[list[AddedFile], list[AddedFile]]:
-    """What to remove and to bring back, where someone wrote files anew that the commit replaces (OPTIMIZE).
+    """Files to remove and to bring back, if another writer rewrote files that the commit replaces (OPTIMIZE).
 
-    The new files hold rows that the commit replaces. But they hold no other rows than the files before them: so these
-    come back in the same log entry, but for those that the commit replaces.
+    The new files hold rows that the commit replaces, but no other rows than the files before them: so those are brought
+    back in the same log entry, except the ones that the commit replaces.
     """
     assert commit.seen is not None
     way_out = _way_out(commit, f"in files that run {commit.run_id} replaces")
@@ -188,9 +188,9 @@ def _as_it_was(
 
 
 def write_checkpoint(storage: Storage, table: str) -> None:
-    """Spares readers the way through the whole log, and removes what of it is older than the table keeps.
+    """Write a checkpoint to save readers from reading the whole log, and remove expired parts of the log.
 
-    Never fails: without it readers only take longer.
+    Never fails: without it reading only takes longer.
     """
     try:
         found = open_table(storage, table)

@@ -1,4 +1,4 @@
-"""The columns of a table as Delta's log tells them, and what of them Delta can't have."""
+"""A table's columns in Delta's log, and what Delta does not allow in them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from singer_spark.errors import SchemaError
 from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct, parse_type
 
-# Without column mapping, which fewer readers know, Delta takes no such names.
+# Not allowed in names without column mapping, which fewer readers support.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 _NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 TIMESTAMP_NTZ = "timestampNtz"
-# What a column's metadata ask of its writers: to check values, to make them, or to name columns otherwise in files.
+# Column metadata that require writers to check or compute values, or to use other column names in files.
 _RULES = ("delta.invariants", "delta.generationExpression", "CURRENT_DEFAULT", "EXISTS_DEFAULT")
 _PREFIXES = ("delta.identity.", "delta.columnMapping.", "delta.typeChanges")
 Json = dict[str, Any]
 
 
 def check_names(stream: str, columns: Struct) -> None:
-    """Refuses columns whose names Delta does not take."""
+    """Refuse column names that Delta does not allow."""
     structs = (each for each in _parts(columns) if isinstance(each, Struct))
     refused = [field.name for each in structs for field in each if _FORBIDDEN.search(field.name)]
     if refused:
@@ -33,12 +33,12 @@ def check_names(stream: str, columns: Struct) -> None:
 
 
 def features_of(columns: Struct) -> frozenset[str]:
-    """The table features that readers of the columns must know."""
+    """The table features that readers of these columns must support."""
     return frozenset({TIMESTAMP_NTZ}) if Scalar("timestamp_ntz") in _parts(columns) else frozenset()
 
 
 def _parts(kind: LakeType) -> Iterator[LakeType]:
-    """A type and all that it is made of."""
+    """A type and all types nested in it."""
     yield kind
     if isinstance(kind, Struct):
         for field in kind:
@@ -48,9 +48,9 @@ def _parts(kind: LakeType) -> Iterator[LakeType]:
 
 
 def schema_after(before: str | None, columns: Struct) -> str | None:
-    """The `schemaString` of a table that gets these columns, and no others; None where the one before says the same.
+    """The `schemaString` of a table that gets exactly these columns; None if it equals the one before.
 
-    What that says beside names and types (comments, NOT NULL) stays, and so does its order.
+    Everything else in it (comments, NOT NULL) is kept, and so is the order.
     """
     wanted, known = [_field(each.name, _type(each.type)) for each in columns], _fields(before)
     made = _joined(known, known, wanted)
@@ -58,12 +58,12 @@ def schema_after(before: str | None, columns: Struct) -> str | None:
 
 
 def schema_with_others(current: str, before: str, after: str) -> str:
-    """The `schemaString` that keeps what someone else made of `before` meanwhile, beside what a run makes of it."""
+    """The `schemaString` with both another writer's changes to `before` and those of a run."""
     return _schema(_joined(_fields(current), _fields(before), _fields(after)))
 
 
 def _joined(now: list[Json], before: list[Json], after: list[Json]) -> list[Json]:
-    """Fields of now with the change from before to after made to them."""
+    """The current fields, with the change from before to after applied."""
     known, earlier, wanted = (_by_name(fields) for fields in (now, before, after))
     made = [
         {**each, "type": _joined_type(each["type"], earlier.get(name, {}).get("type"), wanted[name]["type"])}
@@ -92,7 +92,7 @@ def _joined_type(now: Any, before: Any, after: Any) -> Any:
 
 
 def columns_in_the_way(current: str, before: str, after: str | None) -> list[str]:
-    """Columns of which someone else made what files that were made for `before` don't go together with."""
+    """Columns that another writer changed so that files written for `before` no longer fit."""
     known, earlier, wanted = (_by_name(_fields(each)) for each in (current, before, after or before))
     gone = [
         name for name, each in earlier.items() if name not in known or not _holds(known[name]["type"], each["type"])
@@ -109,7 +109,7 @@ def columns_in_the_way(current: str, before: str, after: str | None) -> list[str
 
 
 def _holds(now: Any, before: Any) -> bool:
-    """Whether files of the type before are read rightly under the one of now: members of structs may have come."""
+    """Whether files with the type before can be read with the current type: struct members may have been added."""
     match now, before:
         case {"fields": [*some]}, {"fields": [*others]}:
             known = _by_name(some)
@@ -120,10 +120,10 @@ def _holds(now: Any, before: Any) -> bool:
 
 
 def columns_of_log(schema: str) -> Struct:
-    """The columns that a `schemaString` says.
+    """The columns of a `schemaString`.
 
     Raises:
-        ValueError: names one that has a type which no column of the lake has.
+        ValueError: names a column with a type that no lake column has.
     """
     return Struct(tuple(Field(each["name"], _lake_type(each["name"], each["type"])) for each in _fields(schema)))
 
@@ -143,7 +143,7 @@ def _lake_type(column: str, kind: Any) -> LakeType:
 
 
 def required_columns(schema: str | None) -> dict[str, bool]:
-    """Columns that may not be NULL; true where that is said of something inside of them alone."""
+    """Columns that may not be NULL; true if that applies only to something nested in them."""
     return {
         each["name"]: each.get("nullable", True)
         for each in _fields(schema)
@@ -161,18 +161,20 @@ def _requires(kind: Any) -> bool:
 
 
 def rules_of_columns(schema: str) -> list[str]:
-    """What columns ask of their writers beside the type, in words: `column total: delta.invariants`."""
-    return [f"column {path}: {name}" for path, said in _said("", _fields(schema)) for name in said if _is_rule(name)]
+    """Rules of columns for their writers besides the type, in words: `column total: delta.invariants`."""
+    return [
+        f"column {path}: {name}" for path, rules in _metadata("", _fields(schema)) for name in rules if _is_rule(name)
+    ]
 
 
-def _said(path: str, fields: list[Json]) -> Iterator[tuple[str, Json]]:
+def _metadata(path: str, fields: list[Json]) -> Iterator[tuple[str, Json]]:
     for each in fields:
         inner, kind = f"{path}{each['name']}", each["type"]
         yield inner, each.get("metadata") or {}
         while isinstance(kind, dict) and "elementType" in kind:
             kind = kind["elementType"]
         if isinstance(kind, dict) and "fields" in kind:
-            yield from _said(f"{inner}.", kind["fields"])
+            yield from _metadata(f"{inner}.", kind["fields"])
 
 
 def _is_rule(name: str) -> bool:
@@ -180,7 +182,7 @@ def _is_rule(name: str) -> bool:
 
 
 def columns_that_differ(one: str, other: str) -> list[str]:
-    """Columns that two `schemaString`s both have, with other types."""
+    """Columns common to two `schemaString`s that differ in type."""
     others = _by_name(_fields(other))
     return [
         each["name"]
@@ -214,7 +216,7 @@ def _type(kind: LakeType) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two types hold the same values, whatever is said beside them."""
+    """Whether two types hold the same values, regardless of their metadata."""
     match one, other:
         case {"fields": [*some]}, {"fields": [*others]}:
             pairs = zip(some, others, strict=False)

@@ -1,4 +1,4 @@
-"""A Delta table as its log tells it now, read by delta-rs."""
+"""The current state of a Delta table, read from its log by delta-rs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 from singer_spark.errors import SchemaError, StorageError
 from singer_spark.storage.files import FileInfo
 from target_spark_lake.columns.lake_type import columns_to_text
-from target_spark_lake.columns.partitioning import Part, folders_of, said_by
+from target_spark_lake.columns.partitioning import Part, folder_values, folders_of
 from target_spark_lake.delta_log.schema import TIMESTAMP_NTZ, columns_of_log, rules_of_columns
 from target_spark_lake.tables.table_record import with_logged_columns
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.table_record import TableRecord
 
 LOG_FOLDER = "_delta_log"
-# What S3A is told, as delta-rs spells it.
+# Table features that this program can handle.
 _READER_FEATURES = frozenset({TIMESTAMP_NTZ})
 _WRITER_FEATURES = frozenset({TIMESTAMP_NTZ, "appendOnly", "invariants"})
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,9 +38,9 @@ class AddedFile:
     """A file of a table.
 
     Attributes:
-        path: As the log spells it, relative to the table.
-        size: Bytes.
-        statistics: Its `stats`, JSON text; empty where nothing is told.
+        path: As spelled in the log, relative to the table.
+        size: Size in bytes.
+        statistics: Its `stats`, JSON text; empty if there are none.
         partition: Its `partitionValues`: each partition column's value as text, None for NULL.
     """
 
@@ -56,15 +56,15 @@ class DeltaSnapshot:
 
     Attributes:
         version: Its number.
-        files: Its files by their paths relative to the table.
+        files: Its files, by path relative to the table.
         schema: The columns (`schemaString`).
         details: Members of `metaData` that are kept as they are: id, name, description, configuration, createdTime.
         reader: The protocol's version for readers.
         writer: The protocol's version for writers.
         reader_features: Table features for readers; empty below version 3.
         writer_features: Table features for writers; empty below version 7.
-        transaction: The last one of the application that was asked for; None where there is none.
-        partitioned: The partition columns, in their order.
+        transaction: The last transaction of the requested application; None if there is none.
+        partitioned: The partition columns, in order.
     """
 
     version: int
@@ -80,7 +80,7 @@ class DeltaSnapshot:
 
     @property
     def table_id(self) -> str | None:
-        """Told apart from a table that is made anew in its place."""
+        """The table's id, which distinguishes it from a table recreated in its place."""
         return self.details.get("id")
 
     @property
@@ -90,18 +90,18 @@ class DeltaSnapshot:
 
     @property
     def only_grows(self) -> bool:
-        """Whether the table's owner forbade that its rows change."""
+        """Whether the table's owner forbade changing its rows."""
         return self.configuration.get("delta.appendOnly", "").lower() == "true"
 
     def data_files(self, table: str) -> tuple[FileInfo, ...]:
-        """The files with their paths relative to the bucket."""
+        """The files, with paths relative to the bucket."""
         return tuple(FileInfo(f"{table}/{path}", file.size) for path, file in self.files.items())
 
-    def standing_record(self, record: TableRecord) -> TableRecord:
-        """A table's record with the columns that its log says, which others may have changed since the last run.
+    def current_record(self, record: TableRecord) -> TableRecord:
+        """The record with the columns of the table's log, which others may have changed since the last run.
 
         Raises:
-            SchemaError: one has a type that no column of the lake has.
+            SchemaError: a column has a type that no lake column has.
         """
         try:
             logged = columns_of_log(self.schema)
@@ -110,41 +110,41 @@ class DeltaSnapshot:
                 f"stream {record.stream}: someone else gave its Delta table {error}, which this program can't keep; "
                 "take the column back (RESTORE), or load the stream into another table (stream_options, path)"
             ) from error
-        made = {field.name for field in (part.made for part in map(Part.of, record.partition_by)) if field}
+        made = {field.name for field in (part.derived_column for part in map(Part.of, record.partition_by)) if field}
         return with_logged_columns(record, columns_to_text(logged.without(made - set(record.columns))))
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be joined here; empty where they can."""
+        """Why the table's files can't be compacted here; empty if they can."""
         if self.partitioned != tuple(part.name for part in map(Part.of, record.partition_by)):
             return "was partitioned by someone else in another way than its last run did"
         folders = (path.rpartition("/")[0] for path in self.files)
         if any("=" in each and each != folders_of(f"{each}/file") for each in folders):
             return "has files in other folders than those of its partitions"
         try:
-            self.standing_record(record)
+            self.current_record(record)
         except SchemaError:
             return "got a column by someone else that this program can't keep"
         return ""
 
 
 def log_file(table: str, version: int) -> str:
-    """The object that makes a version, relative to the bucket."""
+    """The object that creates a version, relative to the bucket."""
     return f"{table}/{LOG_FOLDER}/{version:020d}.json"
 
 
 def log_spelling(table: str, path: str) -> str:
-    """How the log spells a file of the table, from its path relative to the bucket."""
-    # delta-rs does not find the files of a partition again where the log says `%3D`.
+    """A file's path as spelled in the log, given its path relative to the bucket."""
+    # With `%3D` in the log, delta-rs does not find the files of a partition again.
     return quote(path[len(table) + 1 :], safe="/=")
 
 
 def read_snapshot(
     storage: Storage, table: str, application: str = "", version: int | None = None, *, known: bool = True
 ) -> DeltaSnapshot | None:
-    """The table as it is now, or at a version, None where there is no log; with an application's last transaction.
+    """The table now or at a version, with an application's last transaction; None if there is no log.
 
     Raises:
-        StorageError: the log can't be read, or (if it is to be `known`) the table has what this program does not know.
+        StorageError: the log can't be read, or (if `known`) the table has features that this program does not know.
     """
     found = open_table(storage, table, version)
     if found is None:
@@ -182,14 +182,14 @@ def _files(found: DeltaTable, *, partitioned: bool) -> dict[str, AddedFile]:
     names = ("path", "size_bytes", *(("partition",) if partitioned else ()))
     files = {}
     for path, size, *values in zip(*(actions.column(name).to_pylist() for name in names), strict=True):
-        said = said_by(folders_of(unquote(path)))
-        partition = {name: _text(each, said.get(name)) for name, each in (values[0] if values else {}).items()}
+        texts = folder_values(folders_of(unquote(path)))
+        partition = {name: _text(each, texts.get(name)) for name, each in (values[0] if values else {}).items()}
         files[unquote(path)] = AddedFile(path, size, partition=partition)
     return files
 
 
-def _text(value: Any, said: str | None) -> str | None:
-    """A partition value as the log spells it."""
+def _text(value: Any, text: str | None) -> str | None:
+    """A partition value as spelled in the log."""
     match value:
         case None:
             return None
@@ -197,14 +197,14 @@ def _text(value: Any, said: str | None) -> str | None:
             return "true" if value else "false"
         case date():
             return value.isoformat()
-        # Of the year 0001 delta-rs tells the number.
-        case int() if said == f"{value:04d}":
-            return said
+        # For the year 0001, delta-rs returns the number.
+        case int() if text == f"{value:04d}":
+            return text
     return str(value)
 
 
 def open_table(storage: Storage, table: str, version: int | None = None) -> DeltaTable | None:
-    """The table for delta-rs, None where there is no log."""
+    """The table for delta-rs; None if there is no log."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -219,7 +219,7 @@ def open_table(storage: Storage, table: str, version: int | None = None) -> Delt
 
 @contextmanager
 def reading(table: str) -> Iterator[None]:
-    """Where delta-rs is at work: what it fails of is an error of the storage, its panics too."""
+    """Convert failures of delta-rs, panics included, to StorageError."""
     from deltalake.exceptions import DeltaError
 
     try:
@@ -231,12 +231,12 @@ def reading(table: str) -> Iterator[None]:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether it is a panic of delta-rs, which is no `Exception`."""
+    """Whether the error is a panic of delta-rs, which is not an `Exception`."""
     return type(error).__module__ == "pyo3_runtime"
 
 
 def plain(error: BaseException) -> str:
-    """What delta-rs says, as one line."""
+    """An error of delta-rs as one line."""
     return " ".join(_COLOURS.sub("", str(error)).split())
 
 
@@ -248,11 +248,11 @@ def _url(storage: Storage, table: str) -> str:
 
 
 def check_known(snapshot: DeltaSnapshot, table: str) -> None:
-    """Refuses what someone else made of the table, where writing on would be wrong."""
+    """Refuse a table that other writers changed so that writing to it would be wrong."""
     unknown = {*(snapshot.reader_features - _READER_FEATURES), *(snapshot.writer_features - _WRITER_FEATURES)}
     if snapshot.reader not in (1, 3) or snapshot.writer not in (1, 2, 7):
         unknown.add(f"protocol {snapshot.reader}/{snapshot.writer}")
-    if any(said_by(folders_of(path)) != file.partition for path, file in snapshot.files.items()):
+    if any(folder_values(folders_of(path)) != file.partition for path, file in snapshot.files.items()):
         unknown.add("files in folders that don't say their partition values")
     unknown |= {*rules_of_columns(snapshot.schema), *filter(_is_rule, snapshot.configuration)}
     if any("://" in path or path.startswith("/") for path in snapshot.files):

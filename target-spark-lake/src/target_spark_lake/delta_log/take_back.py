@@ -1,4 +1,4 @@
-"""Taking back what a run that was given up made of a Delta table: one more log entry, which undoes its own."""
+"""Takes back the commit of a given-up run to a Delta table by another log entry, which undoes its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from target_spark_lake.delta_log.log_entry import log_entry
 from target_spark_lake.delta_log.log_history import last_transaction
 from target_spark_lake.delta_log.log_publish import is_another, next_version
 from target_spark_lake.delta_log.snapshot import check_known, log_file, read_snapshot
-from target_spark_lake.tables.taking_back import Fate, for_a_person
+from target_spark_lake.tables.taking_back import Fate, as_unpublishable
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 def take_back(storage: Storage, commit: DeltaCommit) -> int | None:
-    """Makes the entry that undoes another run's, if that was made; else one that keeps it from being made later.
+    """Write the entry that undoes another run's, if that was made; else one that keeps it from being made later.
 
-    Either holds this run's transaction: whoever still tries to publish the other one finds a later one than its own.
+    Either contains this run's transaction, so that a process still trying to publish the other run finds a later one.
 
     Returns:
-        The version; None where it was one already, or the other run has nothing in this table.
+        The version; None if it already was one, or the other run has nothing in this table.
 
     Raises:
-        UnpublishableError: someone else changed what the run had made; the text says the way out.
+        UnpublishableError: another writer changed what the run had made; the text says the way out.
     """
     return next_version(storage, commit, partial(_entry, storage, commit))
 
 
 def fate(storage: Storage, commit: DeltaCommit) -> Fate:
-    """What becomes of the other run's entry; to be asked before anything is decided."""
+    """What becomes of the other run's entry; to be called before anything is decided."""
     current = read_snapshot(storage, commit.table, commit.application, known=False)
     if current is None:
         return Fate.NO_TABLE if commit.makes_table else Fate.NOT_MADE
@@ -46,7 +46,7 @@ def fate(storage: Storage, commit: DeltaCommit) -> Fate:
 
 
 def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
-    """Whether a table without the other run's entry stays as it is: someone else's, or one not to be written to."""
+    """Whether a table without the other run's entry is left alone: it is another writer's, or can't be written."""
     if commit.makes_table or is_another(commit, current):
         return True
     try:
@@ -58,11 +58,11 @@ def _is_left(commit: DeltaCommit, current: DeltaSnapshot) -> bool:
 
 def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None) -> bytes | None:
     if current is None:
-        # A journal of before has no columns for it.
+        # An older journal has no columns for it.
         return log_entry(commit, None, commit.schema, (), ()) if commit.makes_table and commit.schema else None
     if not _was_made(storage, commit, current):
         return None if _is_left(commit, current) else log_entry(commit, current, None, (), ())
-    with for_a_person():
+    with as_unpublishable():
         check_known(current, commit.table)
     version = _version_of(storage, commit, current.version)
     after = None if version is None else read_snapshot(storage, commit.table, version=version)
@@ -81,7 +81,7 @@ def _entry(storage: Storage, commit: DeltaCommit, current: DeltaSnapshot | None)
         return log_entry(commit, current, None, added.values(), gone.values())
     if before.partitioned != after.partitioned and version < current.version:
         raise UnpublishableError(_way_out(commit, f"after version {version}, whose partitions that run changed"))
-    # A table's columns go back with its rows, unless someone changed them since.
+    # A table's columns are restored with its rows, unless they were changed since.
     schema = before.schema if current.schema == after.schema else None
     undoing = replace(commit, partitioned=before.partitioned)
     return log_entry(undoing, current, schema, added.values(), gone.values())

@@ -1,4 +1,4 @@
-"""Tables with a log of their own: a change's files are made as for plain Parquet, and the log says which count."""
+"""Changes of tables with their own log: files are made as for plain Parquet, and the log says which ones count."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def logged_changes(writer: TableWriter, log: TableLog, load: StreamLoad) -> tuple[TableChange, ...]:
-    """What the load method makes of the records; nothing that a reader could see is touched.
+    """The changes to tables for a stream's load; touches nothing that readers can see.
 
     Raises:
         RecordError: a key is NULL.
-        SchemaError: the format takes no such column, or someone else gave the table other ones.
+        SchemaError: the format does not allow a column, or another writer added incompatible ones.
     """
     load = _beside_others(writer.run, load)
     changes = parquet_changes(writer, load, keeps_files=log.keeps_files)
@@ -33,20 +33,20 @@ def logged_changes(writer: TableWriter, log: TableLog, load: StreamLoad) -> tupl
 
 
 def _beside_others(run: PipelineRun, load: StreamLoad) -> StreamLoad:
-    """The load, its columns those of the table as it stands, which others may have changed since the last run."""
+    """The load with the table's current columns, which other writers may have changed since the last run."""
     snapshot = run.logs.snapshot(load.table, load.record) if load.columns.fields else None
     if load.record is None or snapshot is None:
         return load
-    known, found = load.record.columns, snapshot.standing_record(load.record)
+    known, found = load.record.columns, snapshot.current_record(load.record)
     own = {*load.schema.schema["properties"], *METADATA_COLUMNS}
     record = replace(found, foreign=tuple(name for name in found.foreign if name not in own))
-    # Only where others changed the type of a column, it must hold both their values and the run's.
-    standing = {
+    # If another writer changed a column's type, the new type must hold both their values and the run's.
+    current = {
         name: str(load.columns.types.get(name, kind)) if known.get(name) == kind else kind
         for name, kind in record.columns.items()
         if not load.schema.method.replaces or name in record.foreign
     }
-    columns = evolve(load.schema.stream, columns_from_text(standing), load.columns, EvolutionRules()).columns
+    columns = evolve(load.schema.stream, columns_from_text(current), load.columns, EvolutionRules()).columns
     is_uniform = load.is_uniform and all(columns.types[each.name] == each.type for each in load.columns)
     return replace(load, columns=columns, record=record, is_uniform=is_uniform)
 
@@ -58,17 +58,17 @@ def _logged(writer: TableWriter, log: TableLog, change: TableChange, load: Strea
     before = run.logs.seen(log, change.table)
     if before is None:
         _check_new(run, log, change, chosen)
-    known = load.record if change.table == load.table else run.standing_record(change.stream, change.table)
+    known = load.record if change.table == load.table else run.current_record(change.stream, change.table)
     record = replace(change.record, format=chosen, foreign=known.foreign if known else ())
     return log.change(before, replace(change, record=record))
 
 
 def _check_new(run: PipelineRun, log: TableLog, change: TableChange, chosen: str) -> None:
-    """A table without a log must be one that was never there; the history beside one, too."""
+    """Check that a table without a log never existed; this applies to the history table too."""
     record = run.table_record(change.stream, change.table)
     check_format(run.storage, run.logs, change.stream, change.table, record, chosen)
     if record is not None:
         raise StorageError(
-            f"{log.gone(change.stream, change.table)}; or, to load it anew, remove its folder and its record "
-            f"{run.layout.table_record(change.table)}"
+            f"{log.missing_message(change.stream, change.table)}; or, to load it anew, remove its folder and its "
+            f"record {run.layout.table_record(change.table)}"
         )

@@ -1,6 +1,6 @@
-"""Tables of plain Parquet files: a change is a set of files to add and a set of files to remove.
+"""Changes of plain Parquet tables: sets of files to add and files to remove.
 
-It leaves a single schema in all files of a table, whatever the load method.
+Whatever the load method, all files of a table share one schema afterwards.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ logger = logging.getLogger("target-spark-lake")
 def parquet_changes(
     writer: TableWriter, load: StreamLoad, keeps_files: KeepsFiles | None = None
 ) -> tuple[TableChange, ...]:
-    """What the load method makes of the records; nothing that a reader could see is touched.
+    """The changes to tables for a stream's load; touches nothing that readers can see.
 
-    `keeps_files` says of columns before and after whether readers find the rows of a file under both.
+    `keeps_files` decides, given the columns before and after, whether readers find a file's rows under both.
     """
     if not load.columns.fields:
         return (TableChange(load.schema.stream, load.table),)
@@ -68,7 +68,7 @@ def _merged(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
 
 
 def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:
-    """The load, its staged files under the table's columns: those before a SCHEMA in mid-stream lack some."""
+    """The load with all staged files rewritten to the table's columns, some of which early ones may lack."""
     if load.is_uniform:
         return load
     columns = merging_columns(load.columns) if load.schema.merges else load.columns
@@ -79,9 +79,9 @@ def _uniform_load(writer: TableWriter, load: StreamLoad) -> StreamLoad:
 def _uniform_change(
     writer: TableWriter, change: TableChange, load: StreamLoad, keeps_files: KeepsFiles | None
 ) -> TableChange:
-    """The change and, where it gives the table other columns, the files that stay under these."""
+    """The change; if it alters the table's columns, the remaining files are rewritten to match."""
     run, stream, table, record = writer.run, change.stream, change.table, change.record
-    before = load.record if table == load.table else run.standing_record(stream, table)
+    before = load.record if table == load.table else run.current_record(stream, table)
     if record is None or before is None or before.columns == record.columns:
         return change
     if keeps_files is not None and keeps_files(columns_from_text(before.columns), columns_from_text(record.columns)):
@@ -97,7 +97,7 @@ def _uniform_change(
 def _in_order(
     run: PipelineRun, table: str, stay: Sequence[str], replaced: Mapping[str, StagedFile]
 ) -> Iterator[StagedFile]:
-    """The new files; where the names of the old ones don't tell the order of rows, with what tells it."""
+    """The rewritten files, with a `row_order` if the names of the old ones don't tell the order of rows."""
     parts = read_parts(run.storage, run.layout, table, stay)
     for path, file in replaced.items():
         yield in_parts(run.storage, file, parts.get(path) or own_parts(path)) if parts else file

@@ -1,4 +1,4 @@
-"""A merge into a table of Parquet files: only those are written anew in which a row changes."""
+"""Merges into a table of Parquet files: only files with changed rows are rewritten."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from target_spark_lake.formats.merging.placed_files import (
     PlacedFile,
     PlacedRows,
     brought_files,
-    living_rows,
     table_files,
+    undeleted_rows,
 )
 from target_spark_lake.formats.merging.spark_merge import completed, filled_in, judged, last_values, staying
 from target_spark_lake.formats.merging.survey import survey
@@ -40,12 +40,12 @@ HISTORY = "__history"
 
 
 def merge_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
-    """The changes of a table and, where its method keeps one, of its history."""
+    """The changes of a table and, if its method keeps one, of its history."""
     return _Merge(writer, load).changes()
 
 
 class _Merge:
-    """One stream's merge; Spark is started once there is something to merge."""
+    """The merge of one stream; Spark is started only if there is something to merge."""
 
     def __init__(self, writer: TableWriter, load: StreamLoad) -> None:
         self._writer = writer
@@ -65,7 +65,7 @@ class _Merge:
         return PlacedRows(self._writer.session(), self._writer.run.storage, copies)
 
     def changes(self) -> tuple[TableChange, ...]:
-        if self._found.inserts_only and not any(map(self._is_mixed, self._brought)):
+        if self._found.inserts_only and not any(map(self._needs_rewriting, self._brought)):
             return (self._change(self._load.staged, ()),)
         late = frozenset(file.numbers[0][1] for file in self._brought if self._staged[file.path].late)
         rules = replace(self._found.rules, late=late)
@@ -90,10 +90,10 @@ class _Merge:
         return Struct.of({name: self._types.types[name] for name in names})
 
     def _refuse_too_many(self, gone: int) -> None:
-        """Before anything is written: whether the source lacks more rows than the user allows."""
+        """Check, before anything is written, that the source lacks no more rows than the user allows."""
         if self._load.present is None or not gone:
             return
-        living, unknown = living_rows(self._candidates, self._found.table)
+        living, unknown = undeleted_rows(self._candidates, self._found.table)
         if unknown:
             rows = self._rows.read(unknown, self._columns_of([DELETED_AT]))
             living += rows.where(F.col(DELETED_AT).isNull()).count()
@@ -102,11 +102,13 @@ class _Merge:
         logger.info("stream %s: %d of the table's %d rows are gone from the source", stream, gone, living)
 
     def _final(self, verdicts: Verdicts) -> TableChange:
-        """The table: staged files as they are, where that is possible, and the files that are written anew."""
+        """The table's change: staged files as they are if possible, and rewritten files."""
         changed = [file for file in self._candidates if verdicts.of_file(file.numbers)]
         opened = [file for file in changed if verdicts.of_file(file.numbers) != {DROP: file.rows}]
-        keeps = bool(self._foreign and changed)  # what the stream does not send is taken from the rows that go
-        mixed = [file for file in self._brought if keeps or self._is_mixed(file) or verdicts.of_file(file.numbers)]
+        keeps = bool(self._foreign and changed)  # values of columns that the stream lacks are taken from replaced rows
+        mixed = [
+            file for file in self._brought if keeps or self._needs_rewriting(file) or verdicts.of_file(file.numbers)
+        ]
         written: list[StagedFile] = []
         if opened or mixed:
             written = self._write(self._merged(verdicts, changed, opened, mixed), "merged", [*opened, *mixed])
@@ -139,7 +141,7 @@ class _Merge:
         return kept.unionByName(last_values(deleted, before, keys))
 
     def _change(self, staged: Sequence[StagedFile], retire: Sequence[str]) -> TableChange:
-        """The change of the table, with what is known of its files after it."""
+        """The change of the table, with the statistics of its files afterwards."""
         writer, load, found = self._writer, self._load, self._found
         known = {path: each for path, each in found.table.files.items() if path not in set(retire)}
         if not staged and not known:
@@ -151,10 +153,10 @@ class _Merge:
         return replace(change, records=load.rows, index=index)
 
     def _history(self) -> TableChange:
-        """Beside the table: every version that came, as it came."""
+        """The change of the history table, which gets every version as it came."""
         table = f"{self._load.table}{HISTORY}"
-        before = self._writer.run.standing_record(self._load.schema.stream, table)
-        own = [file for file in self._brought if self._is_for_us_alone(file)]
+        before = self._writer.run.current_record(self._load.schema.stream, table)
+        own = [file for file in self._brought if self._is_internal(file)]
         written: list[StagedFile] = []
         if own:
             written = self._write(self._rows.read(own, self._types), "history", own)
@@ -167,15 +169,15 @@ class _Merge:
         return self._writer.rows(rows, self._columns, self._load.schema, name, sum(file.bytes for file in read))
 
     def _others(self, placed: Iterable[PlacedFile]) -> list[StagedFile]:
-        """The staged files but these, to be published as they are."""
+        """The other staged files, to be published as they are."""
         paths = {file.path for file in placed}
         return [file for path, file in self._staged.items() if path not in paths]
 
-    def _is_mixed(self, file: PlacedFile) -> bool:
-        """Whether a staged file can't be the table's: it is the history's, or no reader may find it as it is."""
-        return self._load.schema.method.has_history or self._is_for_us_alone(file)
+    def _needs_rewriting(self, file: PlacedFile) -> bool:
+        """Whether a staged file can't become the table's: the history needs it, or it must not be visible as it is."""
+        return self._load.schema.method.has_history or self._is_internal(file)
 
-    def _is_for_us_alone(self, file: PlacedFile) -> bool:
-        """Whether a staged file has columns that readers must not see, or lies in no hive folders and should."""
+    def _is_internal(self, file: PlacedFile) -> bool:
+        """Whether a staged file has columns that readers must not see, or lacks the hive folders it should be in."""
         hidden = not set(CONTROL_COLUMNS) <= set(self._columns.types)
         return file.positioned or hidden or bool(self._load.schema.partition_by)

@@ -1,4 +1,4 @@
-"""All that a run brought for one stream: what a table format turns into changes that the run can commit."""
+"""A run's data for one stream, which a table format turns into changes for the commit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PresentKeys:
-    """All keys of a stream's source, as a run sent them behind the stream's records.
+    """All keys of a stream's source, as sent by a run after the stream's records.
 
     Attributes:
-        files: Staged files that hold the key's columns alone, in any order; none: the source is empty.
-        columns: Those columns, with the types under which the files hold them.
-        max_deletes_percent: A run that would delete more of the table's living rows than this fails.
+        files: Staged files with only the key columns, in any order; none if the source is empty.
+        columns: Those columns, with the types they have in the files.
+        max_deletes_percent: A run fails if it would delete a larger part of the table's undeleted rows.
     """
 
     files: tuple[StagedFile, ...]
@@ -29,10 +29,10 @@ class PresentKeys:
     max_deletes_percent: float
 
     def refuse_too_many(self, stream: str, gone: int, living: int) -> None:
-        """Stops a run that would delete too many living rows, which is more often a mistake than the truth.
+        """Stop a run that would delete too many undeleted rows, which is more often a mistake than the truth.
 
         Raises:
-            RecordError: more than `max_deletes_percent` of them would go.
+            RecordError: it would delete more than `max_deletes_percent` of them.
         """
         if gone * 100 > living * self.max_deletes_percent:
             raise RecordError(
@@ -45,18 +45,18 @@ class PresentKeys:
 
 @dataclass(frozen=True)
 class StreamLoad:
-    """What a run brought for a stream.
+    """A run's data for one stream.
 
     Attributes:
         schema: The stream's last SCHEMA.
         table: Folder of its table, relative to the bucket.
-        columns: Columns of the table after this run; none where no record, and nothing else, asked for them.
-        record: The table as it stands; None for a new one.
-        staged: The staged files, in the order of the records; those of one batch lie in one folder.
-        activated: The greatest version that the run activated; None where it activated none.
-        is_uniform: Whether the staged files surely have those columns.
-        sends_all: Whether the run sent the stream whole, so that a row that it did not send is no more.
-        present: The keys that the source still has; None where the run does not say.
+        columns: Columns of the table after this run; none if neither a record nor anything else requires them.
+        record: The table's current record; None for a new table.
+        staged: The staged files, in the order of the records; those of one batch are in one folder.
+        activated: The greatest version activated by the run; None if there was none.
+        is_uniform: Whether the staged files certainly have those columns.
+        sends_all: Whether the run sent the stream whole, so that rows it did not send no longer exist.
+        present: The keys still in the source; None if the run does not send them.
     """
 
     schema: StreamSchema
@@ -71,5 +71,5 @@ class StreamLoad:
 
     @property
     def rows(self) -> int:
-        """Records that came."""
+        """Number of records loaded."""
         return sum(file.rows for file in self.staged)

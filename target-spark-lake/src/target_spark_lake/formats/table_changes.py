@@ -1,4 +1,4 @@
-"""What a table's format makes of what a run brought."""
+"""Turns a stream's load into table changes, by the table's format."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def table_changes(writer: TableWriter, load: StreamLoad) -> tuple[TableChange, ...]:
-    """The changes of a stream's tables, by the format that the settings say.
+    """The changes of a stream's tables, in the format of the settings.
 
     Raises:
         RecordError: a key is NULL.
-        SchemaError: the format takes no column of such a name, or someone else gave the table other ones.
+        SchemaError: the format does not allow a column's name, or another writer added incompatible columns.
     """
     log = writer.run.logs.of(writer.settings.format)
     return parquet_changes(writer, load) if log is None else logged_changes(writer, log, load)

@@ -1,4 +1,4 @@
-"""Staged files of a run's tables, and the changes that they make."""
+"""Stages files for a run's tables, and builds the changes made of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableWriter:
-    """What the tables of a run are written with; the session is asked for only where rows must be merged."""
+    """The means to write a run's tables; the session is only requested if rows must be merged."""
 
     run: PipelineRun
     settings: TargetSettings
@@ -37,7 +37,7 @@ class TableWriter:
     scratch: Path
 
     def rows(self, rows: DataFrame, columns: Struct, schema: StreamSchema, name: str, size: int) -> list[StagedFile]:
-        """Stages rows of about `size` bytes in a folder with this name, which is not used twice for a stream."""
+        """Stage rows of about `size` bytes in a folder of this name, which must be unique per stream."""
         folder = f"{self.run.staging_path(schema.stream)}/{name}/rows"
         place = StagingPlace.of(rows.sparkSession, self.run.storage, folder, self.scratch / f"{name}.staged")
         files, partitioning = max(1, -(-size // self.settings.file_bytes)), schema.partitioning
@@ -46,15 +46,15 @@ class TableWriter:
         return [file for file in place.bring(partitioning) if file.rows]
 
     def nothing(self, schema: StreamSchema, columns: Struct) -> StagedFile:
-        """Stages a file without rows: a table that is empty still has its columns."""
+        """Stage a file without rows, since an empty table still has its columns."""
         local, partitioning = self.scratch / f"empty-{folder_name(schema.stream)}.parquet", schema.partitioning
-        # Readers take the columns that folders say from the folders: it lies in some, even without a row.
+        # Readers take partition columns from folder names, so even a file without rows is put into folders.
         inside = partitioning.inside(columns) if partitioning else columns
         with parquet_writer(local, inside, self.settings.compression):
             pass
         path = f"{self.run.staging_path(schema.stream)}/empty.parquet"
         self.run.storage.replace(path, local.read_bytes())
-        return StagedFile(path, 0, local.stat().st_size, partitioning.nowhere if partitioning else "")
+        return StagedFile(path, 0, local.stat().st_size, partitioning.null_folders if partitioning else "")
 
     def change(
         self,
@@ -65,7 +65,7 @@ class TableWriter:
         columns: Struct,
         before: TableRecord | None,
     ) -> TableChange:
-        """The change that staged files make, and files that they replace: `before` is the record as it stands."""
+        """The change made of staged files and the files they replace; `before` is the current record."""
         schema = load.schema
         known = TableRecord("", "", small_files=0) if before is None or before.is_claim() else before
         record = TableRecord(

@@ -1,4 +1,4 @@
-"""Iceberg tables follow the journal: a run's snapshot of one is fixed before it is made, and looked up by the run's id.
+"""The log of an Iceberg table, which follows the journal: a snapshot is fixed in the plan and looked up by its run.
 
-It may import `tables` and what lies below. Start with `iceberg_tables`, then `table_commit` and `publishing`.
+It may import `tables` and the rooms below. Start with `iceberg_tables`, then `table_commit` and `publishing`.
 """

@@ -1,4 +1,4 @@
-"""Files of another format that become an Iceberg table's where they lie: their names stand for the numbers."""
+"""Adopts files of another format into an Iceberg table in place: column names substitute for field ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import columns_of_arrow
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.columns.partitioning import folder_names
-from target_spark_lake.iceberg_log.promotion import becomes_by_itself
+from target_spark_lake.iceberg_log.promotion import is_promotable
 from target_spark_lake.layout import table_folders
 from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def check_columns(storage: Storage, table: str, record: TableRecord, files: Iterable[str]) -> None:
-    """Refuses files that an Iceberg table can't have as they are.
+    """Refuse files that can't be part of an Iceberg table as they are.
 
     Raises:
         SchemaError: a file has a column with another type than the table.
-        ConfigurationError: a file lies in other hive folders than the table's partitions.
+        ConfigurationError: a file is in other hive folders than the table's partitions.
     """
     import pyarrow.parquet
 
@@ -48,7 +48,7 @@ def check_columns(storage: Storage, table: str, record: TableRecord, files: Iter
                 if source.schema.column(each).physical_type == "INT96"
             ]
         kinds = found.types if found is not None else {}
-        other = [name for name, kind in kinds.items() if not becomes_by_itself(kind, wanted.types.get(name, kind))]
+        other = [name for name, kind in kinds.items() if not is_promotable(kind, wanted.types.get(name, kind))]
         if found is None or other or old_times:
             raise SchemaError(
                 f"stream {record.stream}: in {path} column(s) {', '.join([*other, *old_times]) or '?'} have another "

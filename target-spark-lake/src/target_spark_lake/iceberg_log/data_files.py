@@ -1,4 +1,4 @@
-"""What Iceberg's manifests say of a file: looked up in its footer before the commit, kept in the journal as JSON."""
+"""What Iceberg's manifests record about a file: read from its footer before the commit, kept in the journal as JSON."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.tables.file_statistics import Bound, FileStatistics
 
-# As many as other writers of Iceberg describe, and as many letters of a text.
+# As many columns as other writers of Iceberg describe, and as many letters of a text.
 MOST_COLUMNS, LETTERS = 100, 16
 _BOUNDED = (IntegerType, LongType, DateType, StringType, DecimalType, TimestampType, TimestamptzType)
 
 
 @dataclass(frozen=True)
 class DescribedFile:
-    """What is known of a file.
+    """What is known about a file.
 
     Attributes:
-        rows: Rows in it.
+        rows: Number of rows.
         bytes: Its size.
         partition: A value for each field of the table's partition spec.
-        nulls: Number of a column (as text, for JSON) to how many of its values are NULL.
-        low: Number of a column to Iceberg's own bytes of a value that none is below, in Base64.
-        high: The same of one that none is above.
-        path: Where it lies, relative to the bucket; empty while its name is not given yet.
+        nulls: Field id of a column (as text, for JSON) to its number of NULLs.
+        low: Field id of a column to its lower bound in Iceberg's binary form, in Base64.
+        high: The same for its upper bound.
+        path: Its path, relative to the bucket; empty until its name is assigned.
     """
 
     rows: int
@@ -54,7 +54,7 @@ class DescribedFile:
     path: str = ""
 
     def to_body(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """The description as a JSON object."""
         return asdict(self)
 
 
@@ -65,7 +65,7 @@ def described(
     schema: Schema,
     partition_by: Sequence[str],
 ) -> dict[str, DescribedFile]:
-    """Files by their paths: with their bytes, and the hive folders that they are in, or will be in."""
+    """Describe files, given their sizes and present or future hive folders by path."""
     fields = [each for each in schema.fields if each.field_type.is_primitive][:MOST_COLUMNS]
     known = file_statistics(storage, sizes, [each.name for each in fields])
     columns = lake_columns(schema) if partition_by else None
@@ -93,7 +93,7 @@ def _described(known: FileStatistics, fields: Sequence[NestedField], partition: 
 
 
 def _bound(column: NestedField, value: Bound, *, upper: bool) -> str | None:
-    """Iceberg's bytes of a bound, in Base64; None where it has none of that."""
+    """A bound in Iceberg's binary form, in Base64; None if there is none."""
     kind: Any = column.field_type
     if isinstance(value, str):
         shortened = truncate_upper_bound_text_string(value, LETTERS) if upper else value[:LETTERS]
@@ -105,12 +105,12 @@ def _bound(column: NestedField, value: Bound, *, upper: bool) -> str | None:
     try:
         return base64.b64encode(to_bytes(kind, value)).decode()
     except (TypeError, ValueError, AttributeError, NotImplementedError, OverflowError):
-        # Of a type that the column had before: nothing is told.
+        # The value has the column's former type: no bound is given.
         return None
 
 
 def data_file(file: DescribedFile, location: str, spec_id: int) -> DataFile:
-    """The file as PyIceberg takes it for a snapshot."""
+    """The file as PyIceberg needs it for a snapshot."""
     made = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,

@@ -1,10 +1,10 @@
-"""Snapshots of an Iceberg table that nobody may ask for any more, and the files that only they have.
+"""Expiry of an Iceberg table's old snapshots, and the files that only they reference.
 
-A snapshot is kept as long as it was the current one at some instant that counts, or a branch or tag names it. Of the
-files below the table's folder those go that expired snapshots name and no kept one does: data, manifests and lists of
-manifests. Of what nothing names, only metadata go: a commit that was refused, or that died, leaves them behind. They
-have to be a day older than all else, since whoever wrote them may still be about to commit. Data that no snapshot
-ever named stay.
+A snapshot is kept if it was current at the given instant or later, or if a branch or tag references it. Files below
+the table's folder are removed if expired snapshots reference them and no kept one does: data, manifests and manifest
+lists. Of unreferenced files, only metadata are removed, as left behind by a commit that was refused or died. They must
+be a day older than everything else, since their writer may still be about to commit. Data files that no snapshot ever
+referenced stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from singer_spark.errors import StorageError
 from target_spark_lake.config_schema import ICEBERG
-from target_spark_lake.iceberg_log.lake_catalog import opened, spellings, told
+from target_spark_lake.iceberg_log.lake_catalog import catalog_errors, opened, spellings
 from target_spark_lake.tables.expendable import Expendable
 
 if TYPE_CHECKING:
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 SNAPSHOTS = "snapshots"
 METADATA, METADATA_NAMES = "metadata", (".avro", ".metadata.json")
-# How long somebody may take from the first file of a commit to its end.
+# How long a writer may take from the first file of a commit to its end.
 UNDER_WAY = timedelta(days=1)
 TRIES = 50
 
 
 def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: datetime) -> Expendable:
-    """What no snapshot needs that was current at `before` or later.
+    """What no snapshot current at `before` or later needs.
 
     Raises:
-        StorageError: the catalog or the store failed, or the catalog has no such table any more.
+        StorageError: the catalog or the store failed, or the catalog no longer has the table.
     """
     with opened(storage, chosen, f"Iceberg table {table}") as catalog:
         found = catalog.load(table)
         if found is None:
             raise StorageError(f"the catalog has no table {'.'.join(catalog.identifier(table))} any more: register it")
         old = _old_snapshots(found.metadata, before)
-        with told(f"a manifest of Iceberg table {table}"):
+        with catalog_errors(f"a manifest of Iceberg table {table}"):
             paths = _only_of(storage, table, found, old)
             left = _left_behind(storage, table, found, before - UNDER_WAY)
     sizes = {path: storage.size(path) for path in sorted(paths)}
@@ -62,20 +62,20 @@ def expendable(storage: Storage, chosen: IcebergCatalog, table: str, before: dat
 
 
 def forget(storage: Storage, chosen: IcebergCatalog, expendable: Expendable) -> Sequence[str]:
-    """Expires the snapshots, and gives the files, but for those that a snapshot of now has again (a rollback)."""
+    """Expire the snapshots, and return the files except those that a snapshot references again (a rollback)."""
     table = expendable.table
     with opened(storage, chosen, f"Iceberg table {table}") as catalog:
         found = _without(catalog, table, expendable.details.get(SNAPSHOTS, ()))
-        if found is None:  # whoever took it away is to say what becomes of the files
+        if found is None:  # whoever removed it must decide about the files
             return ()
-        with told(f"a manifest of Iceberg table {table}"):
+        with catalog_errors(f"a manifest of Iceberg table {table}"):
             needed = _paths(storage, table, _named(found, [each.snapshot_id for each in found.metadata.snapshots]))
             names = _metadata_names(found)
     return [path for path in expendable.files if path not in needed and _name(path) not in names]
 
 
 def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | None:
-    """The table without these snapshots, but for those that something names; None where there is none."""
+    """The table without these snapshots, except those still referenced; None if there is no table."""
     for _ in range(TRIES):
         found = catalog.load(table)
         if found is None:
@@ -85,7 +85,7 @@ def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | No
         gone = [each for each in gone if each not in kept]
         if not gone:
             return found
-        # Whoever goes back to one of them meanwhile is not to find it gone.
+        # A writer that goes back to one of them meanwhile must not find it gone.
         seen = (
             AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": each.snapshot_id})
             for name, each in found.metadata.refs.items()
@@ -98,7 +98,7 @@ def _without(catalog: LakeCatalog, table: str, old: Sequence[int]) -> Table | No
 
 
 def _old_snapshots(metadata: TableMetadata, before: datetime) -> list[int]:
-    """Snapshots that were no current ones at that instant or later, and that nothing names."""
+    """Snapshots not current at that instant or later, and not referenced by a branch or tag."""
     instant = int(before.timestamp() * 1000)
     log = sorted(metadata.snapshot_log, key=lambda each: each.timestamp_ms)
     current_then = [each.snapshot_id for each in log if each.timestamp_ms <= instant][-1:]
@@ -109,12 +109,12 @@ def _old_snapshots(metadata: TableMetadata, before: datetime) -> list[int]:
 
 
 def _kept(metadata: TableMetadata) -> set[int]:
-    """Snapshots that a branch or a tag names."""
+    """Snapshots referenced by a branch or a tag."""
     return {each.snapshot_id for each in metadata.refs.values()}
 
 
 def _only_of(storage: Storage, table: str, found: Table, old: Sequence[int]) -> set[str]:
-    """Files below the table's folder that these snapshots name and no other one does."""
+    """Files below the table's folder referenced by these snapshots and no others."""
     if not old:
         return set()
     others = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id not in set(old)]
@@ -123,7 +123,7 @@ def _only_of(storage: Storage, table: str, found: Table, old: Sequence[int]) -> 
 
 
 def _left_behind(storage: Storage, table: str, found: Table, before: datetime) -> list[FileInfo]:
-    """Metadata of commits that never were: older, and nothing names them."""
+    """Unreferenced metadata of failed commits, older than the instant."""
     aged = [
         each
         for each in storage.list(f"{table}/{METADATA}")
@@ -134,7 +134,7 @@ def _left_behind(storage: Storage, table: str, found: Table, before: datetime) -
 
 
 def _metadata_names(found: Table) -> set[str]:
-    """The names of all metadata that count, without their folders: however these are spelled, a name is used once."""
+    """Names of all valid metadata, without their folders, whose spelling varies; each name is used only once."""
     paths = [found.metadata_location, *(each.metadata_file for each in found.metadata.metadata_log)]
     for each in found.metadata.snapshots:
         paths += [each.manifest_list, *(manifest.manifest_path for manifest in each.manifests(found.io))]
@@ -146,7 +146,7 @@ def _name(path: str) -> str:
 
 
 def _named(found: Table, numbers: Iterable[int]) -> set[str]:
-    """All that snapshots name, as they spell it: lists of manifests, manifests, files with rows."""
+    """Everything referenced by snapshots, as spelled there: manifest lists, manifests, data files."""
     names: set[str] = set()
     manifests: dict[str, ManifestFile] = {}
     for number in numbers:
@@ -166,6 +166,6 @@ def _files_of(manifest: ManifestFile, io: FileIO) -> set[str]:
 
 
 def _paths(storage: Storage, table: str, names: Iterable[str]) -> set[str]:
-    """The same relative to the bucket; what lies outside of the table's folder is left out."""
+    """The references as paths relative to the bucket; those outside the table's folder are left out."""
     roots = tuple(f"{each}/" for each in spellings(storage, table))
     return {f"{table}/{name[len(root) :]}" for name in names for root in roots if name.startswith(root)}

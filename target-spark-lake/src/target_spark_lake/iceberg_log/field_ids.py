@@ -1,7 +1,7 @@
-"""Numbers of columns for a Parquet file that stands: a footer that says them, put behind it.
+"""Adds field ids to an existing Parquet file by appending a footer that contains them.
 
-A Parquet file is read from its end, so whoever wrote it (Arrow, Spark, the tap) need not know the numbers, nothing of
-it is decoded, and the old footer is left inside, where nobody looks.
+Parquet is read from the end of the file, so its writer (Arrow, Spark, the tap) need not know the ids, nothing is
+decoded, and the old footer stays inside, unused.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ NAME, CHILDREN, CONVERTED, FIELD_ID, LOGICAL = 4, 5, 6, 9, 10
 KEY = 1
 INTEGER = 10
 SMALL_INTEGERS = (15, 16)
-# Arrow's own schema in a file would say the narrow integers that Iceberg does not know.
+# Arrow's schema embedded in a file would restore the narrow integers that Iceberg does not have.
 ARROW = b"ARROW:schema"
 
 
-def numbered(storage: Storage, file: StagedFile, numbers: Mapping[str, int]) -> StagedFile:
-    """The staged file with the numbers of its columns (full names, as `schema.numbers_of` has them) in it.
+def with_field_ids(storage: Storage, file: StagedFile, field_ids: Mapping[str, int]) -> StagedFile:
+    """The staged file with the field ids of its columns (by full name, from `schema.field_ids_of`).
 
     Raises:
-        StorageError: it can't be read or written, or is no Parquet file.
+        StorageError: it can't be read or written, or is not a Parquet file.
     """
     with open_parquet(storage, file.path) as source:
-        tail = numbered_tail(footer_of(source), numbers)
+        tail = field_ids_tail(footer_of(source), field_ids)
     if tail is None:
-        raise StorageError(f"staged file {file.path} is no whole Parquet file; run again")
+        raise StorageError(f"staged file {file.path} is not a complete Parquet file; run again")
     if storage.local:
-        # Nobody sees it yet, and whoever repeats this puts another footer behind it.
+        # No reader sees it yet, and a repetition just appends another footer.
         try:
             with Path(storage.url, file.path).open("ab") as target:
                 target.write(tail)
@@ -55,16 +55,16 @@ def numbered(storage: Storage, file: StagedFile, numbers: Mapping[str, int]) -> 
     return replace(file, path=path, bytes=file.bytes + len(tail))
 
 
-def numbered_tail(footer: bytes | None, numbers: Mapping[str, int]) -> bytes | None:
-    """What to put behind a file with this footer; None where it is none."""
+def field_ids_tail(footer: bytes | None, field_ids: Mapping[str, int]) -> bytes | None:
+    """The bytes to append to a file with this footer; None if the footer is invalid."""
     try:
         struct = read_struct(io.BytesIO(footer or b""))
         elements: list[ThriftStruct] = struct[SCHEMA][1][1]
     except (KeyError, ValueError, TypeError):
         return None
     for path, element in _paths(iter(elements)):
-        if path in numbers:
-            element[FIELD_ID] = I32, numbers[path]
+        if path in field_ids:
+            element[FIELD_ID] = I32, field_ids[path]
         if element.get(CONVERTED, (I32, None))[1] in SMALL_INTEGERS:
             # Iceberg's int: the same four bytes.
             del element[CONVERTED]
@@ -77,7 +77,7 @@ def numbered_tail(footer: bytes | None, numbers: Mapping[str, int]) -> bytes | N
 
 
 def _paths(elements: Iterator[ThriftStruct]) -> Iterator[tuple[str, ThriftStruct]]:
-    """Each column below the root with its name as Iceberg spells it: `address.zip`, `tags.element`."""
+    """Each column below the root with its full name in Iceberg: `address.zip`, `tags.element`."""
     root = next(elements)
     for _ in range(root[CHILDREN][1]):
         yield from _below(elements, "")
@@ -90,7 +90,7 @@ def _below(elements: Iterator[ThriftStruct], above: str) -> Iterator[tuple[str, 
     is_list = element.get(CONVERTED) == (I32, 3) or 3 in element.get(LOGICAL, (0, {}))[1]
     yield path, element
     if is_list:
-        # Of its three levels the middle one has no number, whatever its name is.
+        # Of its three levels the middle one has no field id, whatever its name is.
         middle = next(elements)
         for _ in range(middle.get(CHILDREN, (I32, 0))[1]):
             for inner, each in _below(elements, path):
@@ -101,5 +101,5 @@ def _below(elements: Iterator[ThriftStruct], above: str) -> Iterator[tuple[str, 
 
 
 def _first(inner: str, path: str) -> str:
-    """The name right below a path."""
+    """The first name below a path."""
     return inner.removeprefix(f"{path}.").split(".", 1)[0]

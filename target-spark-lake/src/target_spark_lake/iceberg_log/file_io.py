@@ -1,4 +1,4 @@
-"""PyIceberg's files: in a bucket reached as everything else is there, on a disk safe from a power cut."""
+"""File access for PyIceberg: in a bucket like all other access there, on a disk safe from power cuts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class BucketFiles(FileIO):
-    """The file IO of tables in a bucket."""
+    """The file IO for tables in a bucket."""
 
     def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (PyIceberg's own signature)
-        """Opens nothing yet."""
+        """Create the object; nothing is opened yet."""
         super().__init__(properties)
         self._opening = json.loads(properties[STORAGE])
         self._buckets: dict[str, Storage] = {}
@@ -39,7 +39,7 @@ class BucketFiles(FileIO):
         return self._file(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Removes a file; a missing one is fine."""
+        """Remove a file; a missing one is fine."""
         self._file(location if isinstance(location, str) else location.location).delete()
 
     def _file(self, location: str) -> BucketFile:
@@ -55,7 +55,7 @@ class BucketFile(InputFile, OutputFile):
     """One object."""
 
     def __init__(self, location: str, storage: Storage, path: str) -> None:
-        """Asks nothing yet."""
+        """Create the object; nothing is accessed yet."""
         super().__init__(location)
         self._storage = storage
         self._path = path
@@ -67,11 +67,11 @@ class BucketFile(InputFile, OutputFile):
         return size
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the object exists."""
         return self._storage.exists(self._path)
 
     def open(self, seekable: bool = True) -> InputStream:
-        """As a stream; FileNotFoundError where nothing is."""
+        """Open the object as a stream; FileNotFoundError if it is missing."""
         if seekable:
             return cast("InputStream", self._storage.files.open(self._path))
         content = self._storage.read(self._path)
@@ -80,7 +80,7 @@ class BucketFile(InputFile, OutputFile):
         return io.BytesIO(content)
 
     def to_input_file(self) -> BucketFile:
-        """Itself."""
+        """Return the object itself."""
         return self
 
     def create(self, overwrite: bool = False) -> OutputStream:
@@ -88,14 +88,14 @@ class BucketFile(InputFile, OutputFile):
         return _Written(self, overwrite=overwrite)
 
     def write(self, content: bytes, *, overwrite: bool) -> None:
-        """Writes the object in one request; FileExistsError where one stands that must stay."""
+        """Write the object in one request; raises FileExistsError if one exists and must stay."""
         if overwrite:
             self._storage.replace(self._path, content)
         elif not self._storage.create(self._path, content):
             raise FileExistsError(self.location)
 
     def delete(self) -> None:
-        """Removes the object; a missing one is fine."""
+        """Remove the object; a missing one is fine."""
         self._storage.delete(self._path)
 
 
@@ -121,11 +121,11 @@ class _Written(io.BytesIO):
         self.close()
 
     def __del__(self) -> None:
-        """Who forgot to close it wrote nothing."""
+        """A stream that was never closed writes nothing."""
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """PyIceberg's, on a disk: what is written survives a power cut once it is closed, so before a catalog names it."""
+    """PyIceberg's file IO for disks, with files synced when closed, to survive a power cut once referenced."""
 
     def new_output(self, location: str) -> PyArrowFile:
         """A file to write."""

@@ -1,4 +1,4 @@
-"""Iceberg tables, with the face that all tables with a log of their own have (`table_logs`)."""
+"""Iceberg tables, with the interface common to all tables with a log of their own (`table_logs`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.iceberg_log.lake_catalog import opened
-from target_spark_lake.iceberg_log.promotion import becomes_by_itself
+from target_spark_lake.iceberg_log.promotion import is_promotable
 from target_spark_lake.layout import table_folders
 from target_spark_lake.tables.changes import IcebergChange
 from target_spark_lake.tables.table_index import TableIndex
@@ -34,20 +34,20 @@ class IcebergTables:
     """The Iceberg tables of a bucket, in one catalog."""
 
     def __init__(self, storage: Storage, catalog: IcebergCatalog) -> None:
-        """Reads nothing yet."""
+        """Create the object; nothing is read yet."""
         self._storage = storage
         self._catalog = catalog
 
     def snapshot(self, table: str) -> IcebergSnapshot | None:
-        """A table as it is now; None where the catalog has none."""
+        """The table's current state; None if the catalog has none."""
         from target_spark_lake.iceberg_log.snapshot import IcebergSnapshot
 
         with opened(self._storage, self._catalog, f"Iceberg table {table}") as catalog:
             found = catalog.load(table)
             return None if found is None else IcebergSnapshot.of(self._storage, table, found)
 
-    def gone(self, stream: str, table: str) -> str:
-        """What is said of a table that has a record and is in no catalog any more."""
+    def missing_message(self, stream: str, table: str) -> str:
+        """Error message for a table that has a record but is no longer in the catalog."""
         name = ".".join(self._catalog.identifier(table))
         return (
             f"stream {stream}: the catalog has no table {name} any more: register it again with the newest of "
@@ -55,7 +55,7 @@ class IcebergTables:
         )
 
     def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
-        """Refuses a name that the catalog has for another table."""
+        """Refuse a name that the catalog already uses for another table."""
         if is_new and self.snapshot(table) is not None:
             name = ".".join(self._catalog.identifier(table))
             raise ConfigurationError(
@@ -64,19 +64,19 @@ class IcebergTables:
             )
 
     def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
-        """Refuses files that an Iceberg table can't have as they are."""
+        """Refuse files that can't be part of an Iceberg table as they are."""
         from target_spark_lake.iceberg_log.adoption import check_columns
 
         check_columns(self._storage, table, record, files)
 
     def keeps_files(self, before: Struct, after: Struct) -> bool:
-        """New columns and wider types are metadata, where Iceberg has the widening."""
-        return becomes_by_itself(before, after)
+        """Whether files stay valid: new columns and widenings supported by Iceberg are only metadata."""
+        return is_promotable(before, after)
 
     def change(
         self, before: IcebergSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
     ) -> TableChange:
-        """The change with what its snapshot will say, and the numbers of the columns in its files."""
+        """The change with its snapshot's content, and with field ids in its files."""
         assert change.record is not None
         schema, log = self._planned(before, change)
         if adopted is None:
@@ -86,20 +86,20 @@ class IcebergTables:
             log = replace(log, leaves=tuple(file.path for file in self._storage.list(f"{change.table}/_delta_log")))
         if before is not None and not (change.published or change.retire or log.changes_schema or log.changes_spec):
             return change
-        change = self._numbered(change, schema)
+        change = self._with_field_ids(change, schema)
         self._check_values(change, schema)
         log = replace(log, adopted=dict(adopted or {}))
         return replace(change, log=self._described(log, change, schema, change.published))
 
     def rearranged(self, before: IcebergSnapshot, change: TableChange) -> TableChange:
-        """The change with what its snapshot will say of files that hold the rows of others."""
+        """The change with its snapshot's content for files that hold the rows of others."""
         assert change.record is not None
         schema, log = self._planned(before, change)
         if change.log is None:
-            change = self._numbered(change, schema)
+            change = self._with_field_ids(change, schema)
             log = replace(log, data_change=False)
             return replace(change, log=self._described(log, change, schema, change.published))
-        change = replace(change, joined=self._numbered(replace(change, staged=(), rewritten=()), schema).joined)
+        change = replace(change, joined=self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined)
         assert isinstance(change.log, IcebergChange)
         return replace(change, log=self._described(change.log, change, schema, change.joined))
 
@@ -130,16 +130,16 @@ class IcebergTables:
             registered=registered,
         )
 
-    def _numbered(self, change: TableChange, schema: Schema) -> TableChange:
-        """The change, its new files with the numbers of their columns."""
+    def _with_field_ids(self, change: TableChange, schema: Schema) -> TableChange:
+        """The change, with field ids added to its new files."""
         from singer_spark.storage.at_once import each
-        from target_spark_lake.iceberg_log.field_ids import numbered
-        from target_spark_lake.iceberg_log.schema import numbers_of
+        from target_spark_lake.iceberg_log.field_ids import with_field_ids
+        from target_spark_lake.iceberg_log.schema import field_ids_of
 
-        numbers = numbers_of(schema)
+        field_ids = field_ids_of(schema)
 
         def made(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:
-            return tuple(each(self._storage, lambda file: numbered(self._storage, file, numbers), files))
+            return tuple(each(self._storage, lambda file: with_field_ids(self._storage, file, field_ids), files))
 
         after = replace(
             change, staged=made(change.staged), rewritten=made(change.rewritten), joined=made(change.joined)
@@ -164,11 +164,11 @@ class IcebergTables:
         folders = {file.path: file.partition for file in staged}
         folders |= {path: table_folders(change.table, path) for path in log.adopted}
         found = described(self._storage, sizes, folders, schema, change.record.partition_by)
-        told = {path: each.to_body() for path, each in found.items()}
-        return replace(log, statistics={**log.statistics, **told})
+        bodies = {path: each.to_body() for path, each in found.items()}
+        return replace(log, statistics={**log.statistics, **bodies})
 
     def _check_values(self, change: TableChange, schema: Schema) -> None:
-        """Refuses NULL where the table's owner does not take it."""
+        """Refuse NULLs that the table's owner does not allow."""
         from target_spark_lake.iceberg_log.schema import required_columns
         from target_spark_lake.tables.table_index import file_statistics
 
@@ -192,19 +192,19 @@ class IcebergTables:
             )
 
     def has_run(self, commit: IcebergCommit) -> bool:
-        """Whether the commit's snapshot, or a later run's, was made."""
+        """Whether the snapshot of this commit, or of a later run, was made."""
         from target_spark_lake.iceberg_log.publishing import has_run
 
         return has_run(self._storage, self._catalog, commit)
 
     def publish(self, commit: IcebergCommit) -> None:
-        """Makes the commit's snapshot, unless it was made already."""
+        """Make the commit's snapshot, unless it was made already."""
         from target_spark_lake.iceberg_log.publishing import publish_commit
 
         publish_commit(self._storage, self._catalog, commit)
 
     def take_back(self, commit: IcebergCommit) -> None:
-        """Makes the snapshot that undoes another run's."""
+        """Make the snapshot that undoes another run's."""
         from target_spark_lake.iceberg_log.take_back import take_back
 
         take_back(self._storage, self._catalog, commit)
@@ -216,19 +216,19 @@ class IcebergTables:
         return fate(self._storage, self._catalog, commit)
 
     def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
-        """What no snapshot needs that was current at `before` or later."""
+        """What no snapshot current at `before` or later needs."""
         from target_spark_lake.iceberg_log.expiry import expendable
 
         return expendable(self._storage, self._catalog, table, before)
 
     def forget(self, expendable: Expendable) -> Sequence[str]:
-        """Expires the snapshots, and gives the files that only these had."""
+        """Expire the snapshots, and return the files that only they had."""
         from target_spark_lake.iceberg_log.expiry import forget
 
         return forget(self._storage, self._catalog, expendable)
 
     def tidy(self, table: str, version: int) -> None:
-        """Nothing: a snapshot needs no checkpoint."""
+        """Do nothing: snapshots need no checkpoint."""
 
 
 def _body(of: Any) -> dict[str, Any]:

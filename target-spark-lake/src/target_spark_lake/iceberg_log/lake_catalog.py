@@ -1,4 +1,4 @@
-"""The catalog that the lake's Iceberg tables are registered in, opened for as long as something is asked of it."""
+"""The catalog in which the lake's Iceberg tables are registered, opened only while it is used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LakeCatalog:
     """An open catalog."""
 
     def __init__(self, catalog: Catalog, chosen: IcebergCatalog, storage: Storage) -> None:
-        """Asks nothing yet."""
+        """Create the object; the catalog is not accessed yet."""
         self.catalog = catalog
         self._chosen = chosen
         self._storage = storage
@@ -38,14 +38,14 @@ class LakeCatalog:
         return self._chosen.identifier(table)
 
     def location(self, path: str) -> str:
-        """How Iceberg's metadata spell a path of the bucket."""
+        """A path of the bucket as spelled in Iceberg's metadata."""
         return location(self._storage, path)
 
     def load(self, table: str) -> Table | None:
-        """A table as it is now; None where the catalog has none.
+        """A table's current state; None if the catalog has none.
 
         Raises:
-            ConfigurationError: the catalog's table of this name lies elsewhere.
+            ConfigurationError: the catalog's table of this name has another location.
         """
         found = self.find(table)
         if found is not None:
@@ -53,7 +53,7 @@ class LakeCatalog:
         return found
 
     def find(self, table: str) -> Table | None:
-        """The same, wherever it lies."""
+        """Like `load`, wherever the table is located."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
@@ -62,7 +62,7 @@ class LakeCatalog:
             return None
 
     def check_place(self, table: str, found: Table) -> None:
-        """Refuses a table that lies in another folder than that of its name."""
+        """Refuse a table whose location is not the folder of its name."""
         if found.location().rstrip("/") not in spellings(self._storage, table):
             raise ConfigurationError(
                 f"the catalog's table {'.'.join(self.identifier(table))} lies in {found.location()}, and not in "
@@ -70,37 +70,37 @@ class LakeCatalog:
             )
 
     def make_namespace(self, table: str) -> None:
-        """Makes the namespace of a table, with those above it, where they are not there."""
+        """Create the namespace of a table and its parents, if missing."""
         levels = self.identifier(table)[:-1]
         for depth in range(1, len(levels) + 1):
             try:
                 self.catalog.create_namespace_if_not_exists(levels[:depth])
             except Exception:
-                # Another table of the run, or another pipeline, makes it just now.
+                # Another table of the run, or another pipeline, is creating it at this moment.
                 if not self.catalog.namespace_exists(levels[:depth]):
                     raise
 
 
 def location(storage: Storage, path: str) -> str:
-    """How Iceberg's metadata spell a path of the bucket."""
+    """A path of the bucket as spelled in Iceberg's metadata."""
     return spellings(storage, path)[0]
 
 
 def spellings(storage: Storage, path: str) -> tuple[str, ...]:
-    """The same, and how other writers spell it."""
+    """All spellings of a path in Iceberg's metadata: ours first, then those of other writers."""
     place = f"{storage.url}/{path}".rstrip("/")
     if storage.local:
         return f"file://{place}", place, f"file:{place}"
     protocol, _, rest = place.partition("://")
     if storage.kind == "az":
-        # Others read the table by the name of the account, which `az://` leaves out.
+        # Others use URLs with the account's name, which `az://` leaves out.
         whole = storage.url_for_spark(path).partition("://")[2]
         return (*(f"{other}://{whole}" for other in ("abfss", "abfs", "wasbs", "wasb")), place)
     return (place, *(f"{other}://{rest}" for other in ("s3", "s3a", "s3n") if protocol in ("s3", "s3a")))
 
 
 def io_properties(storage: Storage) -> dict[str, str]:
-    """What PyIceberg reaches the table's files by; it holds secrets."""
+    """PyIceberg's properties for access to the table's files; they contain secrets."""
     if storage.local:
         return {"py-io-impl": f"{_FILE_IO}.SyncedFileIO"}
     if not storage.kind:
@@ -111,12 +111,12 @@ def io_properties(storage: Storage) -> dict[str, str]:
 
 @contextmanager
 def opened(storage: Storage, chosen: IcebergCatalog, what: str) -> Iterator[LakeCatalog]:
-    """The catalog, while something (`what`, for errors) is asked of it.
+    """The open catalog, for the duration of the context; `what` is for errors.
 
     Raises:
-        StorageError: it can't be reached, or what it knows can't be read.
+        StorageError: it can't be reached, or its content can't be read.
     """
-    with told(what):
+    with catalog_errors(what):
         catalog = _opened(storage, chosen)
         try:
             yield LakeCatalog(catalog, chosen, storage)
@@ -125,8 +125,8 @@ def opened(storage: Storage, chosen: IcebergCatalog, what: str) -> Iterator[Lake
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """Where PyIceberg is at work: whatever its catalogs and stores fail of is an error of the storage."""
+def catalog_errors(what: str) -> Iterator[None]:
+    """Convert failures of PyIceberg's catalogs and stores to StorageError."""
     try:
         yield
     except SingerSparkError:
@@ -152,5 +152,5 @@ def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
     except ImportError as error:
         raise ConfigurationError(f"catalog: a package is missing: {one_line(error)}") from error
     except Exception:
-        # Two that made the tables of a SQL catalog at once; else it fails again.
+        # Two processes may have created the tables of a SQL catalog at once; any other error occurs again.
         return load_catalog(chosen.name, **properties)

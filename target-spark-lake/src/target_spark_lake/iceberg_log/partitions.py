@@ -1,4 +1,4 @@
-"""Hidden partitions: what `partition_by` says as a partition spec, and the values that a file's folders say of it."""
+"""Hidden partitions: `partition_by` as a partition spec, and partition values from a file's hive folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
-from target_spark_lake.columns.partitioning import BUCKET, TRUNCATE, Part, said_by, value_of
+from target_spark_lake.columns.partitioning import BUCKET, TRUNCATE, Part, folder_values, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 def spec_of(
     schema: Schema, partition_by: Iterable[str], specs: Sequence[PartitionSpec] = (), last_partition_id: int = 0
 ) -> PartitionSpec:
-    """The spec of a table with this schema: the one of its `specs` that says the same, else a new one."""
+    """The spec for a table with this schema: an equal one of its `specs`, else a new one."""
     known = {(each.source_id, str(each.transform), each.name): each.field_id for spec in specs for each in spec.fields}
     free = max(last_partition_id, PARTITION_FIELD_ID_START - 1) + 1
     fields = []
@@ -53,7 +53,7 @@ def spec_of(
 
 
 def transform_of(part: Part) -> Transform[Any, Any]:
-    """What the folders say of the column."""
+    """The transform that the folders of a part represent."""
     match part.unit:
         case None:
             return IdentityTransform()
@@ -65,9 +65,9 @@ def transform_of(part: Part) -> Transform[Any, Any]:
 
 
 def partition_values(folders: str, partition_by: Iterable[str], columns: Struct) -> list[Any]:
-    """What a file's hive folders say, a plain value (JSON has it) for each part; None for NULL."""
-    said = said_by(folders)
-    return [_value(said.get(part.name), part, columns) for part in map(Part.of, partition_by)]
+    """The values in a file's hive folders, as plain (JSON) values, one per part; None for NULL."""
+    texts = folder_values(folders)
+    return [_value(texts.get(part.name), part, columns) for part in map(Part.of, partition_by)]
 
 
 def _value(text: str | None, part: Part, columns: Struct) -> Any:
@@ -78,9 +78,9 @@ def _value(text: str | None, part: Part, columns: Struct) -> Any:
     if part.unit is None or part.unit == TRUNCATE:
         found = value_of(text, columns.types[part.column])
         return found.toordinal() - _EPOCH if isinstance(found, date) else found
-    # The beginning of `2026-11-21-13`.
-    told = [int(each) for each in text.split("-")]
-    year, month, day, hour = [*told, *(1, 1, 1, 0)[len(told) :]]
+    # A prefix of `2026-11-21-13`.
+    numbers = [int(each) for each in text.split("-")]
+    year, month, day, hour = [*numbers, *(1, 1, 1, 0)[len(numbers) :]]
     days = date(year, month, day).toordinal() - _EPOCH
     return {
         "year": year - 1970,

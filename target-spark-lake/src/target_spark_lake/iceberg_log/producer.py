@@ -1,6 +1,6 @@
-"""The snapshot that a run makes: files added and removed at once, and few manifests however many runs there were.
+"""The snapshot of a run: files added and removed at once, with few manifests however many runs there were.
 
-PyIceberg's producers are not public. Its version is pinned, and `test_producer` says what of them is relied on.
+PyIceberg's producers are not public. Its version is pinned, and `test_producer` checks what is relied on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableUpdate
 
-# A table with more of them has them merged.
+# Beyond this number of manifests they are merged.
 MOST_MANIFESTS = 16
 MANIFEST_BYTES = 8 << 20
 
@@ -29,15 +29,15 @@ def _itself(of_a_snapshot: Any, _: Any) -> Any:
     return of_a_snapshot
 
 
-# PyIceberg copies all metadata with each change. Of a thousand snapshots that takes longer than the rest of a run, and
-# nobody changes one: they are frozen.
+# PyIceberg copies all metadata with each change. With a thousand snapshots that takes longer than the rest of a run,
+# and they are frozen, so copies are not needed.
 Snapshot.__deepcopy__ = SnapshotLogEntry.__deepcopy__ = _itself  # type: ignore[method-assign, assignment]
 
 
 class RunTransaction(Transaction):
-    """A transaction that is committed once, and makes the metadata after its changes once.
+    """A transaction that is committed once, and computes the metadata after its changes once.
 
-    They name all snapshots: with a thousand of them each look would take as long as a commit.
+    They list all snapshots: with a thousand of them each computation would take as long as a commit.
     """
 
     _made: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
@@ -50,17 +50,17 @@ class RunTransaction(Transaction):
         return self._made[1]
 
     def commit_transaction(self) -> Table:
-        """Commits once, and removes nothing where the catalog refuses it.
+        """Commit once, and remove nothing if the catalog refuses it.
 
-        PyIceberg would try again itself, without a look for the run, and delete the metadata of a refused commit. But
-        one that landed is refused as well, where its answer got lost and the transport has asked a second time.
+        PyIceberg would retry without searching for the run, and delete the metadata of a refused commit. But a commit
+        that landed is refused too if its answer was lost and the transport repeated the request.
         """
         self._snapshot_producers = []
         return super().commit_transaction()
 
 
 class RunSnapshot(_OverwriteFiles):
-    """An overwrite that leaves out manifests in which no file is left, and merges small ones."""
+    """An overwrite that drops manifests without remaining files, and merges small ones."""
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         own = self.snapshot_id
@@ -82,7 +82,7 @@ class RunSnapshot(_OverwriteFiles):
 def stage_snapshot(
     transaction: Transaction, summary: Mapping[str, str], add: Iterable[DataFile], remove: Iterable[DataFile]
 ) -> None:
-    """Makes the snapshot a part of the transaction; it is the table's once that is committed."""
+    """Add the snapshot to the transaction; it becomes the table's when that is committed."""
     removed = tuple(remove)
     snapshot = RunSnapshot(
         operation=Operation.OVERWRITE if removed else Operation.APPEND,

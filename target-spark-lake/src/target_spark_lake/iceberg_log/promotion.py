@@ -1,4 +1,4 @@
-"""Which types of lake columns are one to Iceberg, and which become another one without a file being written anew."""
+"""Lake types that are the same in Iceberg, and types that change without rewriting files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PROMOTED = {("int", "bigint"), ("float", "double")}
 
 
 def as_iceberg(kind: LakeType) -> LakeType:
-    """The type without what Iceberg does not tell apart."""
+    """The type with distinctions removed that Iceberg does not make."""
     if isinstance(kind, Struct):
         return Struct(tuple(Field(each.name, as_iceberg(each.type)) for each in kind))
     if isinstance(kind, Array):
@@ -17,12 +17,12 @@ def as_iceberg(kind: LakeType) -> LakeType:
     return _INT if kind.name in ("tinyint", "smallint") else kind
 
 
-def becomes_by_itself(old: LakeType, new: LakeType) -> bool:
-    """Whether readers find a file's values of the old type under the new one."""
+def is_promotable(old: LakeType, new: LakeType) -> bool:
+    """Whether a file's values of the old type can be read as the new one."""
     if isinstance(old, Struct) and isinstance(new, Struct):
-        return all(each.name not in new.types or becomes_by_itself(each.type, new.types[each.name]) for each in old)
+        return all(each.name not in new.types or is_promotable(each.type, new.types[each.name]) for each in old)
     if isinstance(old, Array) and isinstance(new, Array):
-        return becomes_by_itself(old.element, new.element)
+        return is_promotable(old.element, new.element)
     one, other = as_iceberg(old), as_iceberg(new)
     if not isinstance(one, Scalar) or not isinstance(other, Scalar):
         return False

@@ -1,4 +1,4 @@
-"""Publishing a commit to an Iceberg table: one snapshot, made once however often and by whomever it is tried."""
+"""Publishing of a commit to an Iceberg table: one snapshot, made once however often and by whomever it is tried."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from singer_spark.errors import ConfigurationError, StorageError, UnpublishableE
 from target_spark_lake.iceberg_log.data_files import DescribedFile, data_file
 from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import RunTransaction, stage_snapshot
-from target_spark_lake.iceberg_log.schema import is_same, numbers_of
+from target_spark_lake.iceberg_log.schema import field_ids_of, is_same
 from target_spark_lake.iceberg_log.snapshot import COLUMN_NUMBERS, LAST_RUN, RUN_ID, IcebergSnapshot, joined_schema
-from target_spark_lake.tables.taking_back import for_a_person
+from target_spark_lake.tables.taking_back import as_unpublishable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRIES = 50
-# Of a table that a run makes: its metadata stay short however many runs follow.
+# For tables created by a run: their metadata stay short however many runs follow.
 OF_NEW_TABLES = {
     "format-version": "2",
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
@@ -57,18 +57,18 @@ OF_NEW_TABLES = {
 
 
 def publish_commit(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Makes the commit's snapshot, unless it was made already.
+    """Make the commit's snapshot, unless it was made already.
 
     Raises:
-        UnpublishableError: someone else changed rows that the commit replaces, columns that it writes, or partitions;
+        UnpublishableError: another writer changed rows that the commit replaces, columns that it writes, or partitions;
             the text says the way out.
-        StorageError: catalog or store failed; the next start does it again.
+        StorageError: catalog or store failed; the next start tries again.
     """
     next_snapshot(storage, chosen, commit, _transaction)
 
 
 def has_run(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> bool:
-    """Whether the commit's snapshot was made, or one of a later run of the pipeline."""
+    """Whether the snapshot of this commit, or of a later run of the pipeline, was made."""
     check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         current = catalog.find(commit.table)
@@ -85,10 +85,10 @@ def next_snapshot(
     commit: IcebergCommit,
     transaction_of: Callable[[Storage, LakeCatalog, IcebergCommit, Table | None], Transaction | None],
 ) -> None:
-    """Makes a transaction the table's next state; none where its run made one already, or there is nothing to make.
+    """Commit a transaction to the table, unless its run already made one, or there is nothing to commit.
 
-    The catalog takes it only on top of the very state in which the run was looked for: so it is made once, also where a
-    process that slept and its successor both try.
+    The catalog accepts it only on top of the very state that was searched for the run: so it is made once, even if a
+    suspended process and its successor both try.
     """
     check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
@@ -110,10 +110,10 @@ def next_snapshot(
 
 
 def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Refuses to look for the table where its run did not register it.
+    """Refuse to look for the table elsewhere than where its run registered it.
 
     Raises:
-        ConfigurationError: whoever publishes has other settings, or none (Meltano's state backend).
+        ConfigurationError: the publishing process has other settings, or none (Meltano's state backend).
     """
     if commit.registered not in ("", here := chosen.registered(commit.table, is_new=commit.makes_table)):
         raise ConfigurationError(
@@ -124,7 +124,7 @@ def check_catalog(chosen: IcebergCatalog, commit: IcebergCommit) -> None:
 
 
 def begin(current: Table, commit: IcebergCommit) -> Transaction:
-    """A transaction on the state that was looked at, and on no other."""
+    """A transaction on exactly the state that was examined."""
     transaction = RunTransaction(current)
     transaction.set_properties({LAST_RUN: commit.run_id})
     return transaction
@@ -137,7 +137,7 @@ def _transaction(
         if current is not None or commit.seen is not None:
             raise UnpublishableError(_other_table(catalog, commit, current))
         return new_table(catalog, commit)
-    with for_a_person():
+    with as_unpublishable():
         catalog.check_place(commit.table, current)
         now = IcebergSnapshot.of(storage, commit.table, current)
     planned = Schema.model_validate(commit.schema)
@@ -152,7 +152,7 @@ def _transaction(
 
 
 def new_table(catalog: LakeCatalog, commit: IcebergCommit) -> Transaction:
-    """Makes the table, with the commit's files as its first snapshot."""
+    """Create the table, with the commit's files in its first snapshot."""
     planned = Schema.model_validate(commit.schema)
     catalog.make_namespace(commit.table)
     transaction = catalog.catalog.create_table_transaction(
@@ -181,10 +181,10 @@ def _summary(commit: IcebergCommit) -> dict[str, str]:
 
 
 def about_columns(schema: Schema) -> dict[str, str]:
-    """Properties that say which numbers the columns have, for readers of files without any and for later runs."""
+    """Properties with the field ids of columns, for readers of files without any and for later runs."""
     return {
         TableProperties.DEFAULT_NAME_MAPPING: schema.name_mapping.model_dump_json(),
-        COLUMN_NUMBERS: json.dumps(numbers_of(schema)),
+        COLUMN_NUMBERS: json.dumps(field_ids_of(schema)),
     }
 
 
@@ -207,24 +207,24 @@ def _files(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DescribedF
     remove = [now.files[path] for path in commit.remove if path in now.files]
     again: list[DataFile] = []
     if len(remove) < len(commit.remove):
-        remove, again = _as_it_was(now, commit)
+        remove, again = _restoration(now, commit)
     taken = {each.file_path for each in remove}
     small = [now.files.get(path) for path in commit.joined_from]
     if all(each is not None and each.file_path not in taken for each in small):
-        # Else somebody else changed or joined them meanwhile, so they stay what they became.
+        # Otherwise another writer changed or joined them meanwhile, and they stay as they are now.
         remove += [each for each in small if each is not None]
         add = [*(DescribedFile(**file) for file in commit.joined), *add]
     return add, remove, again
 
 
-def _as_it_was(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DataFile], list[DataFile]]:
-    """What to remove and to bring back, where someone wrote files anew that the commit replaces (a compaction).
+def _restoration(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DataFile], list[DataFile]]:
+    """Files to remove and to bring back, if another writer rewrote files that the commit replaces (a compaction).
 
-    The new files hold rows that the commit replaces. But they hold no other rows than the files before them: so these
-    come back in the same snapshot, but for those that the commit replaces.
+    The new files hold rows that the commit replaces, but no other rows than the files before them: so those are brought
+    back in the same snapshot, except the ones that the commit replaces.
     """
     before = now.at(commit.snapshot)
-    since = _since(now, commit)
+    since = _operations_since(now, commit)
     if since is None or not all(each == Operation.REPLACE for each in since):
         raise UnpublishableError(
             f"someone else changed Iceberg table {commit.table} after snapshot {commit.snapshot}, in files that run "
@@ -240,8 +240,8 @@ def _as_it_was(now: IcebergSnapshot, commit: IcebergCommit) -> tuple[list[DataFi
     return gone, [file for path, file in kept.items() if path not in now.files]
 
 
-def _since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Operation] | None:
-    """What others did since the commit was planned, snapshot by snapshot; None where the history does not say."""
+def _operations_since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Operation] | None:
+    """Operations by others since the commit was planned, by snapshot; None if the history doesn't reach back."""
     found: list[Operation] = []
     number = now.number
     while number != commit.snapshot:
@@ -254,10 +254,10 @@ def _since(now: IcebergSnapshot, commit: IcebergCommit) -> list[Operation] | Non
 
 
 def _change_columns(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema, transaction: Transaction) -> None:
-    """The schema as planned, with what others made of it meanwhile."""
+    """Set the planned schema, including other writers' changes made meanwhile."""
     wanted = joined_schema(now, commit, planned)
     if not is_same(wanted, now.schema):
-        # A catalog does not add one that the table had before.
+        # A catalog does not add a schema that the table had before.
         known = next((each for each in now.metadata.schemas if _is_one(each, wanted)), None)
         made = wanted.model_copy(update={"schema_id": max(each.schema_id for each in now.metadata.schemas) + 1})
         add = () if known is not None else (AddSchemaUpdate(schema=made),)

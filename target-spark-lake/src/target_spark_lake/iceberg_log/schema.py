@@ -1,4 +1,4 @@
-"""A table's columns as Iceberg has them: each with a number for ever, which files and partitions refer to."""
+"""A table's columns in Iceberg: each has a permanent field id, which files and partitions refer to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pyiceberg.types import (
 )
 
 from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
-from target_spark_lake.iceberg_log.promotion import as_iceberg, becomes_by_itself
+from target_spark_lake.iceberg_log.promotion import as_iceberg, is_promotable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,12 +48,12 @@ _TYPES |= {"tinyint": IntegerType(), "smallint": IntegerType()}
 
 
 def new_schema(columns: Struct) -> Schema:
-    """The schema of a new table, numbered as catalogs number it themselves."""
+    """The schema of a new table, with field ids assigned as catalogs do."""
     return assign_fresh_schema_ids(Schema(*_fields((), columns, count(1))))
 
 
 def schema_after(before: Schema, last_column_id: int, columns: Struct) -> Schema:
-    """The schema with these columns: those that it has keep their numbers, all others get new ones."""
+    """The schema with these columns: existing ones keep their field ids, others get new ones."""
     made = _fields(before.fields, columns, count(last_column_id + 1))
     kept = {each.field_id for each in made}
     identifiers = [each for each in before.identifier_field_ids if each in kept]
@@ -61,7 +61,7 @@ def schema_after(before: Schema, last_column_id: int, columns: Struct) -> Schema
 
 
 def is_same(one: Schema, other: Schema) -> bool:
-    """Whether two schemas say the same of their columns."""
+    """Whether two schemas have the same columns."""
     return one.as_struct() == other.as_struct()
 
 
@@ -79,12 +79,12 @@ def _fields(before: Iterable[NestedField], columns: Struct, numbers: Iterator[in
 
 
 def _stays(old: IcebergType, kind: LakeType) -> bool:
-    """Whether a column can keep its number under the type."""
+    """Whether a column can keep its field id with this type."""
     try:
         known = lake_type(old)
     except ValueError:
         return False
-    return becomes_by_itself(known, kind)
+    return is_promotable(known, kind)
 
 
 def _type(old: IcebergType | None, kind: LakeType, numbers: Iterator[int]) -> IcebergType:
@@ -99,10 +99,10 @@ def _type(old: IcebergType | None, kind: LakeType, numbers: Iterator[int]) -> Ic
 
 
 def lake_columns(schema: Schema) -> Struct:
-    """The columns that a schema says.
+    """The lake columns of a schema.
 
     Raises:
-        ValueError: names one that has a type which no column of the lake has.
+        ValueError: names a column with a type that no lake column has.
     """
     return Struct(tuple(_lake_field(each) for each in schema.fields))
 
@@ -115,7 +115,7 @@ def _lake_field(field: NestedField) -> Field:
 
 
 def lake_type(kind: IcebergType) -> LakeType:
-    """The type of a lake's column; a ValueError where there is none."""
+    """The lake type of an Iceberg type; raises ValueError if there is none."""
     if isinstance(kind, StructType):
         return Struct(tuple(_lake_field(each) for each in kind.fields))
     if isinstance(kind, ListType):
@@ -128,7 +128,7 @@ def lake_type(kind: IcebergType) -> LakeType:
 
 
 def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
-    """Name and type of the columns, a type as the table's record has it where that is the same to Iceberg."""
+    """Name and type of the columns; types that are the same in Iceberg are kept as in the table's record."""
     types = columns_from_text(known).types
     return {
         each.name: str(types[each.name])
@@ -138,14 +138,14 @@ def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
     }
 
 
-def numbers_of(schema: Schema) -> dict[str, int]:
-    """Full name (`address.zip`, `tags.element`) to number, at any depth."""
+def field_ids_of(schema: Schema) -> dict[str, int]:
+    """Full name (`address.zip`, `tags.element`) to field id, at any depth."""
     # Not `index_by_name`, which also has `tags.k` for `tags.element.k`.
     return {name: number for number, name in index_name_by_id(schema).items()}
 
 
 def required_columns(schema: Schema) -> dict[str, bool]:
-    """Columns that may not be NULL; true where that is said of something inside of them alone."""
+    """Columns that may not be NULL; true if that applies only to something nested in them."""
     return {each.name: not each.required for each in schema.fields if each.required or _requires(each.field_type)}
 
 

@@ -1,4 +1,4 @@
-"""An Iceberg table as a run meets it: its schema, its partitions, its files."""
+"""An Iceberg table as a run finds it: its schema, its partitions, its files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pyiceberg.schema import Schema
 
 from singer_spark.errors import SchemaError, StorageError, UnpublishableError
 from singer_spark.storage.files import FileInfo
-from target_spark_lake.iceberg_log.lake_catalog import spellings, told
+from target_spark_lake.iceberg_log.lake_catalog import catalog_errors, spellings
 from target_spark_lake.iceberg_log.partitions import spec_of
-from target_spark_lake.iceberg_log.schema import is_same, logged_texts, numbers_of
+from target_spark_lake.iceberg_log.schema import field_ids_of, is_same, logged_texts
 from target_spark_lake.tables.table_record import with_logged_columns
 
 if TYPE_CHECKING:
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from target_spark_lake.iceberg_log.table_commit import IcebergCommit
     from target_spark_lake.tables.table_record import TableRecord
 
-# Properties of a table. Which numbers its columns had as our files were written, and the last run that changed it:
-# grown with each, so that a publisher who slept through later runs, and through the end of its snapshot, knows.
+# Table properties: the columns' field ids when our files were written, and the last run that changed the table. The
+# latter only grows, so that a publisher suspended through later runs and its snapshot's expiry notices.
 COLUMN_NUMBERS, LAST_RUN = "dataspoc.column-numbers", "dataspoc.last-run-id"
 RUN_ID = "dataspoc.run-id"
 
 
 @dataclass(frozen=True)
 class IcebergSnapshot:
-    """A table as it was loaded; what it holds is read when it is asked for, and stays readable.
+    """A table as it was loaded; its content is read lazily, and stays readable.
 
     Attributes:
         table: Its folder.
-        metadata: What its metadata file says.
+        metadata: The content of its metadata file.
         io: Reads its manifests.
-        roots: How its folder may be spelled.
-        number: The snapshot that counts; None: the table has none, so no row.
+        roots: Possible spellings of its folder.
+        number: Id of the snapshot in use; None if the table has none, and so no rows.
     """
 
     table: str
@@ -59,7 +59,7 @@ class IcebergSnapshot:
         """The table's current state.
 
         Raises:
-            StorageError: someone else gave it what this program can't keep.
+            StorageError: another writer changed it in a way that this program can't handle.
         """
         snapshot = cls.unchecked(storage, table, found)
         snapshot.check_known()
@@ -67,7 +67,7 @@ class IcebergSnapshot:
 
     @classmethod
     def unchecked(cls, storage: Storage, table: str, found: Table) -> IcebergSnapshot:
-        """The same of a table that may have become what this program can't keep."""
+        """Like `of`, without checking that this program can handle the table."""
         return cls(table, found.metadata, found.io, spellings(storage, table), found.metadata.current_snapshot_id)
 
     def at(self, number: int | None) -> IcebergSnapshot:
@@ -81,15 +81,15 @@ class IcebergSnapshot:
 
     @property
     def spec(self) -> PartitionSpec:
-        """The partitions of new files."""
+        """The partition spec of new files."""
         return self.metadata.spec()
 
     @cached_property
     def files(self) -> dict[str, DataFile]:
-        """Its files by their paths relative to the bucket.
+        """Its files, by path relative to the bucket.
 
         Raises:
-            StorageError: a manifest can't be read, rows are deleted beside the files, or a file lies elsewhere.
+            StorageError: a manifest can't be read, there are delete files, or a file is outside the table's folder.
         """
         return {self._path(each.file_path): each for each in self._data_files()}
 
@@ -99,7 +99,7 @@ class IcebergSnapshot:
         snapshot = self.metadata.snapshot_by_id(self.number) if self.number is not None else None
         if snapshot is None:
             return
-        with told(f"a manifest of Iceberg table {self.table}"):
+        with catalog_errors(f"a manifest of Iceberg table {self.table}"):
             manifests = snapshot.manifests(self.io)
             if any(each.content == ManifestContent.DELETES for each in manifests):
                 raise StorageError(
@@ -112,15 +112,15 @@ class IcebergSnapshot:
                     yield entry.data_file
 
     def changes(self) -> tuple[dict[str, DataFile], dict[str, DataFile]]:
-        """The files that the snapshot itself brought, and those that it took away, by their paths.
+        """The files that the snapshot itself added and removed, by path.
 
-        Its own manifests say it, also where the snapshot before it was expired.
+        Its own manifests list them, even if the previous snapshot has expired.
         """
         from pyiceberg.manifest import ManifestEntryStatus
 
         found: dict[ManifestEntryStatus, dict[str, DataFile]] = {status: {} for status in ManifestEntryStatus}
         snapshot = self.metadata.snapshot_by_id(self.number) if self.number is not None else None
-        with told(f"a manifest of Iceberg table {self.table}"):
+        with catalog_errors(f"a manifest of Iceberg table {self.table}"):
             for manifest in snapshot.manifests(self.io) if snapshot is not None else ():
                 for entry in manifest.fetch_manifest_entry(self.io, discard_deleted=False):
                     if entry.snapshot_id == self.number:
@@ -140,11 +140,11 @@ class IcebergSnapshot:
         """The files with their sizes."""
         return tuple(FileInfo(path, each.file_size_in_bytes) for path, each in self.files.items())
 
-    def standing_record(self, record: TableRecord) -> TableRecord:
-        """A table's record with the columns that its schema says, which others may have changed since the last run.
+    def current_record(self, record: TableRecord) -> TableRecord:
+        """The record with the columns of the table's schema, which others may have changed since the last run.
 
         Raises:
-            SchemaError: one has a type that no column of the lake has.
+            SchemaError: a column has a type that no lake column has.
         """
         try:
             return with_logged_columns(record, logged_texts(record.columns, self.schema))
@@ -156,17 +156,17 @@ class IcebergSnapshot:
             ) from error
 
     def reason_against_joining(self, record: TableRecord) -> str:
-        """Why the table's files can't be joined here; empty where they can."""
+        """Why the table's files can't be compacted here; empty if they can."""
         if not self.spec_says(record):
             return "was partitioned by someone else in another way than its last run did"
         try:
-            self.standing_record(record)
+            self.current_record(record)
         except SchemaError:
             return "got a column by someone else that this program can't keep"
         return ""
 
     def spec_says(self, record: TableRecord) -> bool:
-        """Whether new files are partitioned as the last run left it."""
+        """Whether new files are partitioned as in the last run."""
         try:
             return spec_of(self.schema, record.partition_by, [self.spec]) == self.spec
         except ValueError:
@@ -179,16 +179,16 @@ class IcebergSnapshot:
         return self.snapshot_of(run_id) is not None
 
     def snapshot_of(self, run_id: str) -> int | None:
-        """The snapshot that a run made, where the table's history still has it."""
+        """The snapshot made by a run, if still in the table's history."""
         for each in reversed(self.metadata.snapshots):
             if each.summary is not None and each.summary.additional_properties.get(RUN_ID) == run_id:
                 return each.snapshot_id
         return None
 
     def check_known(self) -> None:
-        """Refuses what someone else made of the table, where writing on would be wrong."""
+        """Refuse a table that other writers changed so that writing to it would be wrong."""
         before = json.loads(self.metadata.properties.get(COLUMN_NUMBERS, "{}"))
-        now = numbers_of(self.schema)
+        now = field_ids_of(self.schema)
         names = {number: name for name, number in now.items()}
         unknown = [
             f"column {name} was renamed to {names[n]}" for name, n in before.items() if names.get(n, name) != name
@@ -208,10 +208,10 @@ class IcebergSnapshot:
 
 
 def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) -> Schema:
-    """The columns as they stand with the change that the run plans; they must hold the run's files.
+    """The current columns with the run's planned change, which must fit the run's files.
 
     Raises:
-        UnpublishableError: columns of the files are no longer what they were; the text says the way out.
+        UnpublishableError: columns of the files have changed; the text says the way out.
     """
     current = now.schema
     if is_same(current, planned):
@@ -219,8 +219,8 @@ def joined_schema(now: IcebergSnapshot, commit: IcebergCommit, planned: Schema) 
     before = _seen(now, commit)
     if before is not None and is_same(current, before):
         return planned if commit.changes_schema else current
-    known, wanted = numbers_of(current), numbers_of(planned)
-    earlier = numbers_of(before) if before is not None else {}
+    known, wanted = field_ids_of(current), field_ids_of(planned)
+    earlier = field_ids_of(before) if before is not None else {}
     names = {number: name for name, number in known.items()}
     lost = [
         name

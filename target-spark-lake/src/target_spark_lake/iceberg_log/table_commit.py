@@ -1,4 +1,4 @@
-"""One commit to an Iceberg table as the journal keeps it: everything that its snapshot will say, but its number."""
+"""A commit to an Iceberg table as the journal keeps it: everything in its snapshot except the id."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ FileBody = dict[str, Any]
 
 @dataclass(frozen=True)
 class IcebergCommit:
-    """What a run makes of an Iceberg table.
+    """A run's change to an Iceberg table.
 
     Attributes:
         table: Folder of the table, relative to the bucket.
         run_id: The run.
-        seen: Id of the table that it was planned on; None where there was no table.
-        snapshot: The table's snapshot at that time; None where it had none.
-        schema_seen: Number of the table's schema at that time.
-        schema: The table's schema after it, as Iceberg's JSON.
+        seen: Id of the table that it was planned on; None if there was no table.
+        snapshot: The table's snapshot at that time; None if it had none.
+        schema_seen: Id of the table's schema at that time.
+        schema: The table's schema afterwards, as Iceberg's JSON.
         changes_schema: Whether that differs from the one before.
         spec: The partition spec of the new files, as Iceberg's JSON.
         changes_spec: Whether that was not the table's.
         add: New files (`data_files.DescribedFile`).
-        remove: Paths of files that go, relative to the bucket.
-        data_change: False where rows only lie in other files.
-        joined: Files with the rows of small ones, if these are still there.
-        joined_from: Paths of those small ones, which go, relative to the bucket.
-        takes_back: Run whose snapshot this one undoes, where that was made; None for any other.
-        registered: What the table is called, in which catalog; empty in older journals.
+        remove: Paths of files to remove, relative to the bucket.
+        data_change: False if rows only move to other files.
+        joined: Files with the rows of small ones, added if those still exist.
+        joined_from: Paths of those small files, to be removed, relative to the bucket.
+        takes_back: Run whose snapshot this one undoes, if it was made; None for other commits.
+        registered: The table's identifier and catalog; empty in older journals.
     """
 
     table: str
@@ -57,21 +57,21 @@ class IcebergCommit:
 
     @property
     def makes_table(self) -> bool:
-        """Whether there was no such table."""
+        """Whether the commit creates the table."""
         return self.seen is None
 
     def undone_by(self, run_id: str) -> IcebergCommit:
-        """What another run makes to undo this."""
+        """The commit with which another run undoes this one."""
         emptied = replace(self, add=(), remove=(), joined=(), joined_from=(), changes_schema=False, changes_spec=False)
         return replace(emptied, run_id=run_id, takes_back=self.run_id)
 
     def to_body(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """The commit as a JSON object."""
         return asdict(self)
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> IcebergCommit:
-        """Reads `to_body` back."""
+        """Read `to_body` back."""
         lists = {name: tuple(body[name]) for name in ("add", "remove", "joined", "joined_from")}
         return IcebergCommit(**{**body, **lists})
 
@@ -79,7 +79,7 @@ class IcebergCommit:
 def plan_iceberg(
     pipeline: str, run_id: str, changes: Iterable[TableChange], published: Iterable[PublishedFile]
 ) -> tuple[IcebergCommit, ...]:
-    """A commit for each Iceberg table that the run changes; `published` says where each staged file goes."""
+    """One commit per Iceberg table that the run changes; `published` maps staged files to their places."""
     final = {file.staged: file.final for file in published}
 
     def plan(change: TableChange, log: IcebergChange) -> IcebergCommit:

@@ -1,4 +1,4 @@
-"""Taking back what a run that was given up made of an Iceberg table: one more snapshot, which undoes its own."""
+"""Takes back the commit of a given-up run to an Iceberg table by another snapshot, which undoes its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from target_spark_lake.iceberg_log.lake_catalog import opened
 from target_spark_lake.iceberg_log.producer import stage_snapshot
 from target_spark_lake.iceberg_log.publishing import about_columns, begin, check_catalog, new_table, next_snapshot
 from target_spark_lake.iceberg_log.snapshot import RUN_ID, IcebergSnapshot
-from target_spark_lake.tables.taking_back import Fate, for_a_person
+from target_spark_lake.tables.taking_back import Fate, as_unpublishable
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 def take_back(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> None:
-    """Makes the snapshot that undoes another run's, if that was made; else keeps it from being made later.
+    """Make the snapshot that undoes another run's, if that was made; else keep it from being made later.
 
-    Either leaves this run's id with the table: whoever still tries to publish the other one finds a later run.
+    Either leaves this run's id with the table, so a process still trying to publish the other run finds a later one.
 
     Raises:
-        UnpublishableError: someone else changed what the run had made; the text says the way out.
+        UnpublishableError: another writer changed what the run had made; the text says the way out.
     """
     next_snapshot(storage, chosen, commit, _transaction)
 
 
 def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fate:
-    """What becomes of the other run's snapshot; to be asked before anything is decided."""
+    """What becomes of the other run's snapshot; to be called before anything is decided."""
     check_catalog(chosen, commit)
     with opened(storage, chosen, f"Iceberg table {commit.table}") as catalog:
         current = catalog.find(commit.table)
@@ -45,14 +45,14 @@ def fate(storage: Storage, chosen: IcebergCatalog, commit: IcebergCommit) -> Fat
         made = _made(now, commit)
         if made is None:
             return Fate.LEFT if _is_left(catalog, commit, now, current) else Fate.NOT_MADE
-        with for_a_person():
+        with as_unpublishable():
             now.check_known()
         _changes(storage, now, commit, made)
         return Fate.MADE
 
 
 def _is_left(catalog: LakeCatalog, commit: IcebergCommit, now: IcebergSnapshot, current: Table) -> bool:
-    """Whether a table without the other run's snapshot stays as it is: someone else's, or not to be written to."""
+    """Whether a table without the other run's snapshot is left alone: another writer's, or not writable."""
     if str(now.metadata.table_uuid) != commit.seen:
         return True
     try:
@@ -67,7 +67,7 @@ def _transaction(
     storage: Storage, catalog: LakeCatalog, commit: IcebergCommit, current: Table | None
 ) -> Transaction | None:
     if current is None:
-        # A journal of before does not keep the table's record for it.
+        # An older journal does not contain the table's record for it.
         return new_table(catalog, commit) if commit.makes_table and commit.registered else None
     now = IcebergSnapshot.unchecked(storage, commit.table, current)
     made = _made(now, commit)
@@ -76,22 +76,22 @@ def _transaction(
     add: list[DataFile] = []
     remove: list[DataFile] = []
     if made is not None:
-        with for_a_person():
+        with as_unpublishable():
             now.check_known()
         add, remove = _changes(storage, now, commit, made)
     transaction = begin(current, commit)
     if made is not None:
-        _columns_back(now, commit, made, transaction)
-    # Also where nothing changes: whoever has looked before can't commit on top of it.
+        _restore_columns(now, commit, made, transaction)
+    # Even if nothing changes: a process that examined the table before can't commit on top of it.
     stage_snapshot(transaction, {RUN_ID: commit.run_id}, add, remove)
     return transaction
 
 
 def _made(now: IcebergSnapshot, commit: IcebergCommit) -> int | None:
-    """The snapshot to undo; None where it was never made.
+    """The snapshot to undo; None if it was never made.
 
     Raises:
-        UnpublishableError: it was made, and is no longer part of the table's history.
+        UnpublishableError: it was made, and is no longer in the table's history.
     """
     takes_back = commit.takes_back or ""
     made = now.snapshot_of(takes_back)
@@ -103,7 +103,7 @@ def _made(now: IcebergSnapshot, commit: IcebergCommit) -> int | None:
 def _changes(
     storage: Storage, now: IcebergSnapshot, commit: IcebergCommit, made: int
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Files that come back, and files that go."""
+    """Files that are brought back, and files that are removed."""
     added, gone = now.at(made).changes()
     if not added.keys() <= now.files.keys() or gone.keys() & now.files.keys():
         raise UnpublishableError(_way_out(commit, f"after snapshot {made}, in the files of that run"))
@@ -113,11 +113,11 @@ def _changes(
     return list(gone.values()), [now.files[path] for path in added]
 
 
-def _columns_back(now: IcebergSnapshot, commit: IcebergCommit, made: int, transaction: Transaction) -> None:
-    """A table's columns go back with its rows, unless someone changed them since."""
+def _restore_columns(now: IcebergSnapshot, commit: IcebergCommit, made: int, transaction: Transaction) -> None:
+    """Restore the table's columns along with its rows, unless they were changed since."""
     snapshot = now.metadata.snapshot_by_id(made)
     parent = None if snapshot is None else now.metadata.snapshot_by_id(snapshot.parent_snapshot_id or 0)
-    # Where the snapshot before was expired, the run has kept what it was planned on.
+    # If the previous snapshot has expired, the commit still has the schema it was planned on.
     number = commit.schema_seen if parent is None or parent.schema_id is None else parent.schema_id
     if snapshot is None or snapshot.schema_id != now.metadata.current_schema_id or number == snapshot.schema_id:
         return

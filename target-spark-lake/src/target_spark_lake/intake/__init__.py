@@ -1,5 +1,5 @@
-"""Singer lines and batch files in: lines grouped by stream without being parsed, files found where they may lie.
+"""Input of Singer lines and batch files: groups lines by stream without parsing, and locates permitted files.
 
 It may import `tables` and `columns`. Start with `singer_lines` for RECORD lines, `batch_message` for files,
-`stream_schema` for what a SCHEMA says.
+`stream_schema` for SCHEMA messages.
 """

@@ -1,4 +1,4 @@
-"""Files of JSON lines, a record each, as RECORD lines: whole buffers get their framing, no line is looked at."""
+"""Turns files of JSON lines, one record each, into RECORD lines: framed in whole buffers, never line by line."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def json_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Itera
 
     Args:
         batch: The message that names the file.
-        file: What the message says of it.
-        place: Where it lies.
+        file: Its entry in the message.
+        place: Where it is.
 
     Raises:
-        ProtocolError: it is not whole, no file of lines, or holds another number of records than the tap says.
+        ProtocolError: it is incomplete, not a file of lines, or its number of records differs from the tap's.
         StorageError: it can't be read.
     """
     head, tail = record_frame(batch)
@@ -49,22 +49,22 @@ def json_lines(batch: BatchMessage, file: BatchFile, place: BatchPlace) -> Itera
 
 
 def record_frame(batch: BatchMessage) -> tuple[bytes, bytes]:
-    """The bytes before and behind a record that make a RECORD line of it, newline and all."""
+    """The bytes that turn a record into a RECORD line: those before it and those after it, newline included."""
     members = "".join(f',"{name}":{text}' for name, text in frame_members(batch).items())
     return record_prefix(batch.stream), members.encode() + b"}\n"
 
 
 def frame_members(batch: BatchMessage) -> dict[str, str]:
-    """What a BATCH message says of each of its records: names and JSON texts of members of a RECORD line."""
-    said = {"time_extracted": batch.time_extracted, "version": batch.version}
-    return {name: orjson.dumps(value).decode() for name, value in said.items() if value is not None}
+    """Members of a RECORD line that a BATCH message sets for all its records: names and JSON texts."""
+    members = {"time_extracted": batch.time_extracted, "version": batch.version}
+    return {name: orjson.dumps(value).decode() for name, value in members.items() if value is not None}
 
 
 def check_rows(stream: str, file: BatchFile, rows: int) -> None:
-    """Refuses a file with another number of records than the tap says.
+    """Refuse a file whose number of records differs from the tap's.
 
     Raises:
-        ProtocolError: names it.
+        ProtocolError: the counts differ.
     """
     if file.rows not in (None, rows):
         raise ProtocolError(
@@ -74,7 +74,7 @@ def check_rows(stream: str, file: BatchFile, rows: int) -> None:
 
 
 def _whole_lines(stream: str, name: str, place: BatchPlace) -> Iterator[bytes]:
-    """Pieces of whole lines, each with its newline, without blank ones."""
+    """Pieces of whole lines, each with its newline, without blank lines."""
     rest: list[bytes] = []
     waiting, is_first = 0, True
     for piece in _pieces(stream, name, place):
@@ -94,7 +94,7 @@ def _whole_lines(stream: str, name: str, place: BatchPlace) -> Iterator[bytes]:
 
 
 def _without_blank(lines: bytes) -> bytes:
-    # Looked for by plain searches first: hardly any file has one.
+    # Plain searches come first: hardly any file has a blank line.
     if lines[:1] in b"\n\r \t" or any(each in lines for each in (b"\n\n", b"\n\r", b"\n ", b"\n\t")):
         return _BLANK.sub(b"", lines)
     return lines
@@ -106,7 +106,7 @@ def _pieces(stream: str, name: str, place: BatchPlace) -> Iterator[bytes]:
         file.seek(0)
         if magic == PARQUET_MAGIC:
             raise ProtocolError(f"stream {stream}: batch file {name} is a Parquet file, the tap says jsonl")
-        # By its bytes: singer-sdk compresses whatever its message says.
+        # Decided by its bytes: singer-sdk compresses whatever its message says.
         source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if magic.startswith(GZIP_MAGIC) else file
         try:
             while piece := source.read(PIECE_BYTES):

@@ -1,4 +1,4 @@
-"""BATCH messages: files that stand for records, as singer-sdk has them, and what our own tap says beside that."""
+"""BATCH messages, as singer-sdk defines them, with the additions of our own tap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from singer_spark.errors import ProtocolError
 from target_spark_lake.batch_address import shown
 
 JSONL, PARQUET = "jsonl", "parquet"
-# Of Parquet the file itself says how it is compressed; of JSON lines its first bytes do.
+# A Parquet file itself records its compression; for JSON lines the first bytes show it.
 COMPRESSIONS = {
     JSONL: ("gzip", "none"),
     PARQUET: ("zstd", "snappy", "gzip", "lz4", "brotli", "none"),
@@ -22,9 +22,9 @@ class BatchFile:
     """A file of a manifest.
 
     Attributes:
-        url: As the message spells it.
-        rows: Records in it; None where the tap does not say.
-        bytes: Its size; None where the tap does not say.
+        url: As spelled in the message.
+        rows: Number of records; None if the tap does not give it.
+        bytes: Its size; None if the tap does not give it.
     """
 
     url: str
@@ -33,7 +33,7 @@ class BatchFile:
 
     @property
     def shown(self) -> str:
-        """The URL as errors name it: what may be a secret is not in it."""
+        """The URL for messages to users, without possible secrets."""
         return shown(self.url)
 
 
@@ -44,9 +44,9 @@ class BatchMessage:
     Attributes:
         stream: Name of the stream.
         format: `jsonl` or `parquet`.
-        files: In the order of the records.
-        time_extracted: When the records were read, as RECORD lines say it; None where the tap does not say.
-        version: Version of the table that the records belong to; None where the tap does not say.
+        files: The files, in the order of the records.
+        time_extracted: When the records were read, as in RECORD lines; None if the tap does not give it.
+        version: Table version of the records; None if the tap does not give it.
     """
 
     stream: str
@@ -57,10 +57,10 @@ class BatchMessage:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> BatchMessage:
-        """Reads a BATCH message.
+        """Read a BATCH message.
 
         Raises:
-            ProtocolError: it is malformed, or its encoding is none that is known.
+            ProtocolError: it is malformed, or its encoding is unknown.
         """
         stream = message.get("stream")
         if not isinstance(stream, str) or not stream:
@@ -76,8 +76,8 @@ class BatchMessage:
 
 
 def _format(stream: str, encoding: object) -> str:
-    told: Mapping[str, Any] = encoding if isinstance(encoding, Mapping) else {}
-    name, compression = told.get("format"), told.get("compression")
+    details: Mapping[str, Any] = encoding if isinstance(encoding, Mapping) else {}
+    name, compression = details.get("format"), details.get("compression")
     if not isinstance(name, str) or name not in COMPRESSIONS:
         raise ProtocolError(
             f"stream {stream}: a BATCH message has the format {name!r}; known are {', '.join(COMPRESSIONS)}: set "
@@ -92,25 +92,25 @@ def _format(stream: str, encoding: object) -> str:
     return name
 
 
-def _files(stream: str, manifest: object, told: object) -> tuple[BatchFile, ...]:
+def _files(stream: str, manifest: object, entries: object) -> tuple[BatchFile, ...]:
     if not isinstance(manifest, list) or not all(isinstance(url, str) and url for url in manifest):
-        raise ProtocolError(f"stream {stream}: the manifest of a BATCH message is no list of URLs")
-    if told is None:
+        raise ProtocolError(f"stream {stream}: the manifest of a BATCH message is not a list of URLs")
+    if entries is None:
         return tuple(BatchFile(url) for url in manifest)
-    if not isinstance(told, list) or len(told) != len(manifest):
+    if not isinstance(entries, list) or len(entries) != len(manifest):
         raise ProtocolError(
-            f"stream {stream}: what a BATCH message says of its files does not match its manifest of {len(manifest)}"
+            f"stream {stream}: the list of files in a BATCH message does not match its manifest of {len(manifest)}"
         )
     return tuple(
         BatchFile(url, _count(stream, url, each, "rows"), _count(stream, url, each, "bytes"))
-        for url, each in zip(manifest, told, strict=True)
+        for url, each in zip(manifest, entries, strict=True)
     )
 
 
-def _count(stream: str, url: str, told: object, name: str) -> int | None:
-    count = told.get(name) if isinstance(told, Mapping) else None
+def _count(stream: str, url: str, entry: object, name: str) -> int | None:
+    count = entry.get(name) if isinstance(entry, Mapping) else None
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
         raise ProtocolError(
-            f"stream {stream}: a BATCH message says {name} {count!r} of {shown(url)}, which is no count"
+            f"stream {stream}: a BATCH message gives {name} {count!r} for {shown(url)}, which is no count"
         )
     return count

@@ -1,4 +1,4 @@
-"""Where the files of BATCH messages lie: in the bucket or out of it, and whether they are there to be taken."""
+"""Locates the files of BATCH messages, in the bucket or outside, and decides whether they may be removed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from target_spark_lake.intake.batch_roots import BatchRoots
 
 _RUN = r"[^/]*\d{8}T\d{12}Z-[0-9a-f]{8}"
-# What our tap names the folder of one run's batches (a prefix may stand before it), and the files in it.
+# How our tap names the folder of one run's batches (possibly below a prefix), and the files in it.
 _BATCH_RUN = re.compile(rf"((?:.*?/)?{_RUN})/.*")
 _BATCH_FILE = re.compile(rf"(?:.*/)?{_RUN}/[^/]+/\d{{6}}/part-[^/]+")
 
 
 @dataclass(frozen=True)
 class BatchPlace:
-    """A file of a manifest, found.
+    """A file of a manifest, located.
 
     Attributes:
-        storage: What it lies in.
-        path: Relative to that.
-        size: Its bytes.
-        in_bucket: Whether that is the lake's own bucket.
-        is_ours: Whether it was written for this lake to take; a file of somebody else's is only read.
+        storage: The storage it is in.
+        path: Its path there.
+        size: Its size in bytes.
+        in_bucket: Whether that storage is the lake's own bucket.
+        is_ours: Whether it was written for this lake to consume; other files are only read.
     """
 
     storage: Storage
@@ -43,32 +43,32 @@ class BatchPlace:
 
 
 def batch_run_folder(path: str) -> str | None:
-    """The folder of one run of our tap that a file lies in, however deep; None for any other."""
+    """The folder of one run of our tap that contains a file, at any depth; None for other files."""
     found = _BATCH_RUN.fullmatch(path)
     return found[1] if found else None
 
 
 class BatchPlaces:
-    """Finds the files of manifests; each may be named once in a run."""
+    """Locates the files of manifests; each may be named once per run."""
 
     def __init__(self, roots: BatchRoots, bucket: Storage) -> None:
-        """Looks at nothing yet.
+        """Create the object; nothing is accessed yet.
 
         Args:
-            roots: The places that may be named.
-            bucket: The lake's.
+            roots: The places that messages may name.
+            bucket: The lake's bucket.
         """
         self._roots = roots
         self._bucket = bucket
         self._named: set[tuple[str, str]] = set()
-        # Files of a manifest are looked for by several threads.
+        # Several threads look for the files of a manifest.
         self._lock = threading.Lock()
 
     def find(self, stream: str, file: BatchFile) -> BatchPlace:
-        """Looks for a file.
+        """Locate a file.
 
         Raises:
-            ProtocolError: it must not be named, was named before in this run, or is not of the size that the tap says.
+            ProtocolError: naming it is not allowed, it was named before in this run, or its size is not the tap's.
             StorageError: it is missing, or can't be reached.
         """
         try:

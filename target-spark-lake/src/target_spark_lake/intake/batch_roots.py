@@ -1,4 +1,4 @@
-"""The setting `batch_roots`: the places in which BATCH messages may name files; elsewhere nothing is read."""
+"""The setting `batch_roots`: where BATCH messages may name files; nothing is read from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ BATCHES = f"{LAKE_FOLDER}/staging/batches"
 
 
 class BatchRoots:
-    """What files of BATCH messages may be, and where they lie."""
+    """Resolves names of BATCH files to allowed locations."""
 
     def __init__(self, bucket: Storage, roots: Sequence[str] | None, options: Mapping[str, Any]) -> None:
-        """Knows the places; no file is looked at yet.
+        """Resolve the roots; no file is accessed yet.
 
         Args:
-            bucket: The lake's.
-            roots: The setting; None: the bucket.
-            options: fsspec's storage options, for what lies outside of it too.
+            bucket: The lake's bucket.
+            roots: The setting; None for the bucket.
+            options: fsspec's storage options, also used outside the bucket.
         """
         self._bucket = bucket
         self._own = DiskAddress((bucket.url,)) if bucket.local else address_of(bucket.url)
-        self._told = [bucket.url] if roots is None else list(roots)
+        self._spellings = [bucket.url] if roots is None else list(roots)
         self._roots = [self._own] if roots is None else [address_of(root) for root in roots]
-        # Links resolved, as of each file: none leads out. Of a root its own spelling counts, as of the bucket.
+        # With links resolved, as for each file, so that no link leads out. A root is taken as spelled, like the bucket.
         self._folders = [os.path.realpath(each.readings[0]) for each in self._roots if isinstance(each, DiskAddress)]
         self._options = dict(options)
         self._disk = Storage("/")
         self._stores: dict[str, Storage] = {}
-        # Files of a manifest are looked for by several threads.
+        # Several threads look for the files of a manifest.
         self._lock = threading.Lock()
 
     def places(self, stream: str, url: str) -> tuple[list[tuple[Storage, str]], ProtocolError | None]:
-        """Where a name may lead, the likelier place first, and the error that is due where nothing is there.
+        """The locations that a name may mean, the likelier first, and the error to raise if no file is at any of them.
 
-        The latter is for a name of which one reading leads out: nobody learns whether a file is there.
+        There is such an error if one reading of the name is not allowed: it must not reveal whether a file is there.
 
         Raises:
-            ProtocolError: no reading of it leads to a place from which files may be taken.
+            ProtocolError: no reading of the name leads to an allowed location.
             ConfigurationError: the store of a root can't be used here.
         """
         try:
@@ -59,7 +59,7 @@ class BatchRoots:
         for reading in readings:
             place = self._on_disk(reading) if isinstance(reading, str) else self._in_store(reading)
             if place is None:
-                refusal = self._refusal(stream, url, "it lies in none of the places that BATCH messages may name")
+                refusal = self._refusal(stream, url, "it is in none of the places that BATCH messages may name")
             elif _is_private(place[1]):
                 reason = f"of a lake's own folder only files below {BATCHES} may be named"
                 refusal = self._refusal(stream, url, reason)
@@ -70,7 +70,7 @@ class BatchRoots:
         return found, refusal
 
     def _refusal(self, stream: str, url: str, reason: str) -> ProtocolError:
-        roots = ", ".join(map(shown, self._told)) or "none"
+        roots = ", ".join(map(shown, self._spellings)) or "none"
         return ProtocolError(
             f"stream {stream}: batch file {shown(url)} is refused: {reason} (batch_roots: {roots}); it was not read, "
             "and nothing was published. If its tap may write there, add that folder to the target's batch_roots"
@@ -85,11 +85,11 @@ class BatchRoots:
         return self._disk, whole.lstrip("/")
 
     def _in_store(self, address: StoreAddress) -> tuple[Storage, str] | None:
-        for told, root in zip(self._told, self._roots, strict=True):
+        for spelling, root in zip(self._spellings, self._roots, strict=True):
             if isinstance(root, StoreAddress) and (below := _key_below(address, root)):
                 if isinstance(self._own, StoreAddress) and (inside := _key_below(address, self._own)):
                     return self._bucket, inside
-                return self._store(told), below
+                return self._store(spelling), below
         return None
 
     def _store(self, root: str) -> Storage:
@@ -100,7 +100,7 @@ class BatchRoots:
 
 
 def _below(path: str, folder: str) -> str:
-    """The path relative to a folder that it lies in; empty where it lies in it not."""
+    """The path relative to a folder; empty if it is not below that folder."""
     return Path(path).relative_to(folder).as_posix() if path != folder and Path(path).is_relative_to(folder) else ""
 
 
@@ -112,7 +112,7 @@ def _key_below(address: StoreAddress, root: StoreAddress) -> str:
 
 
 def _is_private(path: str) -> bool:
-    """Whether it lies in a lake's own folder, elsewhere than where its taps write."""
-    parts = path.lower().split("/")  # some disks take small letters and capitals for the same
+    """Whether a path is in a lake's own folder, except where taps write their batches."""
+    parts = path.lower().split("/")  # some disks ignore case
     own = [parts[number : number + 3] for number, part in enumerate(parts) if part == LAKE_FOLDER]
     return any(each != BATCHES.split("/") for each in own)

@@ -1,7 +1,7 @@
-"""Files of BATCH messages that no run took: removed a day after their tap wrote the last of them.
+"""Removes files of BATCH messages that no run took, a day after their tap wrote the last of them.
 
-A run moves a file out of here, or reads it, as soon as it is named. So what a checkpoint or a living run needs is not
-here any more, and what is here belongs to a tap that lives, until nothing new of it came for a day.
+A run moves or reads a file as soon as a message names it. So no checkpoint or living run needs the files still here:
+they belong to a living tap, unless nothing new has come from it for a day.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEPT_SECONDS = 24 * 60 * 60
 
 
 def sweep_batches(storage: Storage, layout: Layout) -> None:
-    """Removes what is old.
+    """Remove forgotten batch files.
 
     Raises:
         StorageError: the storage failed.
@@ -36,22 +36,23 @@ def sweep_batches(storage: Storage, layout: Layout) -> None:
         remove_batch_files(storage, [file.path for file in files])
 
 
-def forgotten_batches(storage: Storage, layout: Layout) -> dict[str, list[FileInfo]]:
-    """What is old, by its batch run's folder.
+def forgotten_batches(storage: Storage, layout: Layout, now: float | None = None) -> dict[str, list[FileInfo]]:
+    """Files forgotten by `now`, by the folder of their batch run.
 
-    By the storage's clock, where a holder of the pipeline has just given a sign of life.
+    Without `now`, ages are measured by the storage's clock, which the pipeline's holder has just read with a heartbeat.
 
     Raises:
         StorageError: the storage failed.
     """
     found = storage.list(BATCHES)
-    now = storage_time(storage, layout) if found else None
+    if found and now is None:
+        now = storage_time(storage, layout)
     if now is None:
         return {}
     groups: dict[str, list[FileInfo]] = {}
     for file in found:
         groups.setdefault(batch_run_folder(file.path) or file.path, []).append(file)
-    # A storage that tells no times removes nothing.
+    # If a storage gives no times, nothing is removed.
     return {
         path: files
         for path, files in groups.items()
@@ -60,12 +61,12 @@ def forgotten_batches(storage: Storage, layout: Layout) -> dict[str, list[FileIn
 
 
 def storage_time(storage: Storage, layout: Layout) -> float | None:
-    """When a holder of the pipeline last gave a sign of life, by the storage's clock; None where it does not say."""
+    """Time of the last heartbeat of a pipeline holder by the storage's clock; None if the storage gives no times."""
     return max((file.modified for file in storage.list(layout.locks) if file.modified is not None), default=None)
 
 
 def remove_batch_files(storage: Storage, paths: Iterable[str]) -> None:
-    """Removes these files, and nothing else but folders of their batch run that hold nothing any more.
+    """Remove these files and the folders of their batch run that become empty.
 
     Raises:
         StorageError: the storage failed.
@@ -74,7 +75,7 @@ def remove_batch_files(storage: Storage, paths: Iterable[str]) -> None:
     for path in list(files):
         folder, _, name = path.rpartition("/")
         if storage.local:
-            files.add(f"{folder}/.{name}.crc")  # Hadoop's own, beside each file that it writes to a disk
+            files.add(f"{folder}/.{name}.crc")  # Hadoop writes one beside each file on a disk
         run = batch_run_folder(path)
         while run is not None and folder.startswith(run):
             folders.add(folder)

@@ -1,4 +1,4 @@
-"""Reads the input in large pieces, and hands its messages to the target: singer-sdk's reader, without a loop a line."""
+"""Reads the input in large pieces and dispatches its messages, replacing singer-sdk's line-by-line reader."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _SET_PIPE_SIZE = 1031
 
 
 class LineReader(GenericSingerReader[bytes]):
-    """Calls back with the dictionary of each message, but for RECORD with a `RecordLines` group."""
+    """Calls the handlers with each message's dictionary, or for RECORD with a `RecordLines` group."""
 
     default_input = sys.stdin.buffer
 
     def __init__(self, check: Callable[[], None] = lambda: None, failed: Callable[[BaseException], None] | None = None):
-        """Prepares to read.
+        """Prepare to read.
 
         Args:
-            check: Called at least twice a second while reading; what it raises ends the reading.
-            failed: Told of whatever ended the reading too early.
+            check: Called at least twice a second while reading; an exception from it ends the reading.
+            failed: Called with the exception that ended the reading early.
         """
         super().__init__()
         self._check = check
         self._failed = failed
 
     def deserialize_json(self, line: bytes) -> dict[str, Any]:
-        """Parses one line."""
+        """Parse one line."""
         return parse_line(line, 0)
 
     def process_lines(self, file_input: IO[Any] | None, callbacks: Mapping[str, Callable[[Any], None]]) -> Counter[str]:
-        """Reads to the end of the input.
+        """Read to the end of the input.
 
         Args:
-            file_input: A binary or text stream; standard input where None.
-            callbacks: Message type to its handler.
+            file_input: A binary or text stream; None for standard input.
+            callbacks: Handlers by message type.
         """
         counts: Counter[str] = Counter()
         unknown: set[str] = set()
@@ -73,7 +73,7 @@ class LineReader(GenericSingerReader[bytes]):
 
 
 def _pieces(source: IO[Any], check: Callable[[], None]) -> Iterator[bytes]:
-    """The bytes of a stream, in pieces as large as there are at once; never empty."""
+    """The bytes of a stream, in pieces as large as available at once; never empty."""
     source = getattr(source, "buffer", source)
     try:
         descriptor = source.fileno()

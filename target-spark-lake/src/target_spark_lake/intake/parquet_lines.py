@@ -1,4 +1,4 @@
-"""Parquet files of BATCH messages as RECORD lines: for rows that only the checks of records can judge."""
+"""Turns Parquet files of BATCH messages into RECORD lines, for rows that must be checked record by record."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 1 << 14
 BYTES_AT_ONCE = 1 << 26
-# Metadata columns, and the members of a RECORD line that say the same.
-_TOLD = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
+# Metadata columns, and the corresponding members of a RECORD line.
+_MEMBERS = {"_sdc_extracted_at": "time_extracted", TABLE_VERSION: "version"}
 
 
 def parquet_lines(
@@ -35,13 +35,13 @@ def parquet_lines(
 
     Args:
         batch: The message that names the file.
-        file: What the message says of it.
-        place: Where it lies.
-        texts: Columns that are plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala write texts.
+        file: Its entry in the message.
+        place: Where it is.
+        texts: Columns of plain text by the SCHEMA: bytes in them are UTF-8, as Hive and Impala write texts.
 
     Raises:
-        RecordError: bytes are none.
-        ProtocolError: it is no whole Parquet file, or holds another number of records than the tap says.
+        RecordError: such bytes are not UTF-8.
+        ProtocolError: it is not a complete Parquet file, or its number of records differs from the tap's.
         StorageError: it can't be read.
     """
     rows = 0
@@ -60,28 +60,28 @@ def _with_texts(rows: pa.RecordBatch, texts: Container[str], name: str) -> pa.Re
                 rows = rows.set_column(number, field.name, pc.cast(rows.column(number), pa.string()))
             except pa.ArrowInvalid as error:
                 raise RecordError(
-                    f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are no UTF-8; where they "
+                    f"{name}: column {field.name} is text by its SCHEMA, and holds bytes that are not UTF-8; if they "
                     "are bytes, let the SCHEMA say contentEncoding base64"
                 ) from error
     return rows
 
 
 def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in parts whose text fits into one array: a row may hold megabytes."""
+    """The rows in parts whose text fits into one Arrow array: a row may hold megabytes."""
     step = max(1, min(rows.num_rows, rows.num_rows * BYTES_AT_ONCE // max(rows.nbytes, 1)))
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)
 
 
 def _lines(batch: BatchMessage, rows: pa.RecordBatch) -> bytes:
-    """RECORD lines; what metadata columns say of a row goes before what the message says of all."""
+    """RECORD lines; a row's metadata columns take precedence over the message's members."""
     names = rows.schema.names
     deleted = DELETED_AT in names and rows.column(DELETED_AT).null_count < rows.num_rows
     hidden = set(METADATA_COLUMNS) - ({DELETED_AT} if deleted else set())
     objects = json_objects(rows.select([name for name in names if name not in hidden]))
     members: dict[str, Any] = dict(frame_members(batch))
     if is_stamped(names):
-        members |= {told: json_values(rows.column(name)) for name, told in _TOLD.items()}
+        members |= {member: json_values(rows.column(name)) for name, member in _MEMBERS.items()}
     tail = [part for name, text in members.items() for part in (f',"{name}":', text)]
     lines = pc.binary_join_element_wise(record_prefix(batch.stream).decode(), objects, *tail, "}\n", "")
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)

@@ -1,8 +1,8 @@
-"""Singer lines in: raw RECORD lines grouped by stream without being parsed, all other messages as dictionaries.
+"""Input of Singer lines: raw RECORD lines are grouped by stream without parsing, other messages become dictionaries.
 
-A RECORD line is known by its head, the bytes from its start to its record's `{`. A stream's head is learned
-from the first of its lines that is read as JSON; from then on whole buffers of lines with that head pass in one
-piece. Whether such a line is good JSON to its end is for the stage that parses it.
+A RECORD line is recognized by its head, the bytes from its start to its record's `{`. A stream's head is learned
+from the first of its lines, which is parsed as JSON; from then on whole buffers of lines with that head pass in one
+piece. The stage that parses the lines checks whether they are valid JSON to the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from singer_spark.singer.exact_json import state_from_json
 
 RECORD, STATE = "RECORD", "STATE"
 READ_BYTES = 1 << 21
-# Nothing that a tap sends is longer; without a limit an endless line would fill the memory.
+# No tap sends longer lines; without a limit an endless line would fill the memory.
 LONGEST_LINE = 1 << 30
 SHOWN_CHARACTERS = 120
 
@@ -30,7 +30,7 @@ _HEAD = re.compile(
 
 
 class DeadTapError(ProtocolError):
-    """The input ended where no tap that lives ends it."""
+    """The input ended where no living tap would end it."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class RecordLines:
     Attributes:
         stream: The stream's name.
         data: Whole lines, each with its newline.
-        rows: How many.
-        first_line: Number of the first one in the input, or in the file that they come from, from 1.
-        file: What errors call the file of a BATCH message that they come from; None where they stand in the input.
+        rows: Number of lines.
+        first_line: Number of the first one, from 1, in the input or the file that they come from.
+        file: Name for errors of the BATCH file that they come from; None for lines of the input.
     """
 
     stream: str
@@ -54,7 +54,7 @@ class RecordLines:
 
 @dataclass(frozen=True)
 class Message:
-    """A line that is no RECORD: its type in capitals, its content, its number in the input."""
+    """A line other than a RECORD: its type in capitals, its content, its number in the input."""
 
     kind: str
     value: dict[str, Any]
@@ -62,17 +62,17 @@ class Message:
 
 
 class LineRouter:
-    """Turns pieces of the input, cut anywhere, into record groups and messages, in the input's order."""
+    """Turns arbitrary pieces of the input into record groups and messages, in input order."""
 
     def __init__(self) -> None:
-        """Has learned nothing yet."""
+        """Start without any heads."""
         self._rest = b""
         self._next_line = 1
         self._heads: dict[bytes, str] = {}
         self._not_followed_by: dict[bytes, re.Pattern[bytes]] = {}
 
     def feed(self, piece: bytes) -> Iterator[RecordLines | Message]:
-        """Takes the next bytes of the input, gives what is complete.
+        """Take the next bytes of the input and yield what is complete.
 
         Raises:
             ProtocolError: a line is malformed.
@@ -88,10 +88,10 @@ class LineRouter:
         yield from self._route(lines)
 
     def close(self) -> Iterator[RecordLines | Message]:
-        """The input is at its end; its last line may lack the newline.
+        """Handle the end of the input, whose last line may lack the newline.
 
         Raises:
-            DeadTapError: it lacks more than that.
+            DeadTapError: the last line is incomplete.
         """
         line, self._rest = self._rest, b""
         try:
@@ -127,7 +127,7 @@ class LineRouter:
         return head if head in self._heads else None
 
     def _end_of_run(self, lines: bytes, position: int, head: bytes) -> int:
-        """Where the lines that begin with this head end: at the first newline that no such head follows."""
+        """End of the lines that begin with this head: the first newline not followed by it."""
         match = self._not_followed_by[head].search(lines, position)
         return match.end() if match else len(lines)
 
@@ -150,7 +150,7 @@ class LineRouter:
 
 
 def parse_line(line: bytes, number: int) -> dict[str, Any]:
-    """Reads a line as a Singer message; of a STATE all numbers and texts keep what they were.
+    """Parse a line as a Singer message; in a STATE, numbers and texts are kept exactly.
 
     Raises:
         ProtocolError: it is not JSON, not an object, or has no type.
@@ -158,7 +158,7 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        # Numbers beyond a float, half of a surrogate pair: a state may hold them, and a record of them is invalid.
+        # Numbers beyond a float or lone surrogates: valid in a state, and in a record a matter for its validation.
         odd = _exactly(line, RECORD, STATE)
         if odd is None:
             raise ProtocolError(f"input line {number} is not JSON ({error}): {_shown(line)}") from error
@@ -174,7 +174,7 @@ def parse_line(line: bytes, number: int) -> dict[str, Any]:
 
 
 def _exactly(line: bytes, *kinds: str) -> dict[str, Any] | None:
-    """A message of one of these types as it came; None where the line is none."""
+    """A message of one of these types, parsed exactly; None for any other line."""
     try:
         message = state_from_json(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""singer-sdk's stream maps and flattening, where the user asks for them: record by record, in Python."""
+"""singer-sdk's stream maps and flattening, applied record by record in Python if the user configures them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ JSON = dict[str, Any]
 
 
 def wants_mapping(config: Mapping[str, Any]) -> bool:
-    """Whether the config asks for stream maps or flattening."""
+    """Whether the config has stream maps or flattening."""
     return bool(config.get("stream_maps") or config.get("flattening_enabled"))
 
 
 class StreamMapping:
-    """Turns a stream's messages into those of the streams that it is mapped to."""
+    """Turns messages of a stream into messages of the streams that it is mapped to."""
 
     def __init__(self, mapper: PluginMapper) -> None:
-        """Takes the SDK's mapper."""
+        """Use the SDK's mapper."""
         self._mapper = mapper
         self._keys: dict[str, list[str]] = {}
 
     def schema(self, message: JSON) -> Iterator[JSON]:
-        """The SCHEMA messages that one SCHEMA message becomes."""
+        """The SCHEMA messages that one SCHEMA message is mapped to."""
         stream, schema = message["stream"], message["schema"]
         if schema.get(KEYS_OF) in self._mapper.stream_maps:
             yield from self._keys_schema(message, schema[KEYS_OF])
@@ -55,7 +55,7 @@ class StreamMapping:
         return stream in self._mapper.stream_maps or stream in self._keys
 
     def records(self, lines: RecordLines) -> Iterator[RecordLines]:
-        """The RECORD lines that a group of them becomes.
+        """The RECORD lines that a group of lines is mapped to.
 
         Raises:
             ProtocolError: a line is malformed.
@@ -75,15 +75,15 @@ class StreamMapping:
             yield RecordLines(stream, b"".join(each_lines), len(each_lines), lines.first_line)
 
     def _keys_schema(self, message: JSON, keys_of: str) -> Iterator[JSON]:
-        """The present keys of a stream go as they are to each stream that it is mapped to.
+        """Pass the present keys of a stream unchanged to each stream that it is mapped to.
 
         Raises:
             ConfigurationError: a map changes the keys of the stream's records.
         """
         for name, definition in self._mapper.stream_maps_dict.items():
-            told: JSON = definition if isinstance(definition, dict) else {}
-            changed = [key for key in message.get("key_properties") or () if told.get(key, key) != key]
-            if changed and fnmatch(keys_of, told.get("__source__", name)):
+            mapping: JSON = definition if isinstance(definition, dict) else {}
+            changed = [key for key in message.get("key_properties") or () if mapping.get(key, key) != key]
+            if changed and fnmatch(keys_of, mapping.get("__source__", name)):
                 raise ConfigurationError(
                     f"stream {keys_of}: stream_maps change its key {', '.join(changed)}, so the keys that the tap "
                     "sends for detect_deletes would fit no row; leave the key as it is, or take detect_deletes out of "
@@ -96,11 +96,11 @@ class StreamMapping:
             yield {**message, "stream": keys_stream(each.stream_alias), "schema": schema}
 
     def aliases(self, stream: str) -> list[str]:
-        """The names of the streams that one is mapped to; none where no SCHEMA of it came."""
+        """The names of the streams that a stream is mapped to; none if no SCHEMA of it came."""
         return [each.stream_alias for each in self._mapper.stream_maps.get(stream, [])]
 
     def activations(self, message: JSON) -> Iterator[JSON]:
-        """The ACTIVATE_VERSION messages that one becomes."""
+        """The ACTIVATE_VERSION messages that one is mapped to."""
         for each in self._mapper.stream_maps.get(message.get("stream", ""), []):
             yield {**message, "stream": each.stream_alias}
 

@@ -1,4 +1,4 @@
-"""What a SCHEMA message says of a stream, as the lake reads it: its load method, key, cursor and columns."""
+"""A stream's SCHEMA as the lake interprets it: load method, key, cursor and columns."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from target_spark_lake.settings import StreamOptions, TargetSettings
 
 JSON = dict[str, Any]
 
-# Of columns that merges and views make for themselves.
+# Prefix of columns that merges and views add.
 OWN_PREFIX = "_spark_lake_"
 
 
 @dataclass(frozen=True)
 class StreamSchema:
-    """A SCHEMA message as the lake sees it.
+    """The lake's interpretation of a SCHEMA message.
 
     Attributes:
         stream: Name of the stream.
         schema: JSON Schema of a record, without the metadata columns that the target adds itself.
-        key_properties: Primary key; empty where there is none.
-        load_method: Decided by option, annotation, replication method and setting, in this order.
-        extent: `full` or `delta` where the tap says so.
-        cursor: Columns that tell the newest of a key's rows, the first one first; empty: the last received is.
-        hard_delete: Whether deleted rows are removed; else they are marked.
-        bookmark_properties: As the tap says them.
-        partition_by: As the setting says it.
+        key_properties: Primary key; empty if there is none.
+        load_method: From option, annotation, replication method or setting, in this order.
+        extent: `full` or `delta` if the tap declares it.
+        cursor: Columns that decide which of a key's rows is newest, by priority; if empty, the last received is.
+        hard_delete: Whether deleted rows are removed rather than marked.
+        bookmark_properties: As sent by the tap.
+        partition_by: As given in the settings.
         late_rows: Whether the records that follow were committed late.
-        numbers: Names of the cursor's columns that hold numbers at the source, whatever they are in the lake.
-        keeps_deletes: Whether deletes that the tap tells of are rows of the lake: without their mark they would look
-            like any other, so its column is no metadata that a user can do without.
+        numbers: Names of cursor columns with numbers at the source, whatever their type in the lake.
+        keeps_deletes: Whether deletes reported by the tap are rows of the lake: without their mark they would look like
+            any others, so the mark's column is not optional metadata.
     """
 
     stream: str
@@ -57,17 +57,17 @@ class StreamSchema:
 
     @property
     def partitioning(self) -> Partitioning | None:
-        """The hive folders of its table; None where it has none."""
+        """The hive folders of its table; None if it has none."""
         return Partitioning.of(self.stream, self.partition_by)
 
     @property
     def method(self) -> LoadMethod:
-        """What the load method makes of its table."""
+        """The properties of the load method."""
         return LOAD_METHODS[self.load_method]
 
     @property
     def plain_texts(self) -> frozenset[str]:
-        """The columns that hold text as it is, not bytes spelled as text."""
+        """The columns of plain text, rather than bytes encoded as text."""
         properties = ((name, single_branch(each)) for name, each in self.schema["properties"].items())
         return frozenset(
             name for name, each in properties if json_types(each) == {"string"} and "contentEncoding" not in each
@@ -75,17 +75,17 @@ class StreamSchema:
 
     @property
     def merges(self) -> bool:
-        """Whether its table holds one row for each key."""
+        """Whether its table holds one row per key."""
         return self.method.merges
 
     @property
     def drops_stale(self) -> bool:
-        """Whether a row goes whose key a stream that came whole does not have: of our log-based ones as well."""
+        """Whether rows with keys missing from a whole stream are removed; also true for our log-based streams."""
         return self.method.drops_stale or (self.merges and self.schema.get("x-replication-method") == "LOG_BASED")
 
     @classmethod
     def of(cls, message: Mapping[str, Any], settings: TargetSettings) -> StreamSchema:
-        """Reads a SCHEMA message.
+        """Read a SCHEMA message.
 
         Raises:
             ProtocolError: it is malformed.
@@ -95,7 +95,7 @@ class StreamSchema:
         if not isinstance(stream, str) or not stream or not isinstance(schema, dict):
             raise ProtocolError("a SCHEMA message has no stream or no schema")
         if not isinstance(schema.get("properties"), dict) or not schema["properties"]:
-            # The SDK's suite for targets has it so, too.
+            # The SDK's test suite for targets sends one like this.
             raise ProtocolError(
                 f"stream {stream}: its SCHEMA has no properties, so its table would have no columns; deselect it "
                 "in the tap's catalog"
@@ -127,10 +127,10 @@ class StreamSchema:
         )
 
     def following(self, earlier: StreamSchema) -> StreamSchema:
-        """This SCHEMA in mid-stream: what an earlier one said of a delta or a cursor holds to the end of the run.
+        """This SCHEMA in mid-stream: an earlier one's delta extent and cursor remain valid to the end of the run.
 
         Raises:
-            ProtocolError: the load method changes, or the key by which rows are merged.
+            ProtocolError: the load method changes, or the key for merging.
         """
         if self.load_method != earlier.load_method:
             raise ProtocolError(
@@ -156,10 +156,10 @@ class StreamSchema:
 
 
 def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any], setting: str | None) -> str:
-    """The stream's option, the SCHEMA's annotation; a table that our tap sends whole is a mirror; then the setting.
+    """The load method: the stream's option, the SCHEMA's annotation, overwrite for FULL_TABLE, or the setting.
 
     Raises:
-        ConfigurationError: it is none that this target has.
+        ConfigurationError: the target has no such method.
     """
     replication = schema.get("x-replication-method")
     mirror = OVERWRITE if replication == "FULL_TABLE" else None
@@ -173,7 +173,7 @@ def load_method_of(stream: str, options: StreamOptions, schema: Mapping[str, Any
 
 
 def _with_objects(schema: Any) -> Any:
-    """A schema whose parts that are a bare true or false, which Draft 7 allows, are written out."""
+    """A schema with all bare true or false parts, which Draft 7 allows, written out as objects."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
     if not isinstance(schema, Mapping):
@@ -200,7 +200,7 @@ def _own_schema(schema: JSON, options: StreamOptions, *, marked: bool) -> JSON:
 def _keys(message: Mapping[str, Any], options: StreamOptions, stream: str) -> tuple[str, ...]:
     keys = options.key_properties if options.key_properties is not None else message.get("key_properties") or ()
     if isinstance(keys, str) or not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
-        raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are no list of names")
+        raise ProtocolError(f"stream {stream}: the key_properties of its SCHEMA are not a list of names")
     return tuple(keys)
 
 
@@ -227,7 +227,7 @@ def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSO
         )
     if unknown:
         raise ConfigurationError(
-            f"stream {stream}: its primary key {', '.join(unknown)} is no property of its SCHEMA; correct "
+            f"stream {stream}: its primary key {', '.join(unknown)} is not a property of its SCHEMA; correct "
             "key_properties in stream_options"
         )
 
@@ -235,10 +235,10 @@ def _check_keys(stream: str, method: str, keys: tuple[str, ...], properties: JSO
 def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], schema: JSON) -> tuple[str, ...]:
     properties = schema["properties"]
     if options.cursor is None:
-        # Nobody but the source can compare its values, and it has sent them upwards.
+        # Only the source can compare the values, and it sends them in ascending order.
         if schema.get(CURSOR_ORDER) == SOURCE_ORDER:
             return ()
-        # Of other taps some name places in a log here, which are no columns; metadata columns are the target's own.
+        # Other taps may list log positions here, which are not columns; metadata columns are the target's own.
         return tuple(name for name in bookmarks if name in properties and name not in METADATA_COLUMNS)
     if options.cursor in METADATA_COLUMNS:
         raise ConfigurationError(
@@ -247,7 +247,8 @@ def _cursor(stream: str, options: StreamOptions, bookmarks: tuple[str, ...], sch
         )
     if options.cursor not in properties:
         raise ConfigurationError(
-            f"stream {stream}: its cursor {options.cursor} is no property of its SCHEMA; correct it in stream_options"
+            f"stream {stream}: its cursor {options.cursor} is not a property of its SCHEMA; correct it in "
+            "stream_options"
         )
     return (options.cursor,)
 

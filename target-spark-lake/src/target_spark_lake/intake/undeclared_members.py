@@ -1,4 +1,4 @@
-"""Members of records that the SCHEMA does not declare: they get no column, which people should know."""
+"""Finds members of records that the SCHEMA does not declare: they get no column, and users are warned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN = 10
 
 
 def undeclared_members(schema: StreamSchema, lines: RecordLines) -> str:
-    """Their names in the first of these records, as a person reads them; empty where there are none."""
+    """Names of undeclared members in the first of these records, for display; empty if there are none."""
     found: dict[str, None] = {}
     for line in lines.data.split(b"\n", LOOKED_AT)[:LOOKED_AT]:
         try:

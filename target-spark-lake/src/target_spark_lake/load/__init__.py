@@ -1,5 +1,5 @@
-"""One run of the target: messages in, a batch of each stream filled and staged, one commit at the end.
+"""One run of the target: messages in, batches filled and staged per stream, one commit at the end.
 
-It may import `maintenance`, `formats` and what lies below. Start with `load_run`; `sink` is what a run holds of
-one stream, `settling` what a SCHEMA makes of it.
+It may import `maintenance`, `formats` and the rooms below. Start with `load_run`; `sink` holds the run's data for one
+stream, `settling` checks a SCHEMA against the table.
 """

@@ -1,4 +1,4 @@
-"""The files of BATCH messages: what may be taken as it is goes to staging, all else becomes RECORD lines."""
+"""The files of BATCH messages: files usable as they are go to staging, all others become RECORD lines."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("target-spark-lake")
 
-# So many files are looked at side by side, and staged by one job: a manifest may name any number of them.
+# How many files are inspected in parallel and staged by one job: a manifest may name any number of them.
 FILES_AT_ONCE = 64
 FOOTERS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class TakenFiles:
-    """Files that are on their way to staging: their rows, and their size in bytes."""
+    """Files on their way to staging: number of rows, and size in bytes."""
 
     rows: int
     bytes: int
@@ -48,7 +48,7 @@ class BatchFiles:
     """Takes the BATCH messages of one run."""
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, batches: Batches, spool: Path) -> None:
-        """Begins, in an open run; `spool` is a folder on the local disk."""
+        """Prepare for an open run; `spool` is a folder on the local disk."""
         self._batches = batches
         self._spool = spool
         roots = BatchRoots(run.storage, settings.batch_roots, settings.storage_options)
@@ -62,10 +62,10 @@ class BatchFiles:
             yield from self._lines(batch, file, self._find(batch.stream, file))
 
     def take(self, batch: BatchMessage) -> Iterator[RecordLines | TakenFiles]:
-        """Stages the files of a BATCH message, but for records that must be checked one by one.
+        """Stage the files of a BATCH message, except records that must be checked one by one.
 
         Yields:
-            In the order of the records, lines that are still to be staged, and files that are taken.
+            In record order, lines still to be staged, and files already taken.
         """
         sink = self._batches.ready(batch.stream)
         if batch.format == JSONL:
@@ -88,7 +88,7 @@ class BatchFiles:
                     yield self._adopt(batch, sink, plan, tuple(each for _, each in group))
 
     def clean(self) -> None:
-        """After the commit: of the tap's files those go that messages named; a failure is only told."""
+        """Remove the tap's files named by messages, after the commit; a failure is only logged."""
         try:
             storages = {id(place.storage): place.storage for place in self._to_remove}
             for storage in storages.values():

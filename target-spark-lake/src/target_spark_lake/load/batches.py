@@ -1,4 +1,4 @@
-"""The batches that are being filled, one a stream, and their way to staging."""
+"""The batches being filled, one per stream, and their hand-over to staging."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from target_spark_lake.load.sink import SettledStream, SinkStaging
     from target_spark_lake.load.staging_pool import StagingJob
 
-# Where batches are cut at STATE messages, one may grow beyond its size this many times until a STATE comes.
+# Where batches are cut at STATE messages, one may grow to this many times its size until a STATE comes.
 STRETCH = 2
-# So many small ones are worth staging too: of many tables the first ones are staged while the last ones are read.
+# This many open batches are worth staging even if small: with many tables the first are staged while the last are read.
 MANY_OPEN = 8
-# A file system takes 255 bytes, and the longest ending of a file that is named by its stream is `.jsonl`.
+# A file system takes 255 bytes; the longest suffix of a file named after its stream is `.jsonl`.
 LONGEST_NAME = 240
 
 
@@ -48,7 +48,7 @@ class RecordBeforeSchemaError(ProtocolError, RecordsWithoutSchemaException):
     """A RECORD came before the SCHEMA of its stream."""
 
     def __init__(self, what: str, stream: str) -> None:
-        """Says what came."""
+        """Build the message; `what` is what came."""
         super().__init__(f"{what} of stream {stream} came before its SCHEMA")
 
 
@@ -56,15 +56,15 @@ class Batches:
     """Takes schemas and records of all streams.
 
     Attributes:
-        sinks: What the run holds of each stream.
-        adopted: What a run that died had staged of streams, and this one goes on from.
-        skipped: Streams that the tap gave up: nothing of them is published.
+        sinks: The run's data for each stream.
+        adopted: What a dead run had staged for streams, and this run resumes from.
+        skipped: Streams that the tap gave up on: nothing of them is published.
         closed_between: Whether a batch was closed since the last `close_all`: it may hold rows from both sides of a
             STATE.
     """
 
     def __init__(self, settings: TargetSettings, run: PipelineRun, staging: SinkStaging) -> None:
-        """Begins, in an open run."""
+        """Prepare for an open run."""
         self.sinks: dict[str, StreamSink] = {}
         self.adopted: Mapping[str, StagedStream] = {}
         self.skipped: set[str] = set()
@@ -79,17 +79,17 @@ class Batches:
 
     @property
     def loaded(self) -> dict[str, StreamSink]:
-        """The streams that count."""
+        """The streams that are not skipped."""
         return {name: sink for name, sink in self.sinks.items() if name not in self.skipped}
 
     def skip(self, stream: str) -> None:
-        """Leaves a stream out of the run; what a checkpoint before this moment names of it stays staged."""
+        """Leave a stream out of the run; what an earlier checkpoint names of it stays staged."""
         self.skipped.add(stream)
         if sink := self._open.pop(stream, None):
             self._staging.drop(sink)
 
     def adopt(self, streams: Mapping[str, StagedStream]) -> None:
-        """Begins with what a run that died had staged."""
+        """Start from what a dead run had staged."""
         self.adopted = streams
         for name, stream in streams.items():
             if self._quarantine is not None:
@@ -97,11 +97,11 @@ class Batches:
                 self._quarantine.count(name, sum(file.rows for file in stream.rejected), example)
 
     def wait_for_states(self) -> None:
-        """From now on whoever calls `close_all` at a STATE decides where batches end, unless they grow too large."""
+        """Let the caller of `close_all` decide at each STATE where batches end, unless they grow too large."""
         self._stretch = STRETCH
 
     def schema(self, message: dict[str, Any]) -> StreamSchema:
-        """A SCHEMA: the same one again changes nothing, another one closes the batch; records before it stay."""
+        """Take a SCHEMA: a repeated one changes nothing, a different one closes the batch and keeps earlier records."""
         schema = StreamSchema.of(message, self._settings)
         sink = self.sinks.get(schema.stream)
         if sink is None:
@@ -124,7 +124,7 @@ class Batches:
         return schema
 
     def add(self, lines: RecordLines) -> None:
-        """RECORD lines of one stream."""
+        """Add RECORD lines of one stream."""
         sink = self._known(lines.stream, f"input line {lines.first_line}: a RECORD")
         if not sink.is_settled:
             if sink.settled is None and (names := undeclared_members(sink.schema, lines)):
@@ -137,7 +137,7 @@ class Batches:
             self._close(sink)
 
     def settle(self, sink: StreamSink) -> SettledStream:
-        """The stream under its last SCHEMA, its columns checked against the table."""
+        """The stream under its last SCHEMA, with its columns checked against the table."""
         if sink.settled is None or not sink.is_settled:
             settled = settle(sink, self._settings, self._run)
             sink.is_uniform = sink.is_uniform and (not sink.staging or settled.columns == sink.columns)
@@ -145,13 +145,13 @@ class Batches:
         return sink.settled
 
     def ready(self, stream: str) -> StreamSink:
-        """The sink of a stream of which files of records came, settled."""
+        """The settled sink of a stream whose records arrived in files."""
         sink = self._known(stream, "a BATCH")
         self.settle(sink)
         return sink
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
-        """Stages rows that come next, without their lines (`SinkStaging.hand_over`)."""
+        """Stage the next rows without their lines (`SinkStaging.hand_over`)."""
         self._close(sink)
         self.closed_between = True
         self._staging.hand_over(sink, size, job)
@@ -165,7 +165,7 @@ class Batches:
         return sink
 
     def are_full(self) -> bool:
-        """Whether they are worth staging, one of them or all, or one was closed since `close_all`."""
+        """Whether the batches are worth staging, one of them or all, or one was closed since `close_all`."""
         many = self.closed_between or len(self._open) >= MANY_OPEN
         return many or any(self._size(sink) >= self._limit(sink) for sink in self._open.values())
 
@@ -176,25 +176,25 @@ class Batches:
         return batch_bytes(sink.size, self._settings.target_file_mb)
 
     def mark(self) -> None:
-        """Notes where all of them stand, for `cut_back`."""
+        """Mark the current position of every open batch, for `cut_back`."""
         for sink in self._open.values():
             if sink.batch is not None:
                 sink.batch.mark()
 
     def cut_back(self) -> None:
-        """Drops what came after the last `mark` or `close_all`; not where `closed_between`."""
+        """Drop what came after the last `mark` or `close_all`; not allowed if `closed_between`."""
         for sink in self._open.values():
             if sink.batch is not None:
                 sink.batch.cut_back()
 
     def close_all(self) -> None:
-        """Stages what is there."""
+        """Stage all open batches."""
         for sink in list(self._open.values()):
             self._close(sink)
         self.closed_between = False
 
     def drop_all(self) -> None:
-        """Gives the disk space of what is not staged yet back."""
+        """Free the disk space of batches not staged yet."""
         for sink in self._open.values():
             self._staging.drop(sink)
 
@@ -204,7 +204,7 @@ class Batches:
 
 
 def _check_name(stream: str, *, local: bool) -> None:
-    """Refuses a name that no folder can have, before anything is read for it."""
+    """Refuse a name that no folder can have, before reading anything for it."""
     size = len(folder_name(stream))
     if local and size > LONGEST_NAME:
         raise ConfigurationError(

@@ -1,6 +1,6 @@
-"""When batches are cut at STATE messages, and which STATE all that is staged stands for: the run's checkpoints.
+"""A run's checkpoints: when batches are cut at STATE messages, and which STATE covers all that is staged.
 
-And what a run that goes on from one may take over, under which settings.
+Also what a resuming run may take over, and under which settings.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")
 
-# Batches are cut at least this often, and a checkpoint is written at most that often; in long runs more rarely, so
-# that files stay large and writing stays a small part of the run.
+# Batches are cut at least, and checkpoints written at most, this often; in long runs less often, so that files stay
+# large and checkpoints take a small part of the run.
 CUT_SECONDS, CUTS_A_RUN = 30.0, 20
 WRITE_SECONDS, WRITES_A_RUN = 1.0, 50
 
 
 SETTINGS = "settings"
 STREAMS = "streams"
-# With another value of one of these the rows that are staged would not be the ones that the next run stages.
+# If one of these has changed, the staged rows would differ from those that the next run stages.
 _SETTINGS_OF_ROWS = (
     "add_record_metadata",
     "compression",
@@ -55,10 +55,10 @@ class Remembered:
 
     Attributes:
         state: Its value.
-        resume: What the tap said beside it for the run that goes on from there.
-        batches: Stream to the number of its batches before the STATE.
-        waiting: Those of them that were not staged yet.
-        skipped: Streams that the tap had given up: nothing of them counts.
+        resume: What the tap sent with it for a run that resumes from there.
+        batches: Number of batches of each stream before the STATE.
+        waiting: Those of them not staged yet.
+        skipped: Streams that the tap had given up on, which are left out.
     """
 
     state: JSON
@@ -69,10 +69,10 @@ class Remembered:
 
 
 class Checkpointing:
-    """Takes the STATE messages of a run; what is staged before one of them outlives the run."""
+    """Handles the STATE messages of a run; what is staged before one of them outlives the run."""
 
     def __init__(self, run: PipelineRun, batches: Batches, pool: StagingPool, settings: Mapping[str, str]) -> None:
-        """Begins; `settings` are fingerprints of those under which a later run may go on."""
+        """Start; `settings` are fingerprints of those that a resuming run must share."""
         self._run = run
         self._batches = batches
         self._pool = pool
@@ -84,7 +84,7 @@ class Checkpointing:
         batches.wait_for_states()
 
     def state(self, value: JSON, resume: JSON) -> None:
-        """A STATE after the first one, and what stands beside it."""
+        """Take a STATE after the first one, with the tap's `resume`."""
         self._last = value, resume
         if self._batches.are_full() or self._is_time(self._last_cut, CUT_SECONDS, CUTS_A_RUN):
             self._cut(value, resume)
@@ -92,13 +92,13 @@ class Checkpointing:
             self._batches.mark()
 
     def advance(self) -> None:
-        """Writes a checkpoint, if one more STATE has all that stood before it staged, and it is time."""
+        """Write a checkpoint if all that preceded a further STATE is staged, and it is time for one."""
         self._find_staged()
         if self._staged is not None and self._is_time(self._last_write, WRITE_SECONDS, WRITES_A_RUN):
             self._write()
 
     def salvage(self) -> None:
-        """The tap died: stages all that stood before its last STATE, and writes the checkpoint."""
+        """After the tap's death, stage all that preceded its last STATE and write the checkpoint."""
         if self._last is None or self._run.checkpoint.lost:
             return
         if not self._batches.closed_between:
@@ -107,7 +107,7 @@ class Checkpointing:
         self._pool.finish()
         self._find_staged()
         if self._staged is not None and self._write():
-            logger.info("What the tap had sent up to its last STATE stays staged: the next run goes on from there.")
+            logger.info("What the tap had sent up to its last STATE stays staged: the next run resumes from there.")
 
     def _is_time(self, last: float, least: float, number: int) -> bool:
         now = time.monotonic()
@@ -147,7 +147,7 @@ def _staged_part(sink: StreamSink, batches: int) -> StagedStream:
 
 
 def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> dict[str, str]:
-    """A fingerprint of each setting, of singer-sdk's mapping too, that changes rows on their way to staging."""
+    """Fingerprint of each setting, including singer-sdk's mapping, that affects how rows are staged."""
     values = {name: getattr(settings, name) for name in _SETTINGS_OF_ROWS} | dict(mapping)
     options = {
         name: {option: each[option] for option in _OPTIONS_OF_ROWS if each.get(option) is not None}
@@ -158,7 +158,7 @@ def settings_of_rows(settings: TargetSettings, mapping: Mapping[str, Any]) -> di
 
 
 def adopt(run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[str, str]) -> dict[str, StagedStream]:
-    """Takes over what the run that died had staged; the first STATE says the `value` and `resume` of its checkpoint."""
+    """Take over what the dead run had staged; `value` and `resume` of the first STATE must be its checkpoint's."""
     checkpoint = run.resume_from(value, resume)
     before = checkpoint.target.get(SETTINGS) or {}
     changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
@@ -170,7 +170,7 @@ def adopt(run: PipelineRun, value: JSON, resume: JSON | None, settings: Mapping[
         )
     streams = staged_streams(checkpoint)
     logger.info(
-        "Going on from run %s, which died: %s records in %s stream(s) are staged already.",
+        "Resuming run %s, which died: %s records in %s stream(s) are staged already.",
         *(checkpoint.run_id, f"{sum(stream.rows for stream in streams.values()):,}", len(streams)),
     )
     return streams

@@ -1,4 +1,4 @@
-"""Whether a run sends a stream whole, and what that means for its table once all is staged."""
+"""Whether a run sends a stream whole, and what that means for its table once everything is staged."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extents:
-    """What tells whole streams from deltas: our tap says it, of other taps bookmarks do.
+    """What distinguishes whole streams from deltas: our tap declares it, for other taps bookmarks decide.
 
     Attributes:
-        saved: The state that was saved before the run; None in a first run, which sends everything.
-        came: The last STATE of the run so far.
-        streams: Names of all streams of the run; None while more of them may come.
+        saved: The state saved before the run; None for a first run, which sends everything.
+        latest: The last STATE of the run so far.
+        streams: Names of all streams of the run; None while more may come.
     """
 
     saved: Mapping[str, Any] | None
-    came: Mapping[str, Any] | None = None
+    latest: Mapping[str, Any] | None = None
     streams: Collection[str] | None = None
 
     def is_whole(self, schema: StreamSchema) -> bool:
-        """Whether the stream surely comes whole."""
+        """Whether the stream is certain to be sent whole."""
         return self.delta(schema) is None
 
     def delta(self, schema: StreamSchema) -> str | None:
-        """Why the stream may come as a delta; None where it comes whole."""
+        """Why the stream may be sent as a delta; None if it is sent whole."""
         if schema.extent is not None:
             return None if schema.extent == "full" else "the tap says that it sends only what changed"
         if self.saved is None:
@@ -44,13 +44,13 @@ class Extents:
         if schema.bookmark_properties:
             return f"its bookmark_properties are {', '.join(schema.bookmark_properties)}"
         saved = bookmarks_of(self.saved)
-        if schema.stream in {**bookmarks_of(self.came), **saved}:
+        if schema.stream in {**bookmarks_of(self.latest), **saved}:
             return "the state has a bookmark of it"
-        strangers = [] if self.streams is None else [name for name in saved if name not in self.streams]
-        return f"the saved state has {strangers[0]}, which may be its bookmark" if strangers else None
+        others = [] if self.streams is None else [name for name in saved if name not in self.streams]
+        return f"the saved state has {others[0]}, which may be its bookmark" if others else None
 
     def check(self, schema: StreamSchema) -> None:
-        """Refuses to make a delta all that a table holds.
+        """Refuse to let a delta replace a table's content.
 
         Raises:
             ConfigurationError: the load method is overwrite, and the stream may come as a delta.
@@ -72,27 +72,27 @@ class Extents:
 
 @dataclass(frozen=True)
 class WholeStreams:
-    """What counts for whole streams: the greatest versions activated, keys that the sources still have, extents."""
+    """What applies to whole streams: the greatest versions activated, the keys still in the sources, the extents."""
 
     activated: Mapping[str, int]
     keys: KeyBatches
     extents: Extents
 
     def may_change(self, sink: StreamSink) -> bool:
-        """Whether the table of a stream may change although no record of it came."""
+        """Whether a stream's table may change although no record of it latest."""
         schema = sink.schema
         return (
             schema.method.replaces
             or sink.adopted is not None
             or (schema.merges and schema.stream in self.activated)
-            or self.keys.are_told(schema.stream)
+            or self.keys.are_sent(schema.stream)
             or (schema.drops_stale and self.extents.is_whole(schema))
         )
 
     def load_of(self, sink: StreamSink) -> StreamLoad:
-        """What the run brought for a stream, all of whose batches are staged."""
+        """What the run brought for a stream whose batches are all staged."""
         return StreamLoad(
-            # Not a later SCHEMA of which no record came: it may name columns that nothing staged has.
+            # Not a later SCHEMA without records: it may name columns that no staged file has.
             sink.settled.schema if sink.settled else sink.schema,
             sink.table,
             sink.columns or Struct(()),
@@ -100,7 +100,7 @@ class WholeStreams:
             sink.staged(),
             self.activated.get(sink.schema.stream),
             sink.is_uniform,
-            # Of a record that was rejected nobody knows the key: its row is not stale.
+            # The key of a rejected record is unknown, so its row must not count as stale.
             self.extents.is_whole(sink.schema) and not sink.rejected(),
             self.keys.of(sink.schema.stream),
         )

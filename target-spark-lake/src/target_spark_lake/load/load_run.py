@@ -1,4 +1,4 @@
-"""A run of the target: messages in, batches staged beside the reading, one commit at the end."""
+"""A run of the target: messages in, batches staged in the background, one commit at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
 from target_spark_lake.load.extent import Extents, WholeStreams
 from target_spark_lake.load.notices import notify_of_dead, notify_of_failure, notify_of_success
-from target_spark_lake.load.run_metrics import tell_failure, tell_success
+from target_spark_lake.load.run_metrics import emit_failure, emit_success
 from target_spark_lake.load.sink import SinkStaging
 from target_spark_lake.load.source_key_batches import KeyBatches
 from target_spark_lake.load.staging_pool import StagingPool
@@ -49,15 +49,15 @@ logger = logging.getLogger("target-spark-lake")
 
 
 class ClosedOutputError(SingerSparkError):
-    """The run is committed, but its state could not be said."""
+    """The run is committed, but its state could not be printed."""
 
 
 class EmptyInputError(SingerSparkError):
-    """The tap said nothing at all; it has told why, so for the target that is no error of its own."""
+    """The tap sent nothing at all; its own log says why, so it is no error of the target's own."""
 
 
 class LoadRun:
-    """Takes the messages of one run in their order, then `finish` or `fail`."""
+    """Processes the messages of one run in order, up to `finish` or `fail`."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class LoadRun:
         saving: Saving = Saving.REPLACE,
         progress: Progress | None = None,
     ) -> None:
-        """Begins, in an open run.
+        """Prepare for an open run.
 
         Args:
-            settings: The target's.
+            settings: The target's settings.
             run: The open run of the pipeline.
             start_session: Starts Spark; called once, in the background, when a record needs it.
-            mapping: singer-sdk's settings of stream maps and flattening, as far as they are given.
+            mapping: The stream map and flattening settings of singer-sdk that are given.
             saving: What becomes of the saved state.
-            progress: What people see of the run.
+            progress: Progress display of the run.
         """
         self._saving = saving
         self._settings = settings
@@ -97,18 +97,18 @@ class LoadRun:
         self._progress = progress or Progress("loaded")
 
     def begin(self) -> None:
-        """Tells whoever wants to know of runs that were found dead."""
+        """Notify receivers of runs that were found dead."""
         notify_of_dead(self._run, self._settings.notify)
 
     def check(self) -> None:
-        """Raises what a batch in the background failed with, if one did; the place where checkpoints are written."""
+        """Raise the error of a background batch, if one failed; also where checkpoints are written."""
         self._pool.check()
         if self._checkpointing is not None:
             self._checkpointing.advance()
 
     def schema(self, message: JSON) -> None:
-        """A SCHEMA: the same one again changes nothing, another one adds its columns; records before it stay."""
-        self._refuse_behind_the_end("a SCHEMA")
+        """Take a SCHEMA: a repeated one changes nothing, a different one adds its columns and keeps earlier records."""
+        self._refuse_after_end("a SCHEMA")
         if self._state is None:
             self._progress.phase("reading")
         if not self._keys.schema(message, self._batches.sinks):
@@ -117,8 +117,8 @@ class LoadRun:
             self._progress.expect(message["stream"], estimate if isinstance(estimate, int) else None)
 
     def records(self, lines: RecordLines) -> None:
-        """RECORD lines of one stream."""
-        self._refuse_behind_the_end(f"input line {lines.first_line}: a RECORD of stream {lines.stream}")
+        """Take RECORD lines of one stream."""
+        self._refuse_after_end(f"input line {lines.first_line}: a RECORD of stream {lines.stream}")
         if self._keys.takes(lines.stream):
             self._keys.add(lines)
             return
@@ -126,9 +126,9 @@ class LoadRun:
         self._progress.advance(lines.stream, lines.rows, len(lines.data))
 
     def batch(self, message: JSON) -> None:
-        """A BATCH: files that stand for records of one stream."""
+        """Take a BATCH: files that hold records of one stream."""
         batch = BatchMessage.of(message)
-        self._refuse_behind_the_end(f"a BATCH of stream {batch.stream}")
+        self._refuse_after_end(f"a BATCH of stream {batch.stream}")
         keys = self._keys.takes(batch.stream)
         for part in self._files.lines(batch) if keys else self._files.take(batch):
             self.check()
@@ -138,16 +138,16 @@ class LoadRun:
                 self.records(part)
 
     def batch_lines(self, message: JSON) -> Iterator[RecordLines]:
-        """The records of a BATCH as lines, for who changes them first."""
+        """The records of a BATCH as lines, for callers that transform them first."""
         return self._files.lines(BatchMessage.of(message))
 
     def state(self, message: JSON) -> None:
-        """A STATE: the first one is compared with what is saved, the last one is saved."""
+        """Take a STATE: the first one is compared with the saved state, the last one is saved."""
         value, resume = message.get("value"), message.get("resume")
         if not isinstance(value, dict):
-            raise ProtocolError("a STATE message has no value, or it is no object")
+            raise ProtocolError("a STATE message has no value, or it is not an object")
         if self._complete and not same_state(value, self._state):
-            self._refuse_behind_the_end("another STATE")
+            self._refuse_after_end("another STATE")
         if self._state is None:
             self._start(message, value)
         self._state = value
@@ -156,16 +156,16 @@ class LoadRun:
         if self._checkpointing is not None and isinstance(resume, dict) and "final" not in message:
             self._checkpointing.state(value, resume)
 
-    def _refuse_behind_the_end(self, what: str) -> None:
-        """Behind its last STATE a tap has nothing to say: that state would be saved without standing for it."""
+    def _refuse_after_end(self, what: str) -> None:
+        """Refuse messages after the tap's last STATE: that state would be saved without covering them."""
         if self._complete:
             raise ProtocolError(
-                f'{what} came behind the tap\'s last STATE ("final": true), which does not cover it; nothing was '
+                f'{what} came after the tap\'s last STATE ("final": true), which does not cover it; nothing was '
                 "published, the state stays: give the target the output of one run of one tap"
             )
 
     def _skip(self, streams: object) -> None:
-        """The tap gave these up: their tables stay what they were, and so do their bookmarks."""
+        """Skip streams that the tap gave up on: their tables and bookmarks stay as they were."""
         for stream in streams if isinstance(streams, list) else ():
             if stream not in self._batches.skipped:
                 logger.warning("stream %s: the tap could not read it; its table and its bookmark stay", stream)
@@ -173,18 +173,18 @@ class LoadRun:
                 self._progress.forget(stream)
 
     def activate_version(self, message: JSON) -> None:
-        """ACTIVATE_VERSION: at the end of the run the rows of lower versions go, where a table holds current rows."""
+        """Take an ACTIVATE_VERSION: at the end, tables of current rows lose the rows of lower versions."""
         stream, version = message.get("stream"), message.get("version")
         if not isinstance(stream, str) or not isinstance(version, int):
             raise ProtocolError("an ACTIVATE_VERSION message has no stream, or no number as its version")
-        self._refuse_behind_the_end(f"an ACTIVATE_VERSION of stream {stream}")
+        self._refuse_after_end(f"an ACTIVATE_VERSION of stream {stream}")
         self._activated[stream] = max(version, self._activated.get(stream, version))
 
     def finish(self) -> None:
-        """The input is complete: commits, then prints the state.
+        """End the input: commit, then print the state.
 
         Raises:
-            SingerSparkError: the input was not complete after all, or the commit failed.
+            SingerSparkError: the input was incomplete after all, or the commit failed.
             ClosedOutputError: committed, but standard output is closed, or its disk is full.
         """
         sinks = self._batches.sinks
@@ -223,15 +223,15 @@ class LoadRun:
         self._clean()
         known = self._run.committed_state() if state is None else state
         self._progress.finish_run(f"{self._run.storage.url}/{self._settings.path}", watermarks(known))
-        self._tell_rejected(rejected)
-        tell_success(self._run, reports, known, self._settings.metrics_file)
+        self._log_rejected(rejected)
+        emit_success(self._run, reports, known, self._settings.metrics_file)
         try:
             self._print_state(state)
         finally:
             notify_of_success(self._run, self._settings.notify, reports)
 
     def fail(self, error: BaseException) -> None:
-        """Nothing of this run happened; of a tap that died, what is whole is kept for the next run. Raises nothing."""
+        """Abort the run; whole parts of a dead tap's output are kept for the next run. Raises nothing."""
         try:
             if self._checkpointing is not None and isinstance(error, DeadTapError):
                 self._checkpointing.salvage()
@@ -245,21 +245,21 @@ class LoadRun:
             self._run.fail(error)
             self._clean()
             if not self._happened:
-                tell_failure(self._run, self._settings.metrics_file)
-                # A signal ends the waiting for an answer; the run has failed for the reason that it had before.
+                emit_failure(self._run, self._settings.metrics_file)
+                # A signal cuts the wait for an answer short; the run has failed for its original reason.
                 with suppress(Stopped, KeyboardInterrupt):
                     notify_of_failure(self._run, self._settings.notify, error)
 
     def _start(self, message: JSON, value: JSON) -> None:
-        """The first STATE: where the run begins, and what becomes of what a dead one left."""
+        """Handle the first STATE: where the run starts, and what becomes of a dead run's checkpoint."""
         self._announced = "final" in message
-        # A tap that announces itself says what it reads.
+        # A tap that announces itself reports what it reads.
         self._progress.phase("reading", logged=not self._announced)
         start = message.get("start")
         begins_there = start in (SAVED, FIRST)
         if start == RESUME:
             if self._batches.sinks:
-                raise ProtocolError("the tap goes on from a run that died, but its first message is not the STATE")
+                raise ProtocolError("the tap resumes a run that died, but its first message is not the STATE")
             self._batches.adopt(adopt(self._run, value, message.get("resume"), self._settings_of_rows))
         else:
             try:
@@ -273,13 +273,13 @@ class LoadRun:
             self._checkpointing = Checkpointing(self._run, self._batches, self._pool, self._settings_of_rows)
 
     def _extents(self, streams: Collection[str] | None = None) -> Extents:
-        """What is known of the streams' extents; without `streams`, all of the run, while more of them may come."""
+        """The known extents of the streams; without `streams`, of all of the run while more may come."""
         return Extents(None if self._run.starts_anew else self._run.committed_state(), self._state, streams)
 
     def _changes(self, whole: WholeStreams) -> tuple[TableChange, ...]:
         loads = [whole.load_of(sink) for sink in self._batches.loaded.values()]
         if not any(load.columns.fields for load in loads):
-            # A run without news loads neither Arrow nor Spark.
+            # A run without new data loads neither Arrow nor Spark.
             return tuple(TableChange(load.schema.stream, load.table) for load in loads)
         from target_spark_lake.formats.table_changes import table_changes
         from target_spark_lake.formats.table_writer import TableWriter
@@ -297,7 +297,7 @@ class LoadRun:
         )
 
     def _rejected(self) -> dict[str, StagedFile]:
-        """The quarantined records of each stream that has some, in one file; they are no loaded ones."""
+        """The quarantined records of each stream that has any, in one file; they don't count as loaded."""
         found = {}
         for name, sink in self._batches.loaded.items():
             staged = f"{self._run.staging_path(name)}/{STAGED_NAME}"
@@ -308,18 +308,18 @@ class LoadRun:
                 self._progress.advance(name, before - file.rows, 0)
         return found
 
-    def _tell_rejected(self, rejected: Mapping[str, StagedFile]) -> None:
-        told = "stream %s: %s invalid record(s) rejected, kept with the reason in %s"
+    def _log_rejected(self, rejected: Mapping[str, StagedFile]) -> None:
+        message = "stream %s: %s invalid record(s) rejected, kept with the reason in %s"
         for stream, file in rejected.items():
             place = f"{self._run.storage.url}/{self._run.layout.rejected(self._run.run_id, stream)}"
-            logger.warning(told, stream, f"{file.rows:,}", place)
+            logger.warning(message, stream, f"{file.rows:,}", place)
 
     def _check_adopted(self) -> None:
         missing = sorted(set(self._batches.adopted) - set(self._batches.sinks) - self._batches.skipped)
         if missing:
             raise ProtocolError(
-                f"the tap went on from a run that died, but sent no SCHEMA for {', '.join(missing)}, of which that run "
-                "had sent records; nothing was published, run the tap with --no-resume"
+                f"the tap resumed a run that died, but sent no SCHEMA for {', '.join(missing)}, although that run "
+                "had sent records of it; nothing was published, run the tap with --no-resume"
             )
 
     def _print_state(self, state: JSON | None) -> None:

@@ -1,4 +1,4 @@
-"""What people are told of a run's end by `notify`; whatever becomes of it changes nothing about the run."""
+"""Notifications sent by `notify` at a run's end; their outcome changes nothing about the run."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 FORMAT_VERSION = 1
-# Chat tools refuse what is much longer.
+# Chat tools refuse much longer texts.
 LONGEST_TEXT = 2000
-# Behind these words an error quotes what a record or a line holds.
+# What an error quotes from a record or a line follows these words.
 _QUOTING = re.compile(
     r"( is not JSON| a record is invalid at .*?(?=: )|: the value(?= )| The last one(?=: )"
     r"| can't hold| can't be read(?=: )|, so it can't be merged(?=: )"
@@ -35,7 +35,7 @@ logger = logging.getLogger("target-spark-lake")
 
 
 def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
-    """Of runs that were killed before they could say so: this one found them, and recorded that they failed."""
+    """Notify of runs killed before they could do so; this run found them and recorded that they failed."""
     for run_id in run.recovery.rolled_back if any(FAILED in each.on for each in receivers) else ():
         entry = _newest_sync(run, [run_id])
         if entry is not None:
@@ -44,7 +44,7 @@ def notify_of_dead(run: PipelineRun, receivers: Sequence[Receiver]) -> None:
 
 
 def notify_of_failure(run: PipelineRun, receivers: Sequence[Receiver], error: BaseException) -> None:
-    """Of a run that failed, once that is recorded."""
+    """Notify of a failed run, after the failure is recorded."""
     if receivers:
         took = span_text((datetime.now(UTC) - run.started_at).total_seconds())
         reason = without_values(reason_of(error))
@@ -52,7 +52,7 @@ def notify_of_failure(run: PipelineRun, receivers: Sequence[Receiver], error: Ba
 
 
 def notify_of_success(run: PipelineRun, receivers: Sequence[Receiver], reports: Mapping[str, StreamReport]) -> None:
-    """Of a run that is published; as recovered where the last one before it failed."""
+    """Notify of a published run; its outcome is `recovered` if the run before it failed."""
     streams = {stream: report.records for stream, report in reports.items()}
     text = f"{sum(streams.values())} records in {sum(map(bool, streams.values()))} stream(s)"
     failure = _failure_before(run) if any(RECOVERED in each.on for each in receivers) else None
@@ -64,7 +64,7 @@ def notify_of_success(run: PipelineRun, receivers: Sequence[Receiver], reports: 
 
 
 def without_values(reason: str) -> str:
-    """Why a run failed, without what a record holds: who is told may not be one who may read the data."""
+    """A failure's reason without the values of records: receivers may not be allowed to read the data."""
     found = _QUOTING.search(reason)
     return f"{reason[: found.end()]}…; `spark-lake runs` shows it whole" if found else reason
 
@@ -79,10 +79,10 @@ def _notify(
     error: str | None = None,
     streams: Mapping[str, int] | None = None,
 ) -> None:
-    """Tells each of them the first of these outcomes that it wants to hear of, if it does of any."""
+    """Send each receiver the first of these outcomes that it wants, if any."""
     found = [(each, next((outcome for outcome in outcomes if outcome in each.on), None)) for each in receivers]
-    told = [(receiver, outcome) for receiver, outcome in found if outcome is not None]
-    if not told:
+    addressed = [(receiver, outcome) for receiver, outcome in found if outcome is not None]
+    if not addressed:
         return
     from target_spark_lake.load.webhook import post
 
@@ -95,14 +95,14 @@ def _notify(
         "error": error,
         "streams": streams or {},
     }
-    problems = post([(receiver.url, {**notice, "outcome": outcome}) for receiver, outcome in told])
-    for (receiver, outcome), problem in zip(told, problems, strict=True):
+    problems = post([(receiver.url, {**notice, "outcome": outcome}) for receiver, outcome in addressed])
+    for (receiver, outcome), problem in zip(addressed, problems, strict=True):
         if problem is not None:
             logger.warning("notify: %s was not told that a run %s: %s", receiver.place, outcome, problem)
 
 
 def _failure_before(run: PipelineRun) -> str | None:
-    """Why the pipeline's last run before this one failed; None where it did not, or nobody knows."""
+    """Why the pipeline's previous run failed; None if it didn't, or if that is unknown."""
     entry = _newest_sync(run, run.recovery.decided)
     if entry is None or (entry.phase != ABORTED and entry.run_id != run.recovery.finished):
         return None
@@ -110,7 +110,7 @@ def _failure_before(run: PipelineRun) -> str | None:
 
 
 def _newest_sync(run: PipelineRun, run_ids: Sequence[str]) -> RunEntry | None:
-    """The first of these that is a run of the target: those of `spark-lake` are seen by who calls it."""
+    """The first of these that is a run of the target; failures of `spark-lake` are seen by its caller."""
     try:
         entries = (read_entry(run.storage, run.layout.runs, run_id) for run_id in run_ids)
         return next((entry for entry in entries if entry is not None and entry.body.get("command") is None), None)

@@ -1,6 +1,6 @@
-"""What monitoring wants to know of a run: the SDK's METRIC lines, and `metrics_file` in the OpenMetrics text format.
+"""Metrics of a run: METRIC lines as the SDK writes them, and `metrics_file` in the OpenMetrics text format.
 
-All of the file's metrics are gauges, so that the textfile collector of node_exporter takes it too.
+All of the file's metrics are gauges, so that node_exporter's textfile collector accepts it too.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ logger = logging.getLogger(__name__)
 PREFIX = "spark_lake"
 
 
-def tell_success(
+def emit_success(
     run: PipelineRun, reports: Mapping[str, StreamReport], state: Mapping[str, Any] | None, metrics_file: str | None
 ) -> None:
-    """Of a run that is committed, with the state after it; a file that can't be written is only told."""
+    """Emit the metrics of a committed run, given the state after it; a file that can't be written is only logged."""
     now = datetime.now(UTC)
     lags = lags_at(state, now)
     for stream, lag in lags.items():
@@ -37,8 +37,8 @@ def tell_success(
         _write(metrics_file, _text(run, now, now, reports, lags))
 
 
-def tell_failure(run: PipelineRun, metrics_file: str | None) -> None:
-    """Of a run that did not happen: when the last good one was, and how far the watermarks are behind by now."""
+def emit_failure(run: PipelineRun, metrics_file: str | None) -> None:
+    """Emit the metrics of a failed run: when the last successful one ended, and the current lag of the watermarks."""
     if metrics_file:
         now = datetime.now(UTC)
         last = run.recovery.last

@@ -1,6 +1,6 @@
-"""Settles a stream under one SCHEMA, against its table, before the first record is taken.
+"""Settles a stream under one SCHEMA, against its table, when its first record comes.
 
-Not before that record: a run without news asks the bucket for no table, and loads neither Arrow nor Spark's types.
+Not earlier: a run without new data looks up no table in the bucket, and loads neither Arrow nor Spark's types.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from singer_spark.errors import ConfigurationError, SchemaError
+from singer_spark.errors import ConfigurationError, SchemaError, StorageError
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.singer.schema_mapping import stream_spark_schema
 from target_spark_lake.columns.declared_columns import numbers_kept, read_as_declared, zones_kept
@@ -20,10 +20,11 @@ from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.config_schema import ICEBERG
+from target_spark_lake.layout import folder_name
 from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
 from target_spark_lake.state.bookmarks import bookmarks_of
-from target_spark_lake.tables.table_record import records_of
+from target_spark_lake.tables.table_record import tables_of
 from target_spark_lake.validation.bulk_check import record_check
 from target_spark_lake.validation.record_validator import RecordValidator
 from target_spark_lake.validation.schema_check import schema_problem
@@ -39,14 +40,16 @@ logger = logging.getLogger("target-spark-lake")
 
 
 def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> SettledStream:
-    """The stream of a sink under its last SCHEMA.
+    """Settle a sink's stream under its last SCHEMA.
 
     Raises:
-        SchemaError: its columns don't go together with the table's, or the user's rules forbid the change.
-        ConfigurationError: the table is another pipeline's, or kept in another format or other hive folders.
+        SchemaError: its columns are incompatible with the table's, or the user's rules forbid the change.
+        ConfigurationError: the table belongs to another pipeline, or has another format or other hive folders.
     """
     problem = _checked(sink.schema, settings)
-    record, columns = _standing(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)
+    record, columns = (
+        _table_before(sink, settings, run) if sink.settled is None else (sink.settled.record, sink.columns)
+    )
     _keep_zones(sink, settings, record)
     _keep_numbers(sink, columns)
     schema, now = sink.schema, datetime.now(UTC)
@@ -55,17 +58,17 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     rows = BatchPlan(records, None, times, settings.compression, schema.merges, keeps_deletes=schema.keeps_deletes)
     if sink.settled is None and sink.adopted is not None:
         columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
-    # What merges decide by is the table's only where it has it already, the user wants it, or deletes are its rows.
+    # Columns that merges need are stored only if the table has them already, the user wants them, or it keeps deletes.
     hidden = set() if times else set(CONTROL_COLUMNS) - set(columns.types if columns else ())
     if schema.keeps_deletes:
         hidden.discard(DELETED_AT)
     columns = _evolved(sink, columns, rows.found.without(hidden))
-    evolves = settings.format == ICEBERG  # which files keep the partitions that they were written for
+    evolves = settings.format == ICEBERG  # its files keep the partitions they were written for
     if record is not None and not record.is_claim() and not schema.method.replaces and not evolves:
         check_unchanged(schema.stream, sink.table, record.partition_by, schema.partition_by)
     if schema.partitioning is not None:
         schema.partitioning.check(columns)
-    # A merge looks for the newest of a key's rows wherever they belong, and only then puts it into its folder.
+    # A merge finds a key's newest row across all folders, and only then puts it into its own.
     folders = None if schema.merges else schema.partitioning
     check = None if problem else record_check(schema.schema, schema.key_properties)
     rows = replace(rows, check=check, table=columns, partitioning=folders)
@@ -73,7 +76,7 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
 
 
 def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
-    """What is wrong with the schema, where nobody wants records to be judged by it."""
+    """The schema's problem, if records are not validated against it."""
     problem = schema_problem(schema.schema)
     if problem and settings.validate_records:
         raise SchemaError(
@@ -84,7 +87,7 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
 
 
 def settle_keys(schema: StreamSchema, settings: TargetSettings) -> SettledStream:
-    """A stream of keys, of which no table is made."""
+    """Settle a stream of keys, which gets no table."""
     records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
     check = record_check(schema.schema, schema.key_properties)
     rows = BatchPlan(records, check, None, settings.compression)
@@ -106,8 +109,10 @@ def _settled(
     return SettledStream(schema, record, columns, rows, validator, validates, settings.stages_by_spark)
 
 
-def _standing(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> tuple[TableRecord | None, Struct | None]:
-    """The table before the run, and those of its columns that it keeps."""
+def _table_before(
+    sink: StreamSink, settings: TargetSettings, run: PipelineRun
+) -> tuple[TableRecord | None, Struct | None]:
+    """The table before the run, and the columns of it that are kept."""
     schema = sink.schema
     record = run.table_record(schema.stream, sink.table)
     if record is None:
@@ -127,12 +132,16 @@ def _standing(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> t
 
 
 def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
-    """A new table that begins with what changed since the bookmark would lack all that the stream's old one has."""
+    """Refuse a new table that starts from the bookmark: it would lack the rows in the stream's old one."""
     stream = sink.schema.stream
-    # Another tap does not say what it sends of it: a bookmark of it does.
+    # Other taps don't declare what they send: a bookmark of the stream does.
     if sink.schema.extent == "full" or run.starts_anew or stream not in bookmarks_of(run.committed_state()):
         return
-    elsewhere = [table for table, each in records_of(run.storage, run.layout.pipeline).items() if each.stream == stream]
+    tables, unreadable = tables_of(run.storage)
+    elsewhere = [table for table, each in tables.get(run.layout.pipeline, {}).items() if each.stream == stream]
+    for table, problem in unreadable.items():
+        if table.rpartition("/")[2] == folder_name(stream):
+            raise StorageError(f"stream {stream}: its rows so far may be in table {table}, but {problem}")
     if elsewhere:
         raise ConfigurationError(
             f"stream {stream}: this run may send only what changed since its bookmark, and its rows so far are in "
@@ -143,7 +152,7 @@ def _refuse_gap(sink: StreamSink, run: PipelineRun) -> None:
 
 
 def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord | None) -> None:
-    """Reads columns declared as `TIMESTAMP` with the time zone that the table, or the run that died, has for them."""
+    """Read columns declared as `TIMESTAMP` with the time zone they have in the table, or in the dead run's files."""
     known = sink.adopted.columns if sink.adopted is not None else record.own_columns if record is not None else {}
     zones = zones_kept(settings.options_of(sink.schema.stream).columns, columns_from_text(known))
     if not zones:
@@ -160,7 +169,7 @@ def _keep_zones(sink: StreamSink, settings: TargetSettings, record: TableRecord 
 
 
 def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
-    """Reads numbers as the table has them, or the run that died, where it would not become what is read today."""
+    """Read numbers with the types of the table, or of the dead run, where those can't become today's."""
     found = columns if columns is not None or sink.adopted is None else columns_from_text(sink.adopted.columns)
     schema, fixed = sink.schema, sink.rules.mode != EVOLVE
     if found is None:
@@ -175,7 +184,7 @@ def _keep_numbers(sink: StreamSink, columns: Struct | None) -> None:
 
 
 def _evolved(sink: StreamSink, table: Struct | None, incoming: Struct) -> Struct:
-    """The columns of the table after rows with these columns."""
+    """The table's columns after rows with the incoming columns are added."""
     stream, rules = sink.schema.stream, sink.rules
     evolution = evolve(stream, table, incoming, rules)
     if evolution.changes:

@@ -1,4 +1,4 @@
-"""What a run holds of one stream, and how its lines become batches that are staged."""
+"""The run's data for one stream, and how its lines become staged batches."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SettledStream:
-    """A stream under one SCHEMA, checked against its table: what every later step reads.
+    """A stream under one SCHEMA, checked against its table: the input of every later step.
 
     Attributes:
         schema: The SCHEMA: key, load method, hive folders.
-        record: The table as it stood; None for a new one.
-        columns: Every column of the run and, where the table keeps its columns, of the table.
-        rows: How records become rows, with the times of this moment.
-        validator: Judges the records that are not surely right.
-        validates: Whether the user wants records to be judged.
-        by_spark: Whether Spark's tasks stage the records, or this process.
+        record: The table before the run; None for a new one.
+        columns: Every column of the run and, unless the table is replaced, of the table.
+        rows: How records become rows, with the times of settling.
+        validator: Judges records not known to be valid.
+        validates: Whether the user wants records to be validated.
+        by_spark: Whether records are staged by Spark tasks rather than in this process.
     """
 
     schema: StreamSchema
@@ -54,14 +54,14 @@ class SettledStream:
 
     @cached_property
     def rules(self) -> TypedRules | None:
-        """What the rows of a typed file must keep to; None where only the checks of records can tell."""
+        """Rules for the rows of a typed file; None if records must be checked one by one."""
         from target_spark_lake.validation.batch_rules import typed_rules
 
         keys = self.schema.key_properties if self.schema.merges else ()
         return typed_rules(self.rows.columns, keys, self.rows.check, validate=self.validates)
 
     def plan(self, received: datetime | None = None) -> BatchPlan:
-        """How rows that end now are staged; `received` is when the first of them came, now where not given."""
+        """The plan for staging rows up to now; `received` is when the first of them came, by default now."""
         now, times = datetime.now(UTC), self.rows.times
         return (
             self.rows
@@ -72,18 +72,18 @@ class SettledStream:
 
 @dataclass
 class StreamSink:
-    """What a run holds of one stream.
+    """The run's data for one stream.
 
     Attributes:
-        schema: The last SCHEMA; its lines are in `batch`.
+        schema: The last SCHEMA, which the lines in `batch` are under.
         table: Folder of the table, relative to the bucket.
-        rules: What the user says about changes of the columns.
-        adopted: What a run that died had staged, and this one goes on from.
-        settled: The stream as the last SCHEMA of which a record came settled it; None before the first one.
-        batch: Lines that are not staged yet.
-        staging: Results to come, in order, of this run's own batches.
-        is_uniform: Whether all that is staged surely has the columns that the table has now.
-        size: Bytes of the records so far, but for those in `batch`.
+        rules: The user's rules for column changes.
+        adopted: What a dead run had staged, and this run resumes from.
+        settled: The stream settled under the last SCHEMA with records; None before the first record.
+        batch: Lines not staged yet.
+        staging: Futures of this run's own batches, in order.
+        is_uniform: Whether everything staged is certain to have the table's current columns.
+        size: Bytes of the records so far, without those in `batch`.
     """
 
     schema: StreamSchema
@@ -103,39 +103,39 @@ class StreamSink:
 
     @property
     def columns(self) -> Struct | None:
-        """The columns of the table as far as the run has come; None where no record came."""
+        """The table's columns at this point of the run; None if no record came."""
         return self.settled.columns if self.settled else None
 
     def staged(self, batches: int | None = None) -> tuple[StagedFile, ...]:
-        """The adopted files and those of the first batches, of all where no number is given; waits for them."""
+        """The adopted files and those of the first `batches`, by default of all; waits for them."""
         adopted = self.adopted.files if self.adopted else ()
         return adopted + tuple(file for future in self.staging[:batches] for file in future.result().files)
 
     def rejected(self, batches: int | None = None) -> tuple[StagedFile, ...]:
-        """The files of quarantined records: the adopted ones, and those of the first batches, as above."""
+        """The files of quarantined records, adopted ones included; `batches` as in `staged`."""
         own = (future.result().rejected for future in self.staging[:batches])
         return (self.adopted.rejected if self.adopted else ()) + tuple(file for file in own if file is not None)
 
 
 class SinkStaging:
-    """Spools the lines of sinks, a file a batch, and hands the batches to staging."""
+    """Spools the lines of sinks, one file per batch, and submits the batches for staging."""
 
     def __init__(self, run: PipelineRun, pool: StagingPool, spool: Path) -> None:
-        """Begins; `spool` is a folder on the local disk."""
+        """Prepare; `spool` is a folder on the local disk."""
         self.pool = pool
         self._run = run
         self._spool = spool
         self._count = 0
 
     def write(self, sink: StreamSink, lines: RecordLines) -> None:
-        """Adds lines to the sink's batch, a new one where it has none."""
+        """Add lines to the sink's batch, creating one if needed."""
         if sink.batch is None:
             sink.batch = SpooledBatch(self._spool / f"{self._count:05d}.jsonl")
             self._count += 1
         sink.batch.write(lines)
 
     def close(self, sink: StreamSink, quarantine: Quarantine | None = None) -> bool:
-        """Hands the sink's batch over; False where it has no lines."""
+        """Submit the sink's batch; False if it has no lines."""
         batch, settled = sink.batch, sink.settled
         if batch is None or batch.rows == 0 or settled is None:
             self.drop(sink)
@@ -153,13 +153,13 @@ class SinkStaging:
         return True
 
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
-        """Stages rows of a settled sink (their `size` in bytes) by a job, which is made of a free staging folder."""
+        """Stage rows of a settled sink (`size` in bytes) by the job built for an unused staging folder."""
         sink.size += size
         folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
         sink.staging.append(self.pool.submit(job(folder)))
 
     def drop(self, sink: StreamSink) -> None:
-        """Gives the disk space of what is not staged yet back."""
+        """Free the disk space of what is not staged yet."""
         if sink.batch is not None:
             sink.batch.remove()
             sink.batch = None

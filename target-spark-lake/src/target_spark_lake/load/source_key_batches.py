@@ -1,6 +1,6 @@
-"""The streams that say which keys a source still has: staged like records, but no table is made of them.
+"""Streams listing the keys still present in a source: staged like records, but not made into tables.
 
-They are no part of a checkpoint: the tap sends them whole in each run, and what a dead run staged of them is not used.
+Checkpoints leave them out: the tap sends them whole in each run, and what a dead run staged of them is not used.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ logger = logging.getLogger("target-spark-lake")
 
 @dataclass(frozen=True)
 class _Keys:
-    """A stream of keys, and the stream whose keys they are."""
+    """A stream of keys, and the stream that the keys belong to."""
 
     sink: StreamSink
     of: StreamSink
 
     @property
     def are_useless(self) -> bool:
-        """Whether the table needs no keys to be what the source is."""
+        """Whether the table mirrors the source even without the keys."""
         return self.of.schema.method.replaces
 
 
 class KeyBatches:
-    """Takes the present keys of all streams."""
+    """Handles the present keys of all streams."""
 
     def __init__(self, settings: TargetSettings, staging: SinkStaging) -> None:
-        """Begins, in an open run."""
+        """Prepare for an open run."""
         self._settings = settings
         self._staging = staging
         self._keys: dict[str, _Keys] = {}
 
     def takes(self, stream: str) -> bool:
-        """Whether the records of a stream are keys of another one."""
+        """Whether a stream's records are keys of another stream."""
         return stream in self._keys
 
     def schema(self, message: JSON, sinks: Mapping[str, StreamSink]) -> bool:
-        """A SCHEMA, if it is one of keys; then True. `sinks` are the streams of records so far.
+        """Take a SCHEMA if it is one of keys, and return whether it was; `sinks` are the streams of records so far.
 
         Raises:
             ProtocolError: it is malformed, or out of order.
-            ConfigurationError: the table of the stream can't lose rows.
+            ConfigurationError: the stream's table can't lose rows.
         """
         stream, schema = message.get("stream"), message.get("schema")
         keys_of = schema.get(KEYS_OF) if isinstance(schema, dict) else None
@@ -82,11 +82,11 @@ class KeyBatches:
                     keys_of,
                 )
         elif known is None or known.of is not of or known.sink.schema.key_properties != names:
-            raise ProtocolError(f"stream {stream}: a second SCHEMA within one run says other {KEYS_OF} {keys_of!r}")
+            raise ProtocolError(f"stream {stream}: a second SCHEMA within one run has another {KEYS_OF} {keys_of!r}")
         return True
 
     def add(self, lines: RecordLines) -> None:
-        """RECORD lines of a stream that `takes` knows."""
+        """Add RECORD lines of a stream for which `takes` is true."""
         keys = self._keys[lines.stream]
         if keys.are_useless:
             return
@@ -96,22 +96,22 @@ class KeyBatches:
             self._staging.close(keys.sink)
 
     def close_all(self) -> None:
-        """Stages what is there."""
+        """Stage all open batches."""
         for keys in self._keys.values():
             self._staging.close(keys.sink)
 
     def drop_all(self) -> None:
-        """Gives the disk space of what is not staged yet back."""
+        """Free the disk space of what is not staged yet."""
         for keys in self._keys.values():
             self._staging.drop(keys.sink)
 
-    def are_told(self, stream: str) -> bool:
-        """Whether the run says which keys of a stream are there, so that its table may change without a record."""
+    def are_sent(self, stream: str) -> bool:
+        """Whether the run sends a stream's present keys, so that its table may change without a record."""
         keys = self._of(stream)
         return keys is not None and not keys.are_useless
 
     def of(self, stream: str) -> PresentKeys | None:
-        """The keys of a stream, once all batches are handed over; waits for them. None: the run does not say."""
+        """A stream's present keys, waiting for their batches; None if the run does not send them."""
         keys = self._of(stream)
         if keys is None or keys.are_useless:
             return None
@@ -124,7 +124,7 @@ class KeyBatches:
     def _settled(self, keys: _Keys) -> SettledStream:
         sink, known = keys.sink, keys.of.schema.schema["properties"]
         if sink.settled is None:
-            # As the stream's own records have them, so that both become the same values of the lake.
+            # With the types of the stream's own records, so that equal keys become equal values in the lake.
             properties = {name: known[name] for name in sink.schema.key_properties}
             sink.schema = replace(sink.schema, schema={"type": "object", "properties": properties})
             sink.settled = settle_keys(sink.schema, self._settings)
@@ -132,16 +132,16 @@ class KeyBatches:
 
 
 def _names(message: JSON, of: StreamSchema) -> tuple[str, ...]:
-    """The columns of the keys: those of the stream's own key."""
-    told = message.get("key_properties")
+    """The key columns, which must be those of the stream's own key."""
+    sent = message.get("key_properties")
     if of.method.keeps_versions:
         raise ConfigurationError(
             f"stream {of.stream}: detect_deletes needs a table with one row for each key, and load_method "
             f"{of.load_method} never removes a row; use upsert or append-dedup, or take detect_deletes out of the "
             "tap's config"
         )
-    if not isinstance(told, list) or (of.merges and set(told) != set(of.key_properties)):
-        shown = ", ".join(map(str, told)) if isinstance(told, list) and told else "nothing"
+    if not isinstance(sent, list) or (of.merges and set(sent) != set(of.key_properties)):
+        shown = ", ".join(map(str, sent)) if isinstance(sent, list) and sent else "nothing"
         raise ConfigurationError(
             f"stream {of.stream}: the tap sends its present keys by {shown}, and the table's key is "
             f"{', '.join(of.key_properties)}; give tap and target the same key_properties"

@@ -1,4 +1,4 @@
-"""Batches are staged in the background, beside the reading: a few at a time, and only a few may wait."""
+"""Batches are staged in the background while the input is read: a few at a time, with few waiting."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from target_spark_lake.tables.changes import StagedBatch
 
 WORKERS = 2
-# Together with those at work they bound the disk space of the spool.
+# Together with running jobs they bound the disk space of the spool.
 WAITING_BATCHES = 2
 CHECK_SECONDS = 0.5
 
 
 class StagingJob(Protocol):
-    """What stages some rows."""
+    """A job that stages some rows."""
 
     @property
     def folder(self) -> str:
-        """Where it stages them, relative to the bucket; all below is the job's."""
+        """The folder it stages to, relative to the bucket; everything below belongs to the job."""
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
-        """Stages every row; the session is started where it is asked for."""
+        """Stage every row; the session starts when it is first requested."""
 
 
 class StagingPool:
-    """Runs the jobs; one Spark session for all, started when a batch asks for it."""
+    """Runs the jobs; one Spark session for all, started when a batch needs it."""
 
     def __init__(self, storage: Storage, start_session: Callable[[], SparkSession]) -> None:
-        """Starts nothing yet; the session is asked for once, in another thread."""
+        """Start nothing yet; `start_session` is called once, in another thread."""
         self._storage = storage
         self._start_session = start_session
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="staging")
@@ -46,13 +46,13 @@ class StagingPool:
         self._abandoned = threading.Event()
 
     def start(self) -> None:
-        """Starts the session in the background, unless it was."""
+        """Start the session in the background, unless it was started."""
         with self._starting:
             if self._session is None:
                 self._session = self._starter.submit(self._start_session)
 
     def submit(self, job: StagingJob) -> Future[StagedBatch]:
-        """Hands a batch over; waits where too many are waiting."""
+        """Submit a batch; block while too many are waiting."""
         while not self._places.acquire(timeout=CHECK_SECONDS):
             self.check()
         future = self._threads.submit(self._stage, job)
@@ -61,11 +61,11 @@ class StagingPool:
         return future
 
     def unfinished(self) -> list[Future[StagedBatch]]:
-        """The batches that are still waiting or at work."""
+        """The batches still waiting or running."""
         return [future for future in self._pending if not future.done()]
 
     def check(self) -> None:
-        """Raises what a batch failed with, if one did."""
+        """Raise the error of a batch that failed, if any."""
         done = {future for future in self._pending if future.done()}
         self._pending -= done
         for future in done:
@@ -74,18 +74,18 @@ class StagingPool:
             self._session.result()
 
     def finish(self) -> None:
-        """Waits for all batches; the session stays for whoever asks for it."""
+        """Wait for all batches; the session stays available."""
         while self._pending:
             wait(self._pending, timeout=CHECK_SECONDS, return_when=FIRST_EXCEPTION)
             self.check()
         self._threads.shutdown()
 
     def close(self) -> None:
-        """Nobody asks for the session any more; waits for one that is just starting."""
+        """Stop offering the session; wait for one that is just starting."""
         self._starter.shutdown()
 
     def abandon(self) -> None:
-        """Begins nothing more; what runs may come to its end unseen, and removes what it has staged."""
+        """Start nothing more; running jobs may finish in the background, and remove what they staged."""
         self._abandoned.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._starter.shutdown(wait=False, cancel_futures=True)
@@ -93,7 +93,7 @@ class StagingPool:
     def _stage(self, job: StagingJob) -> StagedBatch:
         try:
             batch = job.stage(self.session, self._storage)
-            # Here, beside the reading: what a checkpoint names must outlive a power cut, and the commit waits less.
+            # In the background: what a checkpoint names must survive a power cut, and the commit then waits less.
             self._storage.flush(file.path for file in (*batch.files, batch.rejected) if file is not None)
         finally:
             if self._abandoned.is_set():
@@ -101,7 +101,7 @@ class StagingPool:
         return batch
 
     def session(self) -> SparkSession:
-        """The session, started now if it was not."""
+        """The session, started now if needed."""
         self.start()
         assert self._session is not None
         return self._session.result()

@@ -1,4 +1,4 @@
-"""JSON is posted to some URLs at once, in bounded time, whatever they do."""
+"""Posting of JSON to several URLs at once, in bounded time, whatever the servers do."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from singer_spark.errors import redact
 
-# For all that belongs to one post: a name's look-up, the connection, redirects, the answer.
+# For everything in one post: name look-up, connection, redirects, answer.
 SECONDS = 5.0
 MOST_BYTES = 1 << 20
-# Others would turn the POST into a GET without its content.
+# Other redirects would turn the POST into a GET without content.
 KEEP_THE_METHOD = (307, 308)
 REDIRECTS = 3
 
 
 class EndlessError(Exception):
-    """The answer goes on and on."""
+    """The answer never ends."""
 
 
 class _SameScheme(HTTPRedirectHandler):
-    """Posts again where the answer says so; what is said under one scheme goes by no other."""
+    """Posts again to the target of a redirect, but only within the scheme of the original URL."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -38,10 +38,10 @@ class _SameScheme(HTTPRedirectHandler):
 
 
 def post(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str | None]:
-    """Posts each content to its URL, all at once.
+    """Post each content to its URL, all at once.
 
     Returns:
-        Of each why it was not taken, without anything of its URL; None where it was.
+        For each, why it was not accepted, without any part of its URL; None if it was.
     """
     posts = [_Post(url, json.dumps(content).encode()) for url, content in contents]
     deadline = time.monotonic() + SECONDS
@@ -53,7 +53,7 @@ def post(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str | None]:
 
 
 class _Post:
-    """One post: done when it is over, with the problem that it had, if any."""
+    """One post: done when it is over, with its problem, if any."""
 
     def __init__(self, url: str, data: bytes) -> None:
         self.done = threading.Event()
@@ -62,12 +62,12 @@ class _Post:
         self._data = data
 
     def start(self) -> None:
-        # Nothing stops the look-up of a name, so no end of the process may wait for it.
+        # Nothing can stop a name look-up, so the end of the process must not wait for it.
         thread = threading.Thread(target=self._run, name="notify", daemon=True)
         try:
             thread.start()
         except RuntimeError:
-            self.problem = "there is no thread left"
+            self.problem = "no thread could be started"
             self.done.set()
 
     def _run(self) -> None:
@@ -88,7 +88,7 @@ def _send(url: str, data: bytes) -> None:
 
 
 def _in_words(error: Exception) -> str:
-    """Why, as far as that is known to hold nothing of the URL: what libraries say of one may quote it."""
+    """The reason, without any part of the URL: messages of libraries may quote it."""
     if isinstance(error, EndlessError):
         return str(error)
     if isinstance(error, HTTPError):

@@ -1,4 +1,4 @@
-"""Files and tables made better without a change of their rows: compaction, and Parquet tables that become Delta.
+"""Improves files and tables without changing their rows: compaction, vacuum, and conversion to Delta or Iceberg.
 
-It may import `staging` and what lies below. Start with `compaction`.
+It may import `staging` and the rooms below. Start with `compaction`.
 """

@@ -1,7 +1,7 @@
-"""A run that finds many small files in a table that it changes joins the oldest of them, in its own commit.
+"""Compaction within a run: if a table that it changes has many small files, it joins the oldest in its own commit.
 
-How many there are stands in the table's record, so a run that has nothing to join looks for nothing. What can't be
-joined (a small file in each of many folders, say) is looked at again only once as many small files as that have come.
+Their number is kept in the table's record, so a run with nothing to join looks for nothing. What can't be joined (a
+small file in each of many folders, say) is examined again only after as many new small files have come.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class AutoCompaction:
-    """What a run does beside its change of a table; `scratch` is a folder of this machine that is removed after it."""
+    """Adds compaction to a run's change of a table; `scratch` is a local folder that is removed afterwards."""
 
     run: PipelineRun
     settings: TargetSettings
     scratch: Path
 
     def of(self, change: TableChange) -> TableChange:
-        """The change, with small files joined where the table has many, and their number in its record."""
+        """The change, with small files joined if the table has many, and their number in its record."""
         record = change.record
         if record is None:
             return change
         standing = self._standing(change, record)
         change = _counted(change, standing, record.small_files_left)
-        # Files of before are joined only where they stay as they are.
+        # Earlier files are joined only if the change leaves them as they are.
         may_join = not change.rewritten and (change.log is not None or self.run.logs.of(record.format) is None)
         if self.settings.joins_small_files and may_join and has_many(standing, record.small_files_left):
             change = self._joined(change, record)
@@ -54,7 +54,7 @@ class AutoCompaction:
         return change if found is None else _counted(change, found + added, change.record.small_files_left)
 
     def _standing(self, change: TableChange, record: TableRecord) -> int | None:
-        """How many small files of before stay; None where nobody counted them."""
+        """Number of earlier small files that stay; None if never counted."""
         if change.index is not None:
             staged = {file.path for file in change.staged}
             return self._small(each.bytes for path, each in change.index.files.items() if path not in staged)

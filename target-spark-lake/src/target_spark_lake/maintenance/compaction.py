@@ -35,7 +35,7 @@ _OTHERS = {DELTA: "Delta's OPTIMIZE", ICEBERG: "Iceberg's rewrite_data_files"}
 
 @dataclass(frozen=True)
 class CompactedTable:
-    """What became of a stream's table (its folder): files that went and that came for them, and their bytes."""
+    """The result for a table of a stream: number and bytes of the files removed and of those that replace them."""
 
     stream: str
     table: str
@@ -47,7 +47,7 @@ class CompactedTable:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The joins of one table, and all of its files."""
+    """The joins of one table, and all its files."""
 
     table: str
     record: TableRecord
@@ -56,13 +56,13 @@ class _Plan:
 
 
 def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = None) -> tuple[CompactedTable, ...]:
-    """Joins small files of a stream's tables, or of all, then commits; where there are none the run leaves no trace.
+    """Join small files of one stream's tables, or of all, and commit; without any the run leaves no trace.
 
-    Gives the tables that changed; the run is ended, well or not.
+    Returns the tables that changed; the run is ended in any case.
 
     Raises:
         ConfigurationError: there is no such stream, or its table can't be compacted here.
-        LockedError: a run died that can be continued; or another one took the pipeline over.
+        LockedError: a dead run can be resumed, or another run took over the pipeline.
         StorageError: the storage failed; the text says whether the run is committed.
     """
     with run.failing(ConfigurationError, LockedError):
@@ -97,7 +97,7 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
         files = run.data_files(table)
         joins = joins_of(run, settings, table, record, files, COMPACTED)
         if joins:
-            standing = run.standing_record(record.stream, table) or record
+            standing = run.current_record(record.stream, table) or record
             yield _Plan(table, standing, tuple(joins), tuple(files))
 
 

@@ -1,8 +1,8 @@
-"""Which files of a table are joined: neighbours in age within their folder.
+"""Selects the files of a table to join: neighbours in age within their folder.
 
 The order of names tells which row of a key was received last, for the view of a table that keeps every version and
-for a later merge. A joined file is named behind the newest of those that it replaces, so it sorts where they did. Where
-other folders received rows in between, that is not enough: then its `row_order` says when its rows were received.
+for later merges. A joined file is named after the newest of those that it replaces, so it sorts where they did. If
+other folders received rows in between, that is not enough: then its `row_order` records when its rows were received.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
     from singer_spark.storage.files import FileInfo
 
-# Each compaction of a file that was compacted before makes the name longer; disks take 255 bytes.
+# Each compaction of an already compacted file makes its name longer; disks take 255 bytes.
 LONGEST_PLACE = 180
-# For each row of a file whose order is asked for, its parts are looked through.
+# To look up a row's order, all parts of its file are searched.
 MOST_PARTS = 256
-# A file of less than this part of the size aimed at is joined by `compact`, and by the runs themselves.
+# Divisors of the target size: files below are joined by `compact`, and by the runs themselves.
 COMPACTED, SMALL = 2, 4
-# A table with more small files has many.
+# More small files than this are many.
 MANY = 64
 
 
 @dataclass(frozen=True)
 class Join:
-    """Neighbours of one folder that become fewer files.
+    """Neighbouring files of one folder that become fewer files.
 
     Attributes:
         partition: Hive folders between the table and the files, or empty.
-        files: At least two, the oldest first.
-        parts: Of each file, when its rows were received.
-        stretches: Names of the files that rows were in first, with one number where no other folder received rows in
+        files: At least two, oldest first.
+        parts: The parts of each file, which tell when its rows were received.
+        stretches: Names of the files that rows were first in, with the same number if no other folder received rows in
             between.
     """
 
@@ -48,23 +48,23 @@ class Join:
 
     @property
     def place(self) -> str:
-        """What the names of the new files begin with."""
+        """The prefix of the new files' names."""
         return file_place(self.files[-1].path)
 
     @property
     def is_told_by_name(self) -> bool:
-        """Whether all rows are as old as such a name says: no other folder received rows between the files."""
+        """Whether the name tells the age of all rows: no other folder received rows between the files."""
         own = all(parts == own_parts(file.path) for file, parts in zip(self.files, self.parts, strict=True))
         return own and len({self.stretches[part.file] for parts in self.parts for part in parts}) == 1
 
 
 def is_small(size: int, file_bytes: int, share: int = SMALL) -> bool:
-    """Whether a file is less than a share of the size aimed at."""
+    """Whether a file is smaller than the target size divided by `share`."""
     return share * size < file_bytes
 
 
 def has_many(small_files: int | None, left: int = 0) -> bool:
-    """Whether a table has so many small files, or nobody knows how many, that they are joined again."""
+    """Whether a table has enough small files, or an unknown number, to join them again."""
     return small_files is None or (small_files > MANY and small_files - left >= min(left, MANY))
 
 
@@ -76,9 +76,9 @@ def planned_joins(
     *,
     share: int = COMPACTED,
 ) -> list[Join]:
-    """What is to be joined of all of a table's files; nothing where a small one has only large neighbours.
+    """The joins of a table, given all its files; empty if small files have only large neighbours.
 
-    A file of at least this `share` of the size aimed at is large; `parts` are of those files that have several.
+    A file of at least the target size divided by `share` is large; `parts` are those of files with several.
     """
     in_order = sorted(files, key=lambda each: file_age(each.path))
     told = {file.path: (parts or {}).get(file.path) or own_parts(file.path) for file in in_order}
@@ -96,7 +96,7 @@ def planned_joins(
 
 
 def _stretches(folders: Mapping[str, Sequence[FileInfo]], told: Mapping[str, Parts]) -> dict[str, int]:
-    """Files of a folder have the same number where no other folder received rows between them."""
+    """Numbers for files of a folder, equal if no other folder received rows between them."""
     places = sorted((part.file, folder) for folder in folders for file in folders[folder] for part in told[file.path])
     found: dict[str, int] = {}
     number, last = 0, ""
@@ -110,7 +110,7 @@ def _stretches(folders: Mapping[str, Sequence[FileInfo]], told: Mapping[str, Par
 def _groups(
     files: Iterable[FileInfo], told: Mapping[str, Parts], stretches: Mapping[str, int], file_bytes: int, share: int
 ) -> Iterator[list[FileInfo]]:
-    """Small files of a folder that lie side by side."""
+    """Groups of adjacent small files of a folder."""
     group: list[FileInfo] = []
     last = count = 0
     for file in files:
@@ -131,7 +131,7 @@ def _changes(last: int, numbers: Sequence[int]) -> int:
 
 
 def oldest(joins: Iterable[Join], most_bytes: int) -> list[Join]:
-    """Those joins that have the oldest files, as far as all files together are not larger."""
+    """The joins with the oldest files, limited to a total size."""
     found: list[Join] = []
     left = most_bytes
     for join in sorted(joins, key=lambda each: file_age(each.files[0].path)):
@@ -149,5 +149,5 @@ def oldest(joins: Iterable[Join], most_bytes: int) -> list[Join]:
 
 
 def joined_paths(joins: Sequence[Join]) -> tuple[str, ...]:
-    """The files that go."""
+    """The files to be removed."""
     return tuple(file.path for join in joins for file in join.files)

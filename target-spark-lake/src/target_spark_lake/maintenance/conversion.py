@@ -1,4 +1,4 @@
-"""Tables become ones of another format where they lie: their files are registered in a log, none is written."""
+"""Converts tables to another format in place: their files are registered in a log, none is rewritten."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
-    """Makes tables of the pipeline ones of the chosen format: all of them, or none; the run is ended, well or not.
+    """Convert the pipeline's tables to the chosen format, all or none; the run is ended in any case.
 
-    With a `stream` only its tables (with append-dedup it has two). Gives the folders that were converted; none where
-    all of them were of that format before.
+    With a `stream` only its tables are converted (with append-dedup it has two). Returns the folders of the converted
+    tables; empty if all already had that format.
 
     Raises:
-        ConfigurationError: there is no such table, or it can't be one of that format.
-        SchemaError: the format does not take a column.
+        ConfigurationError: there is no such table, or it can't be converted to that format.
+        SchemaError: the format does not allow a column.
     """
     pipeline = run.layout.pipeline
     with run.failing():
@@ -48,7 +48,7 @@ def convert(run: PipelineRun, chosen: str, stream: str | None) -> list[str]:
 
 
 def _change(run: PipelineRun, chosen: str, table: str, record: TableRecord) -> TableChange:
-    # As a new table of the format would be: no log may be there, and no name that its readers can't open.
+    # Checked like a new table of the format: no log may exist, and no name that its readers can't open.
     converted = replace(record, format=chosen)
     check_format(run.storage, run.logs, record.stream, table, converted, chosen)
     log = run.logs.of(chosen)

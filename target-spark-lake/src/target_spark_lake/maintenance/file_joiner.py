@@ -1,6 +1,6 @@
-"""Writes the rows of several files into fewer, in their order: Arrow streams them, no JVM is started.
+"""Writes the rows of several files into fewer, in order: streamed by Arrow, without a JVM.
 
-Memory is one row group that is read and one that is written, whatever the size of the table.
+Memory holds one row group being read and one being written, whatever the size of the table.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class FileJoiner:
     Attributes:
         storage: The bucket.
         columns: The table's columns.
-        folder: Where the new files are staged, relative to the bucket.
-        scratch: A free folder of this machine, for a file on its way to a bucket.
-        codec: Of Parquet.
-        file_bytes: The size aimed at.
-        may_drop: Whether columns that only a file has are left out; else the file is refused.
+        folder: Staging folder for the new files, relative to the bucket.
+        scratch: An unused local folder, for files on their way to the bucket.
+        codec: Parquet codec.
+        file_bytes: Target file size.
+        may_drop: Whether columns missing from the table are left out; else such a file is refused.
     """
 
     storage: Storage
@@ -59,7 +59,7 @@ class FileJoiner:
     may_drop: bool = False
 
     def joined(self, join: Join, name: str) -> tuple[StagedFile, ...]:
-        """Stages the new files in a folder of this name; all but the last have at least half of the size aimed at."""
+        """Stage the new files in a folder of this name; all but the last have at least half of the target size."""
         columns = columns_inside(self.columns, StagedFile("", 0, 0, join.partition))
         what = join.files[0].path
         rows: list[int] = []
@@ -87,7 +87,7 @@ class FileJoiner:
         return tuple(self._in_parts(files, parts))
 
     def _written(self, groups: Iterator[pa.Table], columns: Struct, join: Join, name: str) -> Iterator[StagedFile]:
-        """At least one file; it ends where another such row group would be too much for it."""
+        """Write at least one file; a file ends before a further row group would make it too large."""
         place = StagingPlace.of_python(self.storage, self.folder, self.scratch)
         group, wanted = next(groups, None), self.file_bytes
         for number in count():
@@ -110,7 +110,7 @@ class FileJoiner:
                 return
 
     def _in_parts(self, files: Sequence[StagedFile], parts: Parts) -> Iterator[StagedFile]:
-        """The files with what tells when their rows were received."""
+        """The files with their row orders."""
         start = 0
         for file in files:
             yield in_parts(self.storage, file, cut_parts(parts, start, file.rows))
@@ -118,7 +118,7 @@ class FileJoiner:
 
     def _batches(self, path: str, columns: Struct) -> Iterator[pa.RecordBatch]:
         with open_parquet(self.storage, path) as file:
-            # Spark's old type of times holds nanoseconds, of which Arrow by itself takes those of 1677 to 2262 only.
+            # Spark's old INT96 times hold nanoseconds, for which Arrow by default covers only the years 1677 to 2262.
             source = pyarrow.parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
             if not self.may_drop:
                 _refuse_to_drop(path, columns_of_arrow(source.schema_arrow), columns)
@@ -129,12 +129,12 @@ class FileJoiner:
 
     @property
     def group_bytes(self) -> int:
-        """Of Arrow's memory, in one row group."""
+        """Size of a row group in Arrow's memory."""
         return min(ROW_GROUP_BYTES, self.file_bytes)
 
 
 def _refuse_to_drop(path: str, found: Struct | None, columns: Struct) -> None:
-    """A file that somebody else put into the folder may hold what the table does not know."""
+    """Refuse a file with unknown columns: another writer may have put it into the folder."""
     unknown = ["a type that no column has"] if found is None else list(_unknown(found, columns, ""))
     if unknown:
         raise StorageError(

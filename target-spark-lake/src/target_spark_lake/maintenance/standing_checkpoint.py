@@ -1,4 +1,4 @@
-"""What a dead run left for the next one, in the way of a command that commits something else."""
+"""Protects a dead run's checkpoint from commands that commit something else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def refuse_to_spoil_a_checkpoint(run: PipelineRun, command: str, again: str) -> None:
-    """A commit in between makes void what the next run could go on from.
+    """Refuse a commit that would void what the next run could resume from.
 
     Raises:
         LockedError: there is such a run; `again` says what to do after it.

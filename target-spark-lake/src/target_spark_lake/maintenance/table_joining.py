@@ -1,4 +1,4 @@
-"""Joins files of one table: what `spark-lake compact` does, and a run that finds many small files."""
+"""Joining of files of one table, for `spark-lake compact` and for runs that find many small files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
 from target_spark_lake.columns.lake_type import columns_from_text
-from target_spark_lake.columns.partitioning import folder_names, said_by
+from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.layout import JOINED, table_folders
 from target_spark_lake.maintenance.compaction_plan import planned_joins
 from target_spark_lake.maintenance.file_joiner import FileJoiner
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 def joins_of(
     run: PipelineRun, settings: TargetSettings, table: str, record: TableRecord, files: Sequence[FileInfo], share: int
 ) -> list[Join]:
-    """What can be joined of a table's files (`planned_joins`); in a partitioned one those in its own folders."""
+    """The possible joins of a table's files (`planned_joins`); in a partitioned table only files in proper folders."""
     wanted = folder_names(record.partition_by)
-    files = [each for each in files if not wanted or tuple(said_by(table_folders(table, each.path))) == wanted]
+    files = [each for each in files if not wanted or tuple(folder_values(table_folders(table, each.path))) == wanted]
     parts = read_parts(run.storage, run.layout, table, [file.path for file in files])
     return planned_joins(table, files, settings.file_bytes, parts, share=share)
 
 
 def reason_against(run: PipelineRun, table: str, record: TableRecord) -> str:
-    """Why files of a table with a log of its own can't be joined here; empty where they can."""
+    """Why files of a table with its own log can't be joined here; empty if they can."""
     log = run.logs.of(record.format)
     if log is None:
         return ""
     snapshot = run.logs.snapshot(table, record)
     if snapshot is None:
-        raise StorageError(log.gone(record.stream, table))
+        raise StorageError(log.missing_message(record.stream, table))
     return snapshot.reason_against_joining(record)
 
 
 def joined_files(
     run: PipelineRun, settings: TargetSettings, table: str, record: TableRecord, joins: Sequence[Join], scratch: Path
 ) -> tuple[StagedFile, ...]:
-    """Stages the new files."""
+    """Stage the new files."""
     folder = f"{run.staging_path(record.stream)}/{JOINED}/{table}"
     columns, logged = columns_from_text(record.columns), run.logs.of(record.format) is not None
-    # Of such a table its log alone says what readers find, whatever else files hold.
+    # For such a table only the log says which columns readers see, whatever else files hold.
     joiner = FileJoiner(run.storage, columns, folder, scratch, settings.compression, settings.file_bytes, logged)
     staged = [file for number, join in enumerate(joins) for file in joiner.joined(join, f"{number:05d}")]
     # An empty one has its columns in the log, and needs no file for them.

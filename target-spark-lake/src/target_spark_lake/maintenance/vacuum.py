@@ -1,7 +1,7 @@
 """`spark-lake vacuum`: removes what no reader of a kept version needs, as a journalled run of its own.
 
-What is expendable is found before the commit, and stands in the journal. It is removed after it, by whoever finishes
-the run, if it is still expendable then. No row, no state, and no table's current version changes.
+Expendable files are determined before the commit, and recorded in the journal. They are removed after it, by whichever
+process finishes the run, if they are still expendable then. No row, no state, and no table's current version changes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Vacuumed:
-    """What goes, or went.
+    """What is, or was, removed.
 
     Attributes:
-        before: What is older than this is not kept.
-        tables: Replaced files, table by table; only tables that have some.
+        before: Whatever is older than this is not kept.
+        tables: Replaced files by table; only tables that have any.
         rejected: Quarantined records.
         journals: Journals of runs.
         batches: Files of BATCH messages that no run took.
@@ -50,26 +50,26 @@ class Vacuumed:
 
     @property
     def of_the_run(self) -> tuple[Expendable, ...]:
-        """All that the journal names; batches without a run go at the end of any run."""
+        """All that the journal names; batches that no run took are removed at the end of any run."""
         return tuple(found for found in (*self.tables, self.rejected, self.journals) if found.files or found.details)
 
 
 def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
-    """Removes what is older; where there is nothing the run leaves no trace.
+    """Remove what is older than `age`; if there is nothing the run leaves no trace.
 
-    The run is ended, well or not.
+    The run is ended in any case.
 
     Raises:
-        LockedError: a run died that can be continued; or another one took the pipeline over.
+        LockedError: a dead run can be resumed, or another run took over the pipeline.
         StorageError: the storage failed; the text says whether the run is committed.
     """
     with run.failing(LockedError):
         refuse_to_spoil_a_checkpoint(run, "a vacuum", "vacuum")
     with run.failing():
-        # Ages are told by the storage's clock, which has just stamped the run's lock.
+        # Ages are measured by the storage's clock, which has just stamped the run's lock.
         now = storage_time(run.storage, run.layout)
         moment = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
-        found = to_vacuum(run.storage, run.layout, store, moment - age)
+        found = to_vacuum(run.storage, run.layout, store, moment, age)
         if found.of_the_run:
             too_late_to_stop()
             run.commit(Commit(expendable=found.of_the_run))
@@ -80,20 +80,20 @@ def vacuum(run: PipelineRun, store: StateStore, age: timedelta) -> Vacuumed:
     return found
 
 
-def to_vacuum(storage: Storage, layout: Layout, store: StateStore, before: datetime) -> Vacuumed:
-    """What can go of a pipeline; it only reads.
+def to_vacuum(storage: Storage, layout: Layout, store: StateStore, now: datetime, age: timedelta) -> Vacuumed:
+    """What can be removed for a pipeline now; only reads.
 
     Raises:
-        StorageError: the storage failed, or a table's log can't be judged.
+        StorageError: the storage failed, or a table's log can't be handled.
     """
-    logs = TableLogs(storage, layout)
+    logs, before = TableLogs(storage, layout), now - age
     tables = [
         log.expendable(table, record, before)
         for table, record in records_of(storage, layout.pipeline).items()
-        # A table without a log is its files, and keeps none that its readers don't find.
+        # A table without a log consists of its files, and keeps none that its readers don't see.
         if (log := logs.of(record.format)) is not None
     ]
-    batches = [file for files in forgotten_batches(storage, layout).values() for file in files]
+    batches = [file for files in forgotten_batches(storage, layout, now.timestamp()).values() for file in files]
     return Vacuumed(
         before,
         tuple(found for found in tables if found.files or found.details),
@@ -110,11 +110,11 @@ def _rejected(storage: Storage, layout: Layout, before: datetime) -> list[FileIn
 
 
 def _journals(storage: Storage, layout: Layout, store: StateStore, before: datetime) -> list[FileInfo]:
-    """Journals that nobody asks any more.
+    """Journals that are no longer needed.
 
-    Those stay that a start may ask: of the last commit and all runs after it, of the run that saved the state, and of
-    the run whose state stands elsewhere. So do those of runs that somebody else decided as dead: should one of their
-    processes only have slept, its journal keeps it from committing.
+    A start may need those of the last commit and all runs after it, of the run that saved the state, and of the run
+    that wrote the state kept elsewhere. Also kept are journals of runs that another process decided as dead: if such a
+    run was only suspended, its journal keeps it from committing.
     """
     decided = run_ids(storage, layout.runs)
     last = last_committed(storage, layout.runs, decided)
@@ -138,9 +138,9 @@ def _journals(storage: Storage, layout: Layout, store: StateStore, before: datet
 
 
 def _is_older(run_id: str, file: FileInfo, before: datetime) -> bool:
-    """Whether a run's file is that old; one of a storage that tells no times is as old as its run's id."""
+    """Whether a run's file is older; if the storage gives no times, only the run's id counts."""
     try:
         begun = time_of(run_id)
-    except ValueError:  # not a run's: somebody else put it there
+    except ValueError:  # not a run's: someone else put it there
         return False
     return begun < before and (file.modified is None or file.modified < before.timestamp())

@@ -1,4 +1,4 @@
-"""Settings of the state backend in `meltano.yml`; every Meltano beside us loads them (`meltano.settings`)."""
+"""Settings of the state backend in `meltano.yml`; Meltano loads them through the entry point `meltano.settings`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ PREFIX = "state_backend.lake"
 
 
 class _Secret(SettingDefinition):
-    """A setting that Meltano keeps to itself: all others it hands to every plugin, as variables of the environment."""
+    """A setting that Meltano must not pass on: others are handed to every plugin as environment variables."""
 
     def env_vars(self, *args: Any, **kwargs: Any) -> list[EnvVar]:
-        """None for `SettingsService.as_env`, which makes the plugins' environment; it gives no other sign of itself."""
+        """None for `SettingsService.as_env`, which builds the plugins' environment and can only be told by its name."""
         caller = sys._getframe(2).f_code.co_name
         return [] if caller == "as_env" else super().env_vars(*args, **kwargs)
 
@@ -28,7 +28,7 @@ def _setting(name: str, label: str, description: str, *, secret: bool = False, *
 pipelines = _setting(
     "pipelines",
     "Pipelines",
-    "State id to the pipeline that it stands for; without an entry it is the id itself, `:` written as `.`",
+    "Maps state ids to pipelines; by default a state id's pipeline is the id itself, `:` written as `.`",
     kind="object",
 )
 storage_options = _setting(
@@ -50,7 +50,7 @@ state_backend = _setting(
 accept_unconditional_storage = _setting(
     "accept_unconditional_storage",
     "Accept unconditional storage",
-    "Takes a bucket on a store without conditional puts, as in the target's config",
+    "Accepts a bucket on a store without conditional puts, as in the target's config",
     kind="boolean",
     value=False,
 )

@@ -1,7 +1,7 @@
-"""What Meltano opens for `lake+…`: the lake's states, with the settings that Meltano itself reads as none.
+"""The backend that Meltano opens for `lake+…`: the lake's states, with settings that Meltano itself can't read.
 
-Meltano looks a project's setting up by its whole name among the leaves of `meltano.yml`. So it finds an object that is
-JSON text (in the file, `.env`, or the environment), but none that stands in the file as a mapping: that is read here.
+Meltano looks up a project setting by its full name among the leaves of `meltano.yml`. So it finds an object given as
+JSON text (in the file, `.env`, or the environment), but not one given in the file as a mapping: that is read here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ OBJECTS = (backend_settings.pipelines, backend_settings.storage_options, backend
 
 
 class LakeStateBackend(LakeStateStoreManager):
-    """The states of the pipelines of one bucket, with the settings of the project that Meltano is in."""
+    """The states of the pipelines of one bucket, with the settings of the current Meltano project."""
 
     def __init__(self, **settings: Any) -> None:
-        """Completes the settings, and reads nothing of the bucket.
+        """Complete the settings, without reading anything from the bucket.
 
         Raises:
-            LakeStateError: a setting can't be read, or is no object.
+            LakeStateError: a setting can't be read, or is not an object.
         """
         for setting in OBJECTS:
             key = setting.name.rpartition(".")[2]
@@ -46,9 +46,9 @@ class LakeStateBackend(LakeStateStoreManager):
 
 
 def _mapping_of(setting: SettingDefinition, uri: str) -> JSON | None:
-    """A setting that stands in `meltano.yml` as a mapping; None where there is none."""
+    """A setting given as a mapping in `meltano.yml`; None if there is none."""
     project = Project.find()
-    # A program that drives Meltano may be in another project than the one whose settings these are.
+    # A program that drives Meltano may be in another project than the one with these settings.
     if project.settings.get("state_backend.uri") != uri:
         raise LakeStateError(
             f"{setting.name} can't be read: {project.meltanofile} does not say {uri}; start in the project's folder"

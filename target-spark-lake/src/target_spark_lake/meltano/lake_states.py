@@ -1,6 +1,6 @@
-"""Meltano's state backend `lake+…`: Meltano reads, and edits, the very state that pipes have.
+"""Meltano's state backend `lake+…`: Meltano reads and edits the very state that pipes use.
 
-Meltano loads it into its own process (entry points `meltano.state_backends`), so it needs neither Spark nor the SDK.
+Meltano loads it into its own process (entry point `meltano.state_backends`), so it needs neither Spark nor the SDK.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ RUN_COMMANDS = ("run", "el", "elt")
 RUNS_LOOKED_AT = 50
 logger = logging.getLogger(__name__)
 
-# Meltano finds the settings `state_backend.<namespace>.…` of a backend by this table.
+# Meltano finds the settings `state_backend.<namespace>.…` of a backend through this table.
 SCHEME_TO_NAMESPACE.update({PREFIX + scheme: NAMESPACE for scheme in SCHEMES})
 
 
 class LakeStateError(MeltanoError):
-    """What went wrong, in one line without secrets."""
+    """An error, in one line without secrets."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Place:
 
 
 class LakeStateStoreManager(StateStoreManager):
-    """The states of the pipelines of one bucket; what goes wrong or is refused is a LakeStateError."""
+    """The states of the pipelines of one bucket; failures and refusals are raised as LakeStateError."""
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class LakeStateStoreManager(StateStoreManager):
         accept_unconditional_storage: bool | None = False,
         **others: Any,
     ) -> None:
-        """Knows the bucket, by `lake+` before its URL; nothing is read yet. The rest are settings of the target's."""
+        """Open the bucket at `uri` (`lake+` and a URL) with settings as in the target's config; nothing is read yet."""
         super().__init__(**others)
         self._pipelines = dict(pipelines or {})
         self._options = dict(storage_options or {})
         self._state_backend = dict(state_backend) if state_backend else None
         self._updating = False
-        with _told():
+        with _meltano_errors():
             if problems := StateBackend.problems(self._state_backend):
                 raise ConfigurationError(f"state_backend.lake.{'; '.join(problems)}")
             accept = bool(accept_unconditional_storage)
@@ -88,12 +88,12 @@ class LakeStateStoreManager(StateStoreManager):
 
     @property
     def label(self) -> str:
-        """What Meltano calls it in its log."""
+        """The backend's name in Meltano's log."""
         return f"the lake {self._storage.url}"
 
     def get(self, state_id: str) -> MeltanoState | None:
-        """The committed state; None where there is none."""
-        with _told():
+        """The committed state; None if there is none."""
+        with _meltano_errors():
             place = self._place(state_id)
             if not self._updating:
                 hand_over(self._as_config(place), os.environ)
@@ -103,38 +103,38 @@ class LakeStateStoreManager(StateStoreManager):
         return MeltanoState(state_id, completed_state={SINGER_STATE_KEY: value}, partial_state={})
 
     def set(self, state: MeltanoState) -> None:
-        """Saves a state by a journalled run of its own; one that is saved already changes nothing."""
+        """Save a state by a journalled run of its own; one that is already saved changes nothing."""
         try:
-            with _told():
+            with _meltano_errors():
                 completed, partial = _singer_state(state.completed_state), _singer_state(state.partial_state)
                 self._save(self._place(state.state_id), completed, partial)
         except LakeStateError as error:
-            # `meltano state` tells no more than that it failed.
+            # `meltano state` itself only reports that it failed.
             logger.error(error.reason)
             raise
 
     def delete(self, state_id: str) -> None:
-        """Clears a state by a journalled run of its own: `spark-lake state restore` brings it back."""
-        with _told():
+        """Clear a state by a journalled run of its own: `spark-lake state restore` brings it back."""
+        with _meltano_errors():
             self._change(self._place(state_id), cleared, "state reset")
 
     def get_state_ids(self, pattern: str | None = None) -> Iterator[str]:
-        """The state id of each pipeline that has a state, and that a glob fits."""
-        with _told():
+        """The state ids that match a glob, of all pipelines with a state."""
+        with _meltano_errors():
             known = pipelines(self._storage, "state", "runs")
         for pipeline in known:
             state_id = self._state_id(pipeline)
-            # Two may differ only by what a state id spells alike: the other one is not Meltano's.
-            told = (self._pipelines.get(state_id) or pipeline_of(state_id)) == pipeline
-            if told and fnmatch.fnmatchcase(state_id, pattern or "*"):
-                with _told():
+            # Two pipelines may have the same state id: the other one does not belong to Meltano.
+            is_own = (self._pipelines.get(state_id) or pipeline_of(state_id)) == pipeline
+            if is_own and fnmatch.fnmatchcase(state_id, pattern or "*"):
+                with _meltano_errors():
                     value = self._saved(self._place(state_id))
                 if value is not None and value not in NOTHING:
                     yield state_id
 
     @contextmanager
     def acquire_lock(self, state_id: str, *, retry_seconds: float) -> Generator[None, None, None]:
-        """Around an update. The pipeline's own lock is taken where something changes, and never waited for."""
+        """Mark an update. The pipeline's own lock is only taken if something changes, and never waited for."""
         self._updating = True
         try:
             yield
@@ -147,17 +147,17 @@ class LakeStateStoreManager(StateStoreManager):
             return
 
         def edited(saved: JSON | None) -> JSON:
-            # In an update Meltano gives the saved state as the completed one: what counts is what is saved by now.
+            # In an update Meltano passes the saved state as the completed one: use what is saved by now instead.
             base = completed if completed is not None and not self._updating else saved
             return reported if partial is None else merged_state(base, partial)
 
-        # In a run it is what another target has loaded.
+        # In a run, the state is that of another target's load.
         self._change(place, edited, None if _in_a_run() else "state set")
 
     def _change(self, place: _Place, edited: Callable[[JSON | None], JSON | None], command: str | None) -> None:
         saved = self._saved(place)
         wanted = edited(saved)
-        # What Meltano was given, and gives back, has floats where the saved state may have exact decimals.
+        # The state that Meltano was given, and gives back, has floats where the saved state may have exact decimals.
         if wanted is None or same_state(wanted, saved) or same_state(wanted, _as_meltano_reads(saved)):
             return
         change_state(open_run(self._storage, place.layout, store=place.store, command=command), edited)
@@ -165,12 +165,12 @@ class LakeStateStoreManager(StateStoreManager):
     def _was_committed(self, place: _Place, value: JSON) -> bool:
         """Whether the target itself committed a state, with its rows.
 
-        Then it is saved, or a later run has moved on from it, and Meltano must not move the state back.
+        In that case it is saved, or a later run has replaced it, and Meltano must not move the state back.
         """
         loads = (entry for entry in islice(entries(self._storage, place.layout), RUNS_LOOKED_AT) if entry.state)
         edited = False
         for entry in loads:
-            # A run that brought no row counts as long as nobody went back to a state from before it.
+            # A run without rows counts unless a person has since gone back to a state from before it.
             if same_state(_as_meltano_reads(entry.state), value) and (entry.body.get("streams") or not edited):
                 return True
             edited = edited or entry.body.get("command") is not None
@@ -208,10 +208,10 @@ class LakeStateStoreManager(StateStoreManager):
 
 
 def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
-    """The Singer STATE value in Meltano's wrapping; None where it wraps nothing.
+    """The Singer STATE value wrapped by Meltano's state; None for an empty wrapping.
 
     Raises:
-        StateError: it wraps something else.
+        StateError: something else is wrapped.
     """
     if not body:
         return None
@@ -225,7 +225,7 @@ def _singer_state(body: Mapping[str, Any] | None) -> JSON | None:
 
 
 def _as_meltano_reads(value: JSON | None) -> JSON | None:
-    """A state with its numbers as Meltano holds them; a StateError where it can't hold one."""
+    """A state with its numbers as Meltano represents them; raises StateError if it can't represent one."""
     try:
         return None if value is None else dict(rounded(value))
     except ValueError as error:
@@ -233,7 +233,7 @@ def _as_meltano_reads(value: JSON | None) -> JSON | None:
 
 
 def _in_a_run() -> bool:
-    """Whether Meltano is at `run`, `el` or `elt`: then a state comes from a target, and not from a person."""
+    """Whether Meltano is in `run`, `el` or `elt`: then a state comes from a target, not from a person."""
     context = click.get_current_context(silent=True)
     while context is not None:
         if context.info_name in RUN_COMMANDS:
@@ -243,8 +243,8 @@ def _in_a_run() -> bool:
 
 
 @contextmanager
-def _told() -> Generator[None, None, None]:
-    """Tells an error as Meltano tells its own."""
+def _meltano_errors() -> Generator[None, None, None]:
+    """Convert errors to Meltano's own kind."""
     try:
         yield
     except SingerSparkError as error:

@@ -1,5 +1,4 @@
-"""What the bucket knows of its pipelines: their status, their history, and the page that shows it.
+"""Status and history of a bucket's pipelines, and the HTML page that shows them.
 
-It may import `maintenance`, `formats` and what lies below. Start with `pipeline_status`, or with
-`report_command` for the page.
+It may import `maintenance`, `formats` and the rooms below. Start with `pipeline_status`, or with `page` for the HTML.
 """

@@ -1,4 +1,4 @@
-"""Runs gathered into equal spans of time, and their numbers as shapes of charts: plain values, no drawing."""
+"""Runs grouped into equal spans of time, and the shapes of charts for their numbers: plain values, no drawing."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from datetime import UTC, datetime, timedelta
 from target_spark_lake.report.run_history import PastRun
 
 SPANS_AT_MOST, SPANS_AT_LEAST = 42, 14
-# Height of a chart's own units, and width of one span in it.
+# Height of a chart in its own units, and width of one span.
 HEIGHT, STEP = 100.0, 10.0
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
-# Seconds of a span, the first that is long enough; beyond the last one its multiples.
+# Lengths of spans in seconds: the first that is long enough is used, beyond the last its multiples.
 _LENGTHS = (_MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY)
 _NAMES = {_MINUTE: "minute", _HOUR: "hour", _DAY: "day", 7 * _DAY: "week"}
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Equal spans of time, one after another; each takes the runs that started in it."""
+    """Consecutive equal spans of time; each contains the runs that started in it."""
 
     start: datetime
     length: timedelta
@@ -27,7 +27,7 @@ class Spans:
 
     @staticmethod
     def over(first: datetime, last: datetime) -> Spans:
-        """Few enough to be seen on a phone, from a round moment on, and the last one holds the last moment."""
+        """Few enough spans for a phone, aligned to round moments, with the last moment in the last one."""
         wanted = (last - first).total_seconds() / (SPANS_AT_MOST - 1)
         longest = _LENGTHS[-1]
         seconds = next((each for each in _LENGTHS if each >= wanted), longest * (int(wanted // longest) + 1))
@@ -37,16 +37,16 @@ class Spans:
         return Spans(start, timedelta(seconds=seconds), count)
 
     def of(self, moment: datetime) -> int:
-        """Number of the span that a moment lies in, the nearest one where it lies in none."""
+        """Number of the span that contains a moment, or of the nearest span."""
         return min(max(int((moment - self.start) / self.length), 0), self.count - 1)
 
     def moment(self, number: int) -> datetime:
-        """When a span begins."""
+        """When a span starts."""
         return self.start + number * self.length
 
     @property
     def name(self) -> str:
-        """What a span is: `hour`, `6 hours`."""
+        """The length of a span in words: `hour`, `6 hours`."""
         seconds = int(self.length.total_seconds())
         if seconds in _NAMES:
             return _NAMES[seconds]
@@ -56,7 +56,7 @@ class Spans:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: where it stands, how high it is and from where, in the chart's units; `y` grows downwards."""
+    """One bar: position, height and base in the chart's units; `y` grows downwards."""
 
     x: float
     y: float
@@ -66,7 +66,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of one measure over all spans, each of which has a hint; its summary is for those who can't see it."""
+    """A chart of one measure over all spans, with a hint for each; the summary is for people who can't see it."""
 
     title: str
     summary: str
@@ -77,7 +77,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Measure:
-    """What a chart shows: for each kind of bar what a run adds to it, gathered by `max` if it does not add up."""
+    """What a chart shows: for each kind of bar a run's contribution, combined by `max` if they don't add up."""
 
     title: str
     text: Callable[[float], str]
@@ -86,7 +86,7 @@ class Measure:
 
 
 def draw(measure: Measure, runs: Sequence[PastRun], spans: Spans, when: Callable[[int], str]) -> Chart:
-    """A chart of runs of one pipeline; `when` names a span for people by its number."""
+    """A chart of a pipeline's runs; `when` labels a span, given its number."""
     found: dict[str, list[list[float]]] = {kind: [[] for _ in range(spans.count)] for kind in measure.value}
     for run in runs:
         for kind, value_of in measure.value.items():
@@ -102,7 +102,7 @@ def draw(measure: Measure, runs: Sequence[PastRun], spans: Spans, when: Callable
 
 
 def _stack(values: Mapping[str, Sequence[float | None]], number: int, top: float) -> Iterable[Bar]:
-    """The bars of one span, each on top of the one before; what is there at all can be seen."""
+    """The bars of one span, stacked; positive values are always visible."""
     ground = HEIGHT
     for kind, every in values.items():
         value = every[number]
@@ -113,9 +113,11 @@ def _stack(values: Mapping[str, Sequence[float | None]], number: int, top: float
 
 
 def _hint(measure: Measure, values: Mapping[str, Sequence[float | None]], number: int) -> str:
-    told = [(kind, every[number]) for kind, every in values.items()]
+    values_by_kind = [(kind, every[number]) for kind, every in values.items()]
     named = [
-        f"{measure.text(value)} {kind}".rstrip() for kind, value in told if value is not None and (value or not kind)
+        f"{measure.text(value)} {kind}".rstrip()
+        for kind, value in values_by_kind
+        if value is not None and (value or not kind)
     ]
     return ", ".join(named) or "no run"
 

@@ -1,4 +1,4 @@
-"""The page that `spark-lake report` writes: one HTML file that needs no network and no script."""
+"""The page written by `spark-lake report`: one HTML file that needs no network and no script."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from target_spark_lake.report.charts import Chart, Measure, Spans, draw
 from target_spark_lake.report.run_history import Amounts, PastRun, PipelineHistory, total
 from target_spark_lake.state.watermark import lag_seconds
 
-# What keeps the page small, however many runs and streams there are.
+# Limits that keep the page small, however many runs and streams there are.
 SHOWN_RUNS, SHOWN_FAILURES, LISTED_STREAMS, CHARTED_STREAMS = 50, 20, 300, 48
 LONGEST_TEXT, LONGEST_NAME = 600, 120
-# Characters that HTML can't hold, or that turn the text around them.
+# Characters that HTML can't hold, or that change the direction of text.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
 class StreamView:
-    """A stream over the whole period, with its charts where the page has room for them."""
+    """A stream over the whole period, with charts if the page has room for them."""
 
     name: str
     total: Amounts
@@ -37,9 +37,9 @@ class StreamView:
 
 @dataclass(frozen=True)
 class PipelineView:
-    """A pipeline as the page shows it: the newest runs and the largest streams first.
+    """A pipeline as shown on the page: newest runs and largest streams first.
 
-    As in `spark-lake status`, the last run and the last success are syncs: what a command did brings no row.
+    As in `spark-lake status`, the last run and the last success are syncs: commands bring no rows.
     """
 
     name: str
@@ -56,7 +56,7 @@ class PipelineView:
 
 
 def report_page(bucket: str, histories: Sequence[PipelineHistory], now: datetime) -> str:
-    """Renders the page, a whole HTML document, at a moment in UTC."""
+    """Render the page, a complete HTML document, as of a moment in UTC."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -85,7 +85,7 @@ def report_page(bucket: str, histories: Sequence[PipelineHistory], now: datetime
 
 
 def _text(value: object, longest: int = LONGEST_TEXT) -> str:
-    """A text of the lake as the page may hold it: without secrets, without what can't be seen, of bounded length."""
+    """A text from the lake for the page: without secrets or invisible characters, and of limited length."""
     text = _UNSEEN.sub("\ufffd", redact(str(value)))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
@@ -107,7 +107,7 @@ def _charted(histories: Sequence[PipelineHistory]) -> frozenset[tuple[str, str]]
 
 def _pipeline(history: PipelineHistory, now: datetime, charted: frozenset[tuple[str, str]]) -> PipelineView:
     runs = history.runs
-    # In a pipeline's first moments its clock may be ahead of this one.
+    # At a pipeline's very start its clock may be ahead of this one.
     spans = Spans.over(runs[0].started_at, max(now, runs[-1].started_at)) if runs else None
     names = {name for run in runs for name in run.streams} | set(history.watermarks)
     streams = [
@@ -154,7 +154,7 @@ def _outcomes() -> Measure:
 
 
 def _amounts(runs: Sequence[PastRun], of: Callable[[PastRun], Amounts | None]) -> list[Measure]:
-    """Rows, bytes and, where there are any, rejected records of each run, of which `of` takes a part."""
+    """Measures of rows, bytes and, if there are any, rejected records of each run; `of` selects a part of a run."""
 
     def fact(name: str) -> Callable[[PastRun], float | None]:
         return lambda run: None if (past := of(run)) is None else float(getattr(past, name))
@@ -179,6 +179,6 @@ def _drawn(measures: Iterable[Measure], runs: Sequence[PastRun], spans: Spans | 
 
 
 def _label(spans: Spans, number: int) -> str:
-    """A span for people: its day, with the time where spans are shorter than one."""
+    """Label of a span: its date, with the time if spans are shorter than a day."""
     moment: Any = spans.moment(number)
     return f"{moment:%Y-%m-%d}" if spans.length.days else f"{moment:%Y-%m-%d %H:%M}"

@@ -1,4 +1,4 @@
-"""How the pipelines of a bucket are doing: the last good sync of each, its age, and what is wrong with it."""
+"""Status of the pipelines of a bucket: the last successful sync of each, its age, and its problems."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
+from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.program.amounts import seconds_of, span_text
-from singer_spark.state.choice import chosen_state
-from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry, last_committed
+from singer_spark.state.run_log import COMMITTED, PUBLISHED, RunEntry
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.journal import FAILED, SUCCEEDED
 from target_spark_lake.commit.lock_entry import LockEntry, newest_entry
-from target_spark_lake.commit.run_reports import RUNNING, bookmarks, entries, error_of, outcome_of, pipelines
+from target_spark_lake.commit.run_reports import KINDS, RUNNING, bookmarks, entries, error_of, outcome_of, pipelines
 from target_spark_lake.config_schema import PARQUET
 from target_spark_lake.layout import Layout, is_data_file
 from target_spark_lake.maintenance.compaction_plan import has_many, is_small
@@ -33,13 +33,14 @@ class PipelineStatus:
 
     Attributes:
         pipeline: Its name.
-        last_success: When its last good sync ended, as text; None: there was none. What `spark-lake` did is no sync.
+        last_success: When its last successful sync ended, as text; None if there was none. `spark-lake` commands don't
+            count.
         age_seconds: How long ago that was.
-        outcome: Of the last sync that ended; `committed` where the last commit, a sync's or a command's, is not
-            published yet; `running` where the first sync is at work; None where none ever began.
-        running: Whether a living process holds it.
-        streams: Rows of the last good sync, the bookmark and its age, stream by stream; of tables that have many small
-            files, by their folders, how many.
+        outcome: Outcome of the last sync that ended; `committed` if the last commit, of a sync or a command, is not yet
+            published; `running` while the first sync runs; None if none ever started.
+        running: Whether a living process holds the pipeline.
+        streams: For each stream the rows of the last successful sync, the bookmark and its age, and the number of small
+            files of each table folder with many.
     """
 
     pipeline: str
@@ -52,17 +53,17 @@ class PipelineStatus:
 
 @dataclass(frozen=True)
 class AgeLimits:
-    """How old the last good sync of a pipeline may be, in seconds."""
+    """Maximum age of a pipeline's last successful sync, in seconds."""
 
     named: tuple[tuple[str, float], ...] = ()
     others: float | None = None
 
     @staticmethod
     def of(words: Sequence[str]) -> AgeLimits:
-        """Reads `6h` for all, and `PATTERN=26h` for those of a name; of several that fit the last one counts.
+        """Parse `6h` for all pipelines, and `PATTERN=26h` for matching names; of several matches the last one counts.
 
         Raises:
-            ConfigurationError: one is no age.
+            ConfigurationError: a word is not an age.
         """
         named, others = [], None
         for word in words:
@@ -77,7 +78,7 @@ class AgeLimits:
         return AgeLimits(tuple(named), others)
 
     def of_pipeline(self, pipeline: str) -> float | None:
-        """The limit of a pipeline; None: any age is fine."""
+        """The limit of a pipeline; None for no limit."""
         fitting = [seconds for pattern, seconds in self.named if fnmatchcase(pipeline, pattern)]
         return fitting[-1] if fitting else self.others
 
@@ -90,25 +91,14 @@ def status(
     *,
     file_bytes: int = 128 << 20,
 ) -> tuple[list[PipelineStatus], list[str]]:
-    """Looks at all pipelines of a bucket, or at `only` one; with a line for each that is too old or failed.
+    """Status of all pipelines of a bucket, or of `only` one, with a line for each that is too old or failed.
 
     Raises:
-        ConfigurationError: the one that is asked for never ran there.
         StorageError: the bucket can't be read.
     """
-    names = pipelines(storage, "runs", "state", "locks")
-    if only is not None:
-        if only not in names:
-            known = ", ".join(names) or "none"
-            raise ConfigurationError(f"pipeline {only} never ran in {storage.url}; there are: {known}")
-        names = [only]
+    names = pipelines(storage, *KINDS) if only is None else [only]
     now = datetime.now(UTC)
-    damaged: list[str] = []
-    try:
-        tables = tables_of(storage)
-    except StorageError as error:
-        # What a record can't tell hides no pipeline.
-        tables, damaged = {}, [f"the small files of tables are not counted: {one_line(error)}"]
+    tables, unreadable = tables_of(storage)
 
     def look(name: str) -> tuple[PipelineStatus | None, list[str]]:
         small_files = _small_files(storage, tables.get(name, {}), file_bytes)
@@ -116,7 +106,7 @@ def status(
 
     looks = each(storage, look, names)
     problems = [problem for _, each_of in looks for problem in each_of]
-    return [one for one, _ in looks if one is not None], [*problems, *damaged]
+    return [one for one, _ in looks if one is not None], [*problems, *unreadable.values()]
 
 
 def _look(
@@ -127,17 +117,18 @@ def _look(
     now: datetime,
     small_files: Mapping[tuple[str, str], int],
 ) -> tuple[PipelineStatus | None, list[str]]:
-    """One pipeline, and what is wrong with it; one that can't be read hides no other."""
+    """Status and problems of one pipeline; an unreadable one doesn't hide others."""
     layout, problems = Layout(pipeline), []
     try:
+        source = StateSource(store_of(pipeline), storage, pipeline)
         lock = newest_entry(storage, layout)
         last, success = _last_sync(storage, layout, lock)
-        committed = last_committed(storage, layout.runs)
+        committed = source.last
     except SingerSparkError as error:
         return None, [f"pipeline {pipeline}: {one_line(error)}"]
     waits = committed is not None and outcome_of(committed, lock) == COMMITTED
     try:
-        saved = chosen_state(storage, layout.pipeline, store_of(pipeline), committed).saved
+        saved = source.saved
     except SingerSparkError as error:
         saved, problems = None, [f"pipeline {pipeline}: {one_line(error)}"]
     ended = None if success is None else success.body["finished_at"] or success.body["committed_at"]
@@ -159,7 +150,7 @@ def _look(
 
 
 def _small_files(storage: Storage, tables: Mapping[str, TableRecord], file_bytes: int) -> dict[tuple[str, str], int]:
-    """How many each table has, by stream and folder; those that no run has counted yet are counted here."""
+    """Number of small files of each table, by stream and folder; counted here if no run has counted them yet."""
     found = {}
     for table, record in tables.items():
         if record.small_files is not None:
@@ -178,7 +169,7 @@ def _with_small_files(streams: dict[str, JSON], small_files: Mapping[tuple[str, 
 
 
 def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tuple[RunEntry | None, RunEntry | None]:
-    """The last run of the target that ended, and the last good one; what `spark-lake` itself did brings no row."""
+    """The last run of the target that ended, and the last successful one; commands of `spark-lake` bring no rows."""
     last = None
     for entry in entries(storage, layout):
         if entry.body.get("command") is None and outcome_of(entry, lock) != RUNNING:
@@ -189,7 +180,7 @@ def _last_sync(storage: Storage, layout: Layout, lock: LockEntry | None) -> tupl
 
 
 def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
-    """Of the last run that ended; one that died before its commit ended, too, though nobody has undone it yet."""
+    """Outcome of the last run that ended, including one that died before its commit and is not yet undone."""
     if lock is not None and not lock.released and lock.command is None:
         if (last is None or last.run_id < lock.run_id) and not lock.is_held():
             return FAILED
@@ -199,21 +190,21 @@ def _outcome(last: RunEntry | None, lock: LockEntry | None) -> str | None:
 
 
 def _streams(success: RunEntry | None, saved: JSON, now: datetime) -> dict[str, JSON]:
-    told = success.body["streams"] if success else {}
+    reports = success.body["streams"] if success else {}
     values = watermarks({"bookmarks": saved})
     return {
         name: {
-            "records": told.get(name, {}).get("records", 0),
-            "rejected": told.get(name, {}).get("rejected", 0),
+            "records": reports.get(name, {}).get("records", 0),
+            "rejected": reports.get(name, {}).get("rejected", 0),
             "replication_key_value": values.get(name),
             "watermark_age_seconds": _age(values.get(name), now),
         }
-        for name in sorted({*told, *saved})
+        for name in sorted({*reports, *saved})
     }
 
 
 def _age(value: Any, now: datetime) -> int | None:
-    """Whole seconds since a moment; None where it is none."""
+    """Whole seconds since a moment; None if the value is not a moment."""
     lag = lag_seconds(value, now)
     return None if lag is None else int(lag)
 
@@ -222,5 +213,7 @@ def _too_old(one: PipelineStatus, limit: float | None, first_run_seconds: int | 
     age = one.age_seconds if one.age_seconds is not None else first_run_seconds
     if limit is None or (age is not None and age <= limit):
         return []
-    told = "it never succeeded" if one.age_seconds is None else f"its last success is {span_text(one.age_seconds)} ago"
-    return [f"pipeline {one.pipeline}: {told}, allowed are {span_text(limit)}"]
+    reason = (
+        "it never succeeded" if one.age_seconds is None else f"its last success is {span_text(one.age_seconds)} ago"
+    )
+    return [f"pipeline {one.pipeline}: {reason}, allowed are {span_text(limit)}"]

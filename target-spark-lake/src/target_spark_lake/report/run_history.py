@@ -1,15 +1,15 @@
-"""The past of pipelines as plain values: what each run did, and how far its watermarks lay behind at its end."""
+"""History of pipelines as plain values: what each run did, and the lag of its watermarks at its end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from singer_spark.errors import DamagedError
-from singer_spark.state.choice import chosen_state
-from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, last_committed, read_entry, run_ids, time_of
+from singer_spark.state.run_log import ABORTED, PUBLISHED, RunEntry, moment_of, read_entry, run_ids
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.at_once import each
 from singer_spark.storage.storage import Storage
@@ -32,7 +32,7 @@ class Amounts:
 
 
 def total(every: Iterable[Amounts]) -> Amounts:
-    """Their sum."""
+    """The sum of several amounts."""
     values = [(each.records, each.bytes, each.rejected) for each in every]
     return Amounts(*map(sum, zip(*values, strict=True))) if values else Amounts(0, 0, 0)
 
@@ -44,12 +44,12 @@ class PastRun:
     Attributes:
         run_id: Sorts by time.
         started_at: UTC.
-        finished_at: UTC; None while it is at work, or where nobody noted it.
+        finished_at: UTC; None while it runs, or if its end was not recorded.
         outcome: `succeeded`, `committed` (not published yet), `failed`, `rolled_back`, `running`, or `unreadable`.
-        streams: Of a run that happened, what it did.
-        lags: Stream to the seconds that its watermark lay behind the end of the run; only keys that are times.
-        error: Why it did not happen, or is not published, in one line without secrets.
-        command: The command of `spark-lake` that it was; None for a sync.
+        streams: What a published run did, by stream.
+        lags: Stream to its watermark's lag at the end of the run, in seconds; only for keys that are times.
+        error: Why it failed or is not published, in one line without secrets.
+        command: The `spark-lake` command that it was; None for a sync.
     """
 
     run_id: str
@@ -63,18 +63,18 @@ class PastRun:
 
     @property
     def total(self) -> Amounts:
-        """What it did to all streams."""
+        """The sum over all streams."""
         return total(self.streams.values())
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None while it is at work, or where nobody noted its end."""
+        """Duration; None while the run is running, or if its end was not recorded."""
         return (self.finished_at - self.started_at).total_seconds() if self.finished_at else None
 
 
 @dataclass(frozen=True)
 class PipelineHistory:
-    """A pipeline's runs, the oldest first, and its watermarks now: stream to the value of its replication key."""
+    """A pipeline's runs, oldest first, and its current watermarks: stream to the value of its replication key."""
 
     pipeline: str
     runs: tuple[PastRun, ...]
@@ -82,11 +82,11 @@ class PipelineHistory:
 
 
 def read_history(storage: Storage, layout: Layout, store: StateStore, newest: int) -> PipelineHistory:
-    """Reads a pipeline's past: the `newest` so many runs.
+    """Read a pipeline's history: the `newest` number of runs.
 
     Raises:
         StorageError: the storage failed.
-        StateError: the saved state is malformed.
+        StateError: the saved state is malformed, or another lake's.
     """
     ids = run_ids(storage, layout.runs)[:newest]
     read = each(storage, lambda run_id: _entry(storage, layout, run_id), reversed(ids))
@@ -101,7 +101,7 @@ def read_history(storage: Storage, layout: Layout, store: StateStore, newest: in
     if lock is not None and not lock.released and lock.run_id not in ids:
         outcome, error = undecided(lock)
         runs.append(PastRun(lock.run_id, lock.since, None, outcome, error=error, command=lock.command))
-    now = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
+    now = StateSource(store, storage, layout.pipeline).saved
     return PipelineHistory(layout.pipeline, tuple(runs), watermarks(now.value if now else None))
 
 
@@ -109,11 +109,11 @@ def _entry(storage: Storage, layout: Layout, run_id: str) -> RunEntry | PastRun 
     try:
         return read_entry(storage, layout.runs, run_id)
     except DamagedError as error:
-        return PastRun(run_id, _moment_of(run_id), None, UNREADABLE, error=str(error))
+        return PastRun(run_id, moment_of(run_id), None, UNREADABLE, error=str(error))
 
 
 def _state_before(read: list[RunEntry | PastRun | None]) -> JSON | None:
-    """The state before the first of these runs, as the first that committed tells it."""
+    """The state before the first of these runs, from the first journal that records it."""
     for found in read:
         if found is not None and not isinstance(found, PastRun) and found.phase != ABORTED:
             state: JSON | None = found.body.get("previous_state")
@@ -139,11 +139,3 @@ def _past(entry: RunEntry, saved: JSON | None, outcome: str) -> PastRun:
 
 def _amounts(report: JSON) -> Amounts:
     return Amounts(report["records"], report["bytes"], report["rejected"])
-
-
-def _moment_of(run_id: str) -> datetime:
-    """A run's id begins with the time, as `20261121T201129116506Z`."""
-    try:
-        return time_of(run_id)
-    except ValueError:
-        return datetime.fromtimestamp(0, UTC)

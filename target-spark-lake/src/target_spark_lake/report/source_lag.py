@@ -1,4 +1,4 @@
-"""How far a pipeline's lake is behind its source: the tap says what it would read now, in a process of its own."""
+"""How far a pipeline's lake is behind its source: the tap, in a process of its own, reports what it would read now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from singer_spark.errors import SourceError, redact
-from singer_spark.process.scratch import scratch_folder
 from target_spark_lake.report.pipeline_status import PipelineStatus
 
 TAP = "tap-spark-jdbc"
@@ -28,13 +26,13 @@ _ROWS = re.compile(r"  rows: about (?P<rows>\d+)")
 
 @dataclass(frozen=True)
 class ToRead:
-    """What the next run would read of a stream.
+    """What the next run would read from a stream.
 
     Attributes:
-        rows: About as many; those at the bookmark's own value are among them, sent or not.
-        upper: The greatest value of the replication key; None where nothing is to be read, or there is no key.
-        held_back: Bytes of log that the server keeps for a stream that is read from it; None for any other.
-        lost: Why a stream can't go on in the log, and what to do; None: it can.
+        rows: Approximate number of rows, including those at the bookmark's own value, sent or not.
+        upper: The greatest value of the replication key; None if there is nothing to read, or no key.
+        held_back: Bytes of log that the server keeps for a stream read from the log; None for other streams.
+        lost: Why a stream can't continue in the log, and what to do; None if it can.
     """
 
     rows: int
@@ -44,24 +42,22 @@ class ToRead:
 
 
 def to_read(tap_configs: Sequence[str], target_config: Mapping[str, Any]) -> dict[str, ToRead]:
-    """Asks the tap, by `--dry-run`, which reads no row; stream by stream.
+    """What the tap's `--dry-run` would read, by stream; it reads no rows.
 
     Raises:
-        SourceError: the tap is not there, or it failed; in its words.
+        SourceError: the tap is missing or failed; the text is the tap's own.
     """
-    # It may hold secrets: this file is for its owner alone.
-    with tempfile.NamedTemporaryFile("w", suffix=".json", dir=scratch_folder()) as target:
-        json.dump(dict(target_config), target)
-        target.flush()
-        configs = [word for file in tap_configs for word in ("--config", file)]
-        command = [str(Path(sys.executable).with_name(TAP)), *configs, "--state-from", target.name, "--dry-run"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise SourceError(f"{TAP} can't be started beside {sys.executable}: {error.strerror}") from error
+    configs = [word for file in tap_configs for word in ("--config", file)]
+    command = [str(Path(sys.executable).with_name(TAP)), *configs, "--state-from", "/dev/stdin", "--dry-run"]
+    try:
+        # The config may contain secrets, so it is never written to a file.
+        config = json.dumps(dict(target_config))
+        done = subprocess.run(command, input=config, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise SourceError(f"{TAP} can't be started beside {sys.executable}: {error.strerror}") from error
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SourceError(f"the tap can't say what there is to read: {redact(said[-1])}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise SourceError(f"the tap can't say what there is to read: {redact(lines[-1])}")
     return _streams(done.stdout)
 
 
@@ -84,7 +80,7 @@ def _streams(text: str) -> dict[str, ToRead]:
 
 
 def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineStatus:
-    """The status, with what is to be read, `log_bytes_held_back` or `log_lost`, for each stream that the tap knows."""
+    """The status with `rows_to_read`, `log_bytes_held_back` or `log_lost` for each stream that the tap reports."""
     streams = {name: dict(each) for name, each in status.streams.items()}
     for name, each in found.items():
         stream = streams.setdefault(name, {})
@@ -100,7 +96,7 @@ def with_lag(status: PipelineStatus, found: Mapping[str, ToRead]) -> PipelineSta
 
 
 def _seconds(bookmark: Any, found: ToRead) -> int | None:
-    """From the bookmark to the source's newest value, where both are times."""
+    """Seconds from the bookmark to the source's newest value, if both are times."""
     if not isinstance(bookmark, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Lines and batch files become Parquet files that no reader sees yet, in this process or in Spark's tasks.
+"""Staging: turns lines and batch files into Parquet files not yet visible to readers, locally or in Spark tasks.
 
-It may import `commit` and what lies below. Start with `stager` and `line_rows`.
+It may import `commit` and the rooms below. Start with `stager` and `line_rows`.
 """

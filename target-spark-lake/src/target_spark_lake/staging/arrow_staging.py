@@ -1,4 +1,4 @@
-"""Rows become Parquet files in this process: one file, or one in each hive folder."""
+"""Writing of rows to Parquet files in this process: one file, or one per hive folder."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from target_spark_lake.staging.place import StagingPlace
 
 ROW_GROUP_BYTES = 1 << 25
-# So many rows are sorted into hive folders at once: the more, the fewer files.
+# How many bytes of rows are split into hive folders at once: the more, the fewer files.
 FOLDERS_BYTES = 1 << 27
-# The rows lie in it in their order; where Spark writes, they lie in several.
+# One file keeps the rows in their order; where Spark writes, there are several.
 PLAIN_FILE, PLAIN_FOLDER = "plain.parquet", "plain"
 
 
 def stage_rows(parts: Iterable[pa.RecordBatch], place: StagingPlace, plan: BatchPlan, columns: Struct) -> int:
-    """Writes rows; leaves nothing where that fails.
+    """Write rows; leaves no files behind on failure.
 
     Args:
-        parts: The rows, in their order.
+        parts: The rows, in order.
         place: Their staging folder.
         plan: Codec and hive folders.
-        columns: Of the rows.
+        columns: The rows' columns.
 
     Returns:
-        How many they are.
+        The number of rows.
 
     Raises:
         OSError: a file can't be written.
         RecordError: a value can't be the name of a hive folder.
-        ConfigurationError: the hive folders are too many.
+        ConfigurationError: there are too many hive folders.
     """
     folders = plan.partitioning
     destination = place.path(PLAIN_FILE if folders is None else PLAIN_FOLDER)
@@ -51,7 +51,7 @@ def stage_rows(parts: Iterable[pa.RecordBatch], place: StagingPlace, plan: Batch
                 return _write(parts, writer, ROW_GROUP_BYTES)
         return _write(parts, FolderWriter(destination, columns, plan.codec, folders), FOLDERS_BYTES)
     except BaseException:
-        # Also of a disk that is full: the report of the failed run needs some room.
+        # On a full disk too: the report of the failed run needs some room.
         _remove(destination)
         raise
 

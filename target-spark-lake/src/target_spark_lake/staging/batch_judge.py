@@ -1,4 +1,4 @@
-"""Whether a Parquet file of a BATCH message may become a file of its table: what its footer says, and its columns."""
+"""Whether a Parquet file of a BATCH message may become a file of its table, judged by its footer and columns."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from target_spark_lake.validation.batch_rules import TypedRules
     from target_spark_lake.validation.bulk_check import ValueCheck
 
-# As the names of files say it; what is not here no file of a table has.
+# Codec names as in file names; no table file has another codec.
 _CODECS = {"ZSTD": "zstd", "SNAPPY": "snappy", "GZIP": "gzip", "LZ4": "lz4", "LZ4_RAW": "lz4", "UNCOMPRESSED": "none"}
 ROWS_AT_ONCE = 1 << 14
 
 
 class Way(Enum):
-    """What must be done to a file."""
+    """How a file is to be staged."""
 
     ADOPT = "it is the table's file as it is"
     FIT = "its values are right; other columns, folders or codec are the table's"
@@ -42,12 +42,12 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found of a file.
+    """The findings on a file.
 
     Attributes:
-        way: What must be done.
-        rows: Its rows.
-        codec: Of its pages, as in the names of files; empty where it is none of the lake's.
+        way: How to stage it.
+        rows: Its number of rows.
+        codec: Codec of its pages, as in file names; empty if it is none of the lake's.
     """
 
     way: Way
@@ -56,17 +56,17 @@ class Judgement:
 
 
 def judge(storage: Storage, path: str, name: str, plan: BatchPlan, rules: TypedRules | None) -> Judgement:
-    """Looks into a file.
+    """Inspect a file.
 
     Args:
-        storage: Where it lies.
+        storage: Where it is.
         path: Relative to that.
         name: Stream and file for errors.
         plan: How the stream's records become rows.
-        rules: What these must keep to; None where only the checks of records can tell.
+        rules: Rules for the rows; None if records must be checked one by one.
 
     Raises:
-        ProtocolError: it is no whole Parquet file, or has no column of the stream.
+        ProtocolError: it is not a complete Parquet file, or has no column of the stream.
         StorageError: it can't be read.
     """
     with open_batch_file(storage, path, name) as file:
@@ -97,35 +97,35 @@ def _check_columns(found: list[str], plan: BatchPlan, name: str) -> None:
 
 
 def _is_right(file: ParquetFile, plan: BatchPlan, rules: TypedRules) -> bool:
-    """Whether all rows are surely right, under columns that hold the same values as the lake's."""
+    """Whether all rows are certainly valid, in columns that hold the same values as the lake's."""
     schema, metadata = file.schema_arrow, file.metadata
     found, wanted = (set(names) - set(METADATA_COLUMNS) for names in (schema.names, plan.columns.types))
     if found != wanted or len(set(schema.names)) < len(schema.names):
         return False
     types = plan.found.types
-    told = [field for field in schema if field.name in types and _counts(field.name, schema)]
-    if not all(_same_values(field.type, types[field.name]) for field in told):
+    taken = [field for field in schema if field.name in types and _counts(field.name, schema)]
+    if not all(_same_values(field.type, types[field.name]) for field in taken):
         return False
     places = leaf_places(schema)
     moments = rules.moments & set(schema.names)
     if not all(dated(metadata, places[name]) for name in moments):
         return False
-    asked = rules.unproven(statistics_of(metadata, 0, rules.questioned).columns)
-    return not asked or _look(file, asked)
+    unproven = rules.unproven(statistics_of(metadata, 0, rules.provable).columns)
+    return not unproven or _look(file, unproven)
 
 
 def _is_staged(schema: pa.Schema, plan: BatchPlan) -> bool:
-    """Whether a file has exactly the columns of the staged files, in their order."""
+    """Whether a file has exactly the columns of staged files, in order."""
     return columns_of_arrow(schema) == plan.staged and all(_counts(name, schema) for name in schema.names)
 
 
 def _counts(name: str, schema: pa.Schema) -> bool:
-    """Whether a column is taken from the file: of metadata columns all of them, or the mark of deleted rows."""
+    """Whether a column is taken from the file: metadata columns only all together, or just the mark of deleted rows."""
     return name not in METADATA_COLUMNS or name == DELETED_AT or is_stamped(schema.names)
 
 
 def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
-    """Whether a column of the type holds exactly values of the lake's type, and can be brought to it."""
+    """Whether a column of this Arrow type holds only values of the lake's type, and can be converted to it."""
     wanted = arrow_type(lake)
     if pa.types.is_large_string(arrow):
         return bool(pa.types.is_string(wanted))
@@ -137,10 +137,10 @@ def _same_values(arrow: pa.DataType, lake: LakeType) -> bool:
     return found is not None and found.types["column"] == lake
 
 
-def _look(file: ParquetFile, asked: Mapping[str, ValueCheck]) -> bool:
-    """Reads the columns of which the footer leaves something open, and nothing else."""
+def _look(file: ParquetFile, unproven: Mapping[str, ValueCheck]) -> bool:
+    """Check the values of the columns for which the footer is not conclusive."""
     return all(
         check.is_right(batch.column(name), typed=True)
-        for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(asked))
-        for name, check in asked.items()
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(unproven))
+        for name, check in unproven.items()
     )

@@ -1,4 +1,4 @@
-"""How the rows of a stream are staged: their columns, and what is known of all rows of a batch."""
+"""How the rows of a stream are staged: their columns, and the values common to all rows of a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXTRACTED_AT = "_sdc_extracted_at"
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """When a batch came: the source of its metadata columns.
+    """The times of a batch, from which its metadata columns are filled.
 
     Attributes:
         received: When its first line was read.
@@ -38,13 +38,13 @@ class BatchPlan:
 
     Attributes:
         columns: The record's columns.
-        check: Tells which lines are surely right; None where only the validator can.
-        times: For the metadata columns; None where the user wants none.
-        codec: Of Parquet.
-        merging: The rows are for a merge: what it decides by is staged with them.
-        table: The columns that the rows are staged under; None: as they come.
-        partitioning: The table's hive folders, in which the rows are staged; None where they are staged in none.
-        keeps_deletes: Whether the mark of a deleted row is a column that nobody can do without.
+        check: Finds lines that are certainly valid; None if only the validator can.
+        times: For the metadata columns; None if the user wants none.
+        codec: Parquet codec.
+        merging: Whether the rows are for a merge, which needs further columns staged with them.
+        table: The columns that the rows are staged with; None for those of the records.
+        partitioning: The table's hive folders, if rows are staged in them; else None.
+        keeps_deletes: Whether the mark of deleted rows is always a column.
     """
 
     columns: Struct
@@ -58,12 +58,12 @@ class BatchPlan:
 
     @property
     def found(self) -> Struct:
-        """The columns as they come: the record's, and the metadata columns."""
+        """The columns of the incoming rows: the record's, and the metadata columns."""
         return with_metadata(self.columns, self.keeps_deletes, metadata=self.times is not None, merging=self.merging)
 
     @property
     def staged(self) -> Struct:
-        """The columns of the staged files: the table's, and for a merge what it decides by."""
+        """The columns of the staged files: the table's, and for a merge those that decide it."""
         if self.table is None:
             return self.found
         known = self.table.types
@@ -71,11 +71,11 @@ class BatchPlan:
         return Struct((*self.table, *(decisive if self.merging else ())))
 
     def known(self, extracted: datetime | None = None, version: int | None = None) -> dict[str, object]:
-        """The metadata columns that are the same in all rows of a batch.
+        """The metadata columns with the same value in all rows of a batch.
 
         Args:
             extracted: When the records were read, if all at once.
-            version: Version of the table that they belong to.
+            version: Table version that they belong to.
         """
         known: dict[str, object] = {TABLE_VERSION: version}
         if self.times is not None:
@@ -90,14 +90,14 @@ class BatchPlan:
 
 
 def with_metadata(columns: Struct, marked: bool = False, *, metadata: bool, merging: bool = False) -> Struct:
-    """The record's columns and the metadata columns: what a table's file holds, or a staged one (`merging`)."""
+    """The record's columns and the metadata columns of a table's file, or of a staged one (`merging`)."""
     names = {*metadata_columns(metadata=metadata, merging=merging), *([DELETED_AT] if marked else [])}
     added = (Field(name, Scalar(kind)) for name, kind in METADATA_COLUMNS.items() if name in names)
     return Struct((*columns.without(METADATA_COLUMNS), *added))
 
 
 def moment_of(text: object) -> datetime | None:
-    """A moment of a message; one that is none is as good as none."""
+    """A message's timestamp; an invalid one counts as absent."""
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) if moment else None

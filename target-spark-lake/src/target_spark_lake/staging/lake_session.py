@@ -17,12 +17,12 @@ PROGRAM = "target-spark-lake"
 
 
 def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequence[str] = ()) -> SparkSession:
-    """Starts Spark for this bucket.
+    """Start Spark for this bucket.
 
     Args:
-        settings: The target's: where Spark runs.
+        settings: The target's settings, which say where Spark runs.
         storage: The bucket.
-        further_jars: Local paths of jars that are needed beside the bucket's.
+        further_jars: Local paths of jars needed besides the bucket's.
     """
     from singer_spark.spark.cluster import is_local
     from singer_spark.spark.connect_session import check_reach
@@ -35,7 +35,7 @@ def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequ
             "the bucket %s is a folder: every executor of %s must reach it, and may write to it, under this very path",
             storage.url, spark.remote or spark.master,
         )  # fmt: skip
-    # A server of Spark Connect can't take a file system from a session: it must have the connector.
+    # A Spark Connect server can't load a file system for a session: it must have the connector.
     jars = () if spark.remote else connector_jars(storage.kind, spark.conf)
     options = SparkOptions(
         PROGRAM, spark.master, spark.remote, spark.conf, (*further_jars, *jars), storage.hadoop_conf()

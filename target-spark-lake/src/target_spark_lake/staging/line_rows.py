@@ -1,7 +1,7 @@
-"""RECORD lines as rows: the same function in this process and in Spark's tasks, where it needs pyarrow alone.
+"""RECORD lines as rows: the same function in this process and in Spark tasks, where it needs only pyarrow.
 
-Arrow parses JSON several times as fast as Spark does, and is strict about it. Lines of which one is not surely right
-are halved until few are left, and these are given back.
+Arrow parses JSON several times faster than Spark, and strictly. A block of lines with a doubtful one is halved
+repeatedly until few lines are left, and these are returned as they are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def rows_of(lines: bytes, plan: BatchPlan) -> Iterator[pa.RecordBatch | bytes]:
-    """The lines in their order: as rows where all of some are surely right, else as they came.
+    """Convert lines in their order: blocks of certainly valid lines to rows, the others unchanged.
 
     Args:
         lines: Whole RECORD lines, each with its newline.
@@ -71,7 +71,7 @@ def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBa
         return None
     shape = type_as_read(check.type)
     if check.closed:
-        # The metadata columns are ours, whoever sends them.
+        # The metadata columns are ours, even if the tap sends them.
         extra = {name: kind for name, kind in METADATA_COLUMNS.items() if shape.get_field_index(name) < 0}
         read_as = {"bigint": pa.int64(), "timestamp": pa.string()}
         shape = pa.struct([*shape, *(pa.field(name, read_as[kind]) for name, kind in extra.items())])
@@ -92,10 +92,10 @@ def _right_rows(lines: bytes, plan: BatchPlan, check: ValueCheck) -> pa.RecordBa
 
 
 def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
-    """The columns that are kept as JSON text: Arrow can't read them.
+    """The columns kept as JSON text, which Arrow can't read.
 
     Raises:
-        ValueError: a line is no JSON, or a value has none of its column's JSON types.
+        ValueError: a line is not JSON, or a value has none of its column's JSON types.
     """
     records = [from_json(line)["record"] for line in lines.split(b"\n")[:-1]] if check.free else []
     texts = {}
@@ -108,10 +108,10 @@ def _json_texts(lines: bytes, check: ValueCheck) -> dict[str, pa.Array]:
 
 
 def rows_of_messages(messages: Sequence[JSON], plan: BatchPlan) -> pa.RecordBatch:
-    """Messages as rows.
+    """Convert messages to rows.
 
     Args:
-        messages: Parsed RECORD lines, whose records have the values of the lake's columns.
+        messages: Parsed RECORD lines with record values of the lake's columns.
         plan: How they become rows.
     """
     record = pa.array([each["record"] for each in messages], arrow_type(plan.columns))
@@ -122,16 +122,16 @@ def rows_of_messages(messages: Sequence[JSON], plan: BatchPlan) -> pa.RecordBatc
 
 
 def stamped(columns: dict[str, pa.Array], extracted: pa.Array, version: pa.Array, plan: BatchPlan) -> pa.RecordBatch:
-    """Records under the columns of the staged files, with their metadata.
+    """Records with their metadata, in the columns of the staged files.
 
     Args:
-        columns: Those of the records, of the lake's types, or as Arrow reads them from JSON.
+        columns: The records' columns, with the lake's types or as Arrow reads them from JSON.
         extracted: When each record was read.
-        version: Version of the table that each belongs to.
+        version: Table version that each belongs to.
         plan: How they become rows.
 
     Raises:
-        pyarrow.ArrowInvalid: a text is no such value as its column has.
+        pyarrow.ArrowInvalid: a text is not a value of its column's type.
     """
     types = plan.found.types
     for name, value in plan.known().items():

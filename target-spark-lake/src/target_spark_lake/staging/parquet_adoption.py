@@ -1,7 +1,7 @@
-"""Parquet files of BATCH messages whose rows are surely right become staged files.
+"""Staging of Parquet files from BATCH messages whose rows are certainly valid.
 
-What is the table's file already is moved by the storage. Where only columns, hive folders or the codec are others,
-Arrow writes it anew, without a look at its values.
+A file that already matches its table is moved by the storage. If only columns, hive folders or codec differ, Arrow
+rewrites it without looking at its values.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ MOVES_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file of a manifest, and what it is.
+    """A file of a manifest, with the findings on it.
 
     Attributes:
-        url: As the message spells it.
-        place: Where it lies.
-        judgement: What was found of it.
+        url: As spelled in the message.
+        place: Where it is.
+        judgement: What was found.
     """
 
     url: str
@@ -57,16 +57,16 @@ class FoundFile:
 
 @dataclass(frozen=True)
 class AdoptionJob:
-    """All that is needed to stage some files of one stream, in their order.
+    """Everything needed to stage some files of one stream, in order.
 
     Attributes:
         stream: Its name, for errors.
-        files: The files; none whose way is `LINES`.
+        files: The files; none with the way `LINES`.
         plan: The columns, times, codec and hive folders of the staged rows.
-        folder: Staging folder, relative to the bucket; not there yet.
-        scratch: A free path of this machine.
-        extracted: When the records were read, where the message says it.
-        version: Version of the table that they belong to, where the message says it.
+        folder: Staging folder, relative to the bucket; does not exist yet.
+        scratch: An unused local path.
+        extracted: When the records were read, if the message says so.
+        version: Table version that they belong to, if the message says so.
         late: Whether the rows were committed late.
     """
 
@@ -80,10 +80,10 @@ class AdoptionJob:
     late: bool = False
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
-        """Stages every row of the files.
+        """Stage every row of the files.
 
         Args:
-            session: Not asked for.
+            session: Unused.
             storage: The bucket.
 
         Raises:
@@ -114,7 +114,7 @@ class AdoptionJob:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _adopt(self, storage: Storage, number: int, file: FoundFile) -> StagedFile:
-        """Takes a file as it is: one that was written for this lake is moved, another one copied."""
+        """Take a file as it is: moved if it was written for this lake, else copied."""
         place, target = file.place, f"{self.folder}/{number:05d}.parquet"
         if place.in_bucket and place.is_ours:
             storage.move(place.path, target)
@@ -129,7 +129,7 @@ class AdoptionJob:
         return StagedFile(target, file.judgement.rows, place.size, late=self.late, codec=file.judgement.codec)
 
     def _fit(self, storage: Storage, number: int, file: FoundFile) -> tuple[StagedFile, ...]:
-        """Writes a file anew under the table's columns, in its hive folders."""
+        """Rewrite a file with the table's columns, in its hive folders."""
         folders = self.plan.partitioning
         place = StagingPlace.of_python(storage, f"{self.folder}/{number:05d}", self.scratch / f"{number:05d}")
         with open_parquet(file.place.storage, file.place.path) as source:
@@ -139,13 +139,13 @@ class AdoptionJob:
         staged = tuple(replace(each, late=self.late) for each in place.bring(folders) if each.rows)
         if rows != file.judgement.rows or sum(each.rows for each in staged) != rows:
             raise StorageError(
-                f"stream {self.stream}: the staged files hold not all of the {file.judgement.rows} rows of batch file "
-                f"{file.url}; run it again"
+                f"stream {self.stream}: the staged files do not hold all of the {file.judgement.rows} rows of batch "
+                f"file {file.url}; run it again"
             )
         return staged
 
     def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with metadata columns; where they come without, as far as the message and the run know them."""
+        """The rows with metadata columns, filled as far as message and run know them if the file has none."""
         types, names = self.plan.found.types, rows.schema.names
         if is_stamped(names):
             return rows

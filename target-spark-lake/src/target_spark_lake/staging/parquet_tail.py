@@ -1,7 +1,7 @@
-"""New columns for a Parquet file that stands: the bytes that, put behind it, make it a file that has them, all NULL.
+"""Adds NULL columns to an existing Parquet file by computing bytes to append to it.
 
-A Parquet file is read from its end. So nothing of it is decoded, and what it holds stays where it is; behind it come
-the pages of the new columns and a footer that knows both. The old footer is left inside, where nobody looks.
+Parquet is read from the end of the file, so nothing needs decoding and the existing content stays in place; appended
+are the pages of the new columns and a footer that covers both. The old footer stays inside, unused.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ METADATA_PLACES = (9, 10, 11, 14)
 
 
 def null_columns_tail(source: IO[bytes], old: Struct, new: Struct) -> bytes | None:
-    """What to put behind a file so that it has more columns, behind its own.
+    """The bytes to append to a file so that it gets more columns after its own.
 
     Args:
-        source: The file, opened for reading; whole and not encrypted.
+        source: The file, opened for reading; complete and not encrypted.
         old: Its columns.
-        new: The columns that it shall have; its own come first, with the same types.
+        new: The columns it is to have; its own come first, with the same types.
 
     Returns:
-        The bytes; None where the file is not one that can be extended so.
+        The bytes; None if the file can't be extended this way.
     """
     added = Struct(new.fields[len(old.fields) :])
     if new.fields[: len(old.fields)] != old.fields or not added.fields:
@@ -75,14 +75,14 @@ def _items(struct: ThriftStruct, number: int) -> list[ThriftStruct]:
 
 
 def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io.BytesIO:
-    """A Parquet file of NULLs with these row groups; Arrow's schema in it is of the columns `described`."""
+    """A Parquet file of NULLs with these row groups; its embedded Arrow schema describes the columns `described`."""
     data = io.BytesIO()
     schema = arrow_schema(columns)
     with pyarrow.parquet.ParquetWriter(
         data, schema, compression="none", use_dictionary=False, store_schema=False
     ) as writer:
         for rows in group_rows:
-            # Columns of one type share their NULLs: there may be many.
+            # Columns of one type share their NULLs: there may be many columns.
             by_type = {each.type: pa.nulls(rows, arrow_type(each.type)) for each in columns}
             arrays = [by_type[each.type] for each in columns]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=max(rows, 1))
@@ -91,11 +91,11 @@ def _nulls_file(columns: Struct, described: Struct, group_rows: list[int]) -> io
 
 
 def _add_chunks(group: ThriftStruct, more: ThriftStruct, offset: int) -> None:
-    """Adds column chunks that lie `offset` bytes further than they say."""
+    """Add column chunks, with all their offsets increased by `offset`."""
     for chunk in _items(more, COLUMNS):
         for struct, places in ((chunk, CHUNK_PLACES), (chunk[CHUNK_METADATA][1], METADATA_PLACES)):
             for number in places:
-                # 0 says: nowhere.
+                # 0 means absent.
                 if number in struct and struct[number][1]:
                     _add(struct, number, offset)
         _items(group, COLUMNS).append(chunk)

@@ -1,7 +1,7 @@
-"""Where a batch is written: the staging folder, or the local disk first where the writer can't reach the bucket.
+"""Where a batch is written: the staging folder, or the local disk first if the writer can't reach the bucket.
 
-Spark reaches disks and the clouds' stores by itself (and a cluster's executors whatever it has connectors for); Arrow
-writes to disks.
+Spark can access disks and the big clouds' stores (and a cluster's executors whatever they have connectors for); Arrow
+writes to disks only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def reaches(session: SparkSession, storage: Storage) -> bool:
-    """Whether Spark reads and writes the bucket by itself."""
+    """Whether Spark can read and write the bucket directly."""
     return storage.local or bool(storage.kind) or not shares_disk(session)
 
 
@@ -37,7 +37,7 @@ class StagingPlace:
     Attributes:
         storage: The bucket.
         folder: The batch's folder, relative to the bucket.
-        local: A folder on this machine that is written instead, until `bring`; None where the bucket itself is.
+        local: A folder on this machine that is written first, until `bring`; None if the bucket is written directly.
     """
 
     storage: Storage
@@ -46,16 +46,16 @@ class StagingPlace:
 
     @classmethod
     def of(cls, session: SparkSession, storage: Storage, folder: str, local: Path) -> StagingPlace:
-        """The place that this session can write to; `local` is a path that is free."""
+        """The place this session can write to; `local` is an unused path."""
         return cls(storage, folder, None if reaches(session, storage) else local)
 
     @classmethod
     def of_python(cls, storage: Storage, folder: str, local: Path) -> StagingPlace:
-        """The place that this process can write files to."""
+        """The place this process can write files to."""
         return cls(storage, folder, None if storage.local else local)
 
     def path(self, name: str) -> Path:
-        """The path of a file inside, of a place that this process can write to."""
+        """The path of a file inside; only for a place this process can write to."""
         return (self.local or Path(self.storage.url, self.folder)) / name
 
     def url(self) -> str:
@@ -63,18 +63,18 @@ class StagingPlace:
         return self.local.as_uri() if self.local is not None else self.storage.url_for_spark(self.folder)
 
     def bring(self, partitioning: Partitioning | None) -> tuple[StagedFile, ...]:
-        """Brings the Parquet files into the bucket, if they are not there yet; gives the disk space back.
+        """Upload the Parquet files if they are not in the bucket yet, and free the disk space.
 
         Args:
-            partitioning: The hive folders that they lie in; None where they lie in none.
+            partitioning: The hive folders that they are in, if any.
 
         Returns:
-            The files, those without rows too.
+            The files, including those without rows.
 
         Raises:
             RecordError: a value can't be the name of a hive folder.
-            ConfigurationError: the hive folders are too many.
-            StorageError: they can't be read or written.
+            ConfigurationError: there are too many hive folders.
+            StorageError: files can't be read or written.
         """
         files = self._files(partitioning)
         if self.local is not None:
@@ -102,11 +102,11 @@ class StagingPlace:
     def _rows(self, path: str) -> int:
         if self.local is None:
             return rows_of(self.storage, path)
-        # What lies here need not travel to be counted.
+        # Local files can be counted before the upload.
         return rows_of(Storage(str(self.local)), path[len(self.folder) + 1 :])
 
     def _local_files(self) -> list[FileInfo]:
-        """Those on this machine, by their paths inside the folder."""
+        """The local files, by their paths inside the folder."""
         assert self.local is not None
         found = sorted(self.local.rglob("*.parquet"))
         return [FileInfo(file.relative_to(self.local).as_posix(), file.stat().st_size) for file in found]

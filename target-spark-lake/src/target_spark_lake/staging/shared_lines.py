@@ -1,4 +1,4 @@
-"""A batch's lines as files that Spark's executors read, which on a cluster reach the bucket alone."""
+"""A batch's lines in files readable by Spark's executors, which on a cluster reach only the bucket."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def shared_pieces(session: SparkSession, storage: Storage, folder: str, lines: Path) -> Iterator[str]:
-    """The URL of a folder with the lines in pieces, each named by the number of its first line; gone afterwards.
+    """Yield the URL of a folder with the lines in pieces named by their first line's number; removed afterwards.
 
     Args:
-        session: Whose executors read them.
+        session: The session whose executors read them.
         storage: The bucket.
         folder: The batch's staging folder there.
         lines: The spooled file.

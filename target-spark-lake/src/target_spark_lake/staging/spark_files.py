@@ -1,6 +1,6 @@
-"""Files of the bucket as Spark reads them: where they lie, or as copies where only Python reaches the bucket.
+"""The bucket's files for Spark to read: in place, or as local copies if only Python reaches the bucket.
 
-The counterpart of `staging.place`, with the same answer to who reaches what.
+The counterpart of `staging.place`, with the same rules for access.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ COPIES_AT_ONCE = 8
 
 
 class SparkFiles:
-    """Gives Spark the URLs of files in the bucket."""
+    """Provides Spark with URLs of files in the bucket."""
 
     def __init__(self, session: SparkSession, storage: Storage, folder: Path) -> None:
-        """Copies nothing yet.
+        """Create the object; nothing is copied yet.
 
         Args:
             session: The session that will read.
             storage: The bucket.
-            folder: Where copies may be put on this machine; whoever gives it removes it.
+            folder: Local folder for copies; the caller removes it.
         """
         self._storage = storage
         self._folder = folder
@@ -39,7 +39,7 @@ class SparkFiles:
         self._copies: dict[str, Path] = {}
 
     def urls(self, paths: Sequence[str]) -> list[str]:
-        """URLs of files, in their order."""
+        """URLs of files, in order."""
         if self._direct:
             return [self._storage.url_for_spark(path) for path in paths]
         with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:

@@ -1,4 +1,4 @@
-"""The lines of a batch become Parquet files in Spark's tasks: Arrow's part is `line_rows`, as in this process."""
+"""Converts a batch's lines to Parquet files in Spark tasks, which run `line_rows` as this process does."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PLACE = Field(POSITION, Scalar("bigint"))
 
 
 def stage_pieces(session: SparkSession, source: str, destination: str, plan: BatchPlan) -> None:
-    """Writes the rows of all lines that are surely right; those for a merge with their positions in the batch.
+    """Write the rows of all lines that are certainly valid; for a merge with their positions in the batch.
 
     Args:
         session: A running session.
         source: URL of the folder with the lines in pieces.
-        destination: URL of a folder that is not there yet.
+        destination: URL of a folder that does not exist yet.
         plan: How lines become rows.
     """
     columns = staged_columns(plan)
@@ -41,13 +41,13 @@ def stage_pieces(session: SparkSession, source: str, destination: str, plan: Bat
 
 
 def doubtful_lines(session: SparkSession, source: str, plan: BatchPlan) -> list[int]:
-    """The positions of all other lines: numbers of lines of the batch, in their order."""
+    """The positions of all other lines, as sorted line numbers of the batch."""
     found = _pieces(session, source).mapInArrow(partial(_doubtful, plan), spark_columns(Struct((_PLACE,))))
     return sorted(found.toArrow().column(0).to_pylist())
 
 
 def staged_columns(plan: BatchPlan) -> Struct:
-    """The columns of rows that don't lie in their order."""
+    """The columns of rows that are not kept in their order."""
     return Struct((*plan.staged, _PLACE)) if plan.merging else plan.staged
 
 
@@ -71,7 +71,7 @@ def _doubtful(plan: BatchPlan, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _parts(plan: BatchPlan, pieces: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch | bytes]]:
-    """What becomes of the lines, each part with the number of its first line."""
+    """The converted parts, each with the number of its first line."""
     for batch in pieces:
         for first, content in zip(batch.column("first").to_pylist(), batch.column("content"), strict=True):
             position = first

@@ -1,4 +1,4 @@
-"""From a spooled batch to staged files, in this process or by Spark; the validator judges what is doubtful."""
+"""Staging of a spooled batch, in this process or by Spark; the validator judges doubtful lines."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _LACKS_PYTHON = ("No module named", "PYTHON_VERSION_MISMATCH", "Cannot run progr
 
 @dataclass(frozen=True)
 class BatchJob:
-    """All that is needed to stage one batch.
+    """Everything needed to stage one batch.
 
     Attributes:
         stream: Its name, for errors.
         batch: The spooled lines, closed.
         plan: How lines become rows.
-        validator: Judges the doubtful ones.
-        folder: Staging folder of the batch, relative to the bucket; not there yet.
-        quarantine: Takes the invalid records; None where one of them fails the run.
+        validator: Judges the doubtful lines.
+        folder: Staging folder of the batch, relative to the bucket; does not exist yet.
+        quarantine: Collects invalid records; None if an invalid record fails the run.
         late: Whether its rows were committed late.
-        by_spark: Whether Spark's tasks stage it, as far as they can, or this process.
+        by_spark: Whether Spark tasks stage it as far as they can, rather than this process.
     """
 
     stream: str
@@ -58,21 +58,21 @@ class BatchJob:
     by_spark: bool = False
 
     def stage(self, session: Callable[[], SparkSession], storage: Storage) -> StagedBatch:
-        """Stages every row of the batch, and its rejected records, and removes the spooled file.
+        """Stage every row of the batch and its rejected records, and remove the spooled file.
 
         Args:
-            session: Gives the session; asked where Spark does the work.
+            session: Returns the session; only called if Spark does the work.
             storage: The bucket.
 
         Raises:
-            RecordError: a record is invalid, or one too many.
+            RecordError: a record is invalid, or there are too many invalid ones.
             ProtocolError: a line is malformed.
             ConfigurationError: the rows have too many hive folders.
-            StorageError: the files can't be written, or do not hold all the rows.
+            StorageError: the files can't be written, or do not contain all the rows.
         """
         rejected = self._rejected()
         try:
-            # Where the check can't tell, Spark would give all lines back.
+            # Without a check, Spark would return all lines unconverted.
             if self.by_spark and self.plan.check is not None:
                 files = self._by_spark(session(), storage, rejected)
             else:
@@ -117,7 +117,7 @@ class BatchJob:
     def _by_spark(
         self, session: SparkSession, storage: Storage, rejected: RejectedRecords | None
     ) -> tuple[StagedFile, ...]:
-        """Spark stages what is surely right; what is not comes back here."""
+        """Stage certainly valid lines by Spark, and the others in this process."""
         from target_spark_lake.staging.shared_lines import shared_pieces
         from target_spark_lake.staging.spark_staging import doubtful_lines, stage_pieces
 
@@ -134,7 +134,7 @@ class BatchJob:
     def _by_validator(
         self, storage: Storage, positions: list[int], rejected: RejectedRecords | None
     ) -> tuple[StagedFile, ...]:
-        """Stages the lines that stand at these positions, in files of their own."""
+        """Stage the lines at these positions, in files of their own."""
         from target_spark_lake.staging.arrow_staging import stage_rows
         from target_spark_lake.staging.spark_staging import staged_columns, with_positions
 
@@ -149,7 +149,7 @@ class BatchJob:
         return place.bring(self.plan.partitioning)
 
     def _judged(self, lines: Iterable[bytes], rejected: RejectedRecords | None) -> tuple[pa.RecordBatch, list[int]]:
-        """The rows of the valid lines, and which lines these are."""
+        """The rows of the valid lines, and the numbers of these lines."""
         from target_spark_lake.staging.line_rows import rows_of_messages
 
         messages, kept = [], []
@@ -175,16 +175,16 @@ class BatchJob:
 
 
 def spark_failure(error: Exception, what: str, place: str) -> SingerSparkError:
-    """What to tell the user when Spark, or Arrow, failed.
+    """The error to raise for a failure of Spark or Arrow.
 
     Args:
-        error: What it failed with.
+        error: The original error.
         what: What could not be done.
         place: What was being written, in words.
     """
-    told = jvm_failure() or shortage(error, place)
-    if told is not None:
-        return told
+    known = jvm_failure() or shortage(error, place)
+    if known is not None:
+        return known
     cause = " ".join(str(error).split())
     if any(each in cause for each in _LACKS_PYTHON):
         version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,6 +1,6 @@
-"""Brings whole files to the columns of their table, so that every reader finds one schema in all of them.
+"""Rewrites whole files with the current columns of their table, so that all its files share one schema.
 
-Where a file lacks columns only, it is not decoded: the new ones are put behind it (`parquet_tail`).
+A file that only lacks columns is not decoded: the new ones are appended to it (`parquet_tail`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.arrow_columns import columns_of_arrow, fitted
 from target_spark_lake.columns.lake_parquet import parquet_writer
 from target_spark_lake.columns.lake_type import Field, Scalar, Struct
-from target_spark_lake.columns.partitioning import said_by
+from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.staging.parquet_tail import null_columns_tail
 from target_spark_lake.staging.place import StagingPlace
@@ -35,14 +35,14 @@ AT_ONCE = 2
 
 @dataclass(frozen=True)
 class TableRewriter:
-    """Writes anew what has other columns than the table.
+    """Rewrites files whose columns differ from the table's.
 
     Attributes:
         storage: The bucket.
         columns: The table's columns.
-        folder: Where the new files are staged, relative to the bucket.
-        scratch: A free folder of this machine, for a file on its way to a bucket.
-        codec: Of Parquet.
+        folder: Staging folder for the new files, relative to the bucket.
+        scratch: An unused local folder, for files on their way to the bucket.
+        codec: Parquet codec.
     """
 
     storage: Storage
@@ -52,24 +52,24 @@ class TableRewriter:
     codec: str
 
     def staged(self, files: Sequence[StagedFile]) -> tuple[StagedFile, ...]:
-        """The staged files of a run; those with other columns written anew.
+        """The staged files of a run, those with other columns rewritten.
 
         Raises:
-            StorageError: one can't be read or written.
+            StorageError: a file can't be read or written.
         """
         anew = self._anew(files)
         return tuple(anew.get(file.path, file) for file in files)
 
     def table(self, table: str, paths: Iterable[str]) -> Mapping[str, StagedFile]:
-        """The files of a table that have other columns, each with the one to put in its place.
+        """The replacements of a table's files with other columns, by path.
 
         Raises:
-            StorageError: one can't be read or written.
+            StorageError: a file can't be read or written.
         """
         return self._anew([StagedFile(path, 0, 0, path[len(table) + 1 :].rpartition("/")[0]) for path in paths])
 
     def _anew(self, files: Sequence[StagedFile]) -> dict[str, StagedFile]:
-        # Files of one batch stay together, in folders of their own as Spark made them.
+        # Files of one batch stay together, in a folder per batch as Spark made them.
         batches = {batch: number for number, batch in enumerate(dict.fromkeys(map(_batch, files)))}
         pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewriting")
         try:
@@ -83,7 +83,7 @@ class TableRewriter:
         return {path: file for path, file in found.items() if file is not None}
 
     def _one(self, old: StagedFile, name: str) -> StagedFile | None:
-        """Writes a file anew; None where it has the table's columns already."""
+        """Rewrite a file; None if it already has the table's columns."""
         columns, path = columns_inside(self.columns, old), old.path
         try:
             with open_parquet(self.storage, path) as file:
@@ -107,7 +107,7 @@ class TableRewriter:
         return replace(old, path=f"{self.folder}/{name}", rows=rows, bytes=size, codec=codec)
 
     def _write(self, source: pyarrow.parquet.ParquetFile, columns: Struct, name: str) -> int:
-        """Decodes a file and writes it under the new columns, a row group at a time; gives the new size."""
+        """Decode a file and write it with the new columns, one row group at a time; returns the new size."""
         place = StagingPlace.of_python(self.storage, self.folder, self.scratch)
         target = place.path(name)
         with parquet_writer(target, columns, self.codec) as writer:
@@ -127,6 +127,6 @@ def _batch(file: StagedFile) -> str:
 
 
 def columns_inside(columns: Struct, file: StagedFile) -> Struct:
-    """The columns that a file holds: not those whose value its hive folders say, and perhaps its rows' positions."""
+    """The columns stored in a file: without those given by its hive folders, and possibly with row positions."""
     position = [Field(POSITION, Scalar("bigint"))] if file.positioned else []
-    return Struct((*columns.without(said_by(file.partition)), *position))
+    return Struct((*columns.without(folder_values(file.partition)), *position))

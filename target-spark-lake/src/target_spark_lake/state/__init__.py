@@ -1,4 +1,4 @@
-"""The saved state: which pipeline it belongs to, where a run must start, what a run makes of it, how old it is.
+"""The saved state: its pipeline, the start of a run, the state after a run, and its age.
 
 Plain values: it imports nothing else of the target. Start with `saving`.
 """

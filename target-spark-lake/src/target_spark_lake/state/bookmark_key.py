@@ -1,4 +1,4 @@
-"""What kind of value a replication key has, as far as the lake knows, and values of it as people write them."""
+"""The type of a replication key as far as the lake knows it, and parsing of values written by people."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class BookmarkKey:
     bits: int | None = None
 
     def value(self, text: str) -> KeyValue:
-        """Reads a value that a person wrote.
+        """Parse a value written by a person.
 
         Raises:
-            ValueError: it is none of this key; the message says what one looks like.
+            ValueError: it is not a value of this key; the message says what one looks like.
         """
         try:
             self._check_spelling(text)
@@ -78,7 +78,7 @@ class BookmarkKey:
         return told if self.told_by == SAID else f"{told}, or say another type by --type"
 
     def _check_spelling(self, text: str) -> None:
-        """What a database would refuse, and what would silently be cut off."""
+        """Refuse what a database would refuse or silently truncate."""
         spelled = text.strip()
         if self.key_type is KeyType.INTEGER and not re.fullmatch(r"[+-]?[0-9]+", spelled):
             raise ValueError(f"{text!r} is not an integer")
@@ -94,7 +94,7 @@ class BookmarkKey:
 
 
 def key_of_type(name: str, key_type: str) -> BookmarkKey:
-    """The key as a person says it is; a ConfigurationError where there is no such type."""
+    """The key with a type given by a person; raises ConfigurationError if there is no such type."""
     try:
         found = KeyType.of(key_type)
     except ValueError as error:
@@ -103,7 +103,7 @@ def key_of_type(name: str, key_type: str) -> BookmarkKey:
 
 
 def key_of_bookmark(name: str, value: Any, columns: Mapping[str, str], told_by: str) -> BookmarkKey | None:
-    """The key as a saved value shows it, by its form first: a user may have set the key's type. None: it shows none."""
+    """The key from a saved value, by its form first, since a user may have set the key's type; None if unclear."""
     column = columns.get(name)
     bits = _INTEGER_BITS.get(column or "")
     if isinstance(value, int) and not isinstance(value, bool):
@@ -120,7 +120,7 @@ def key_of_bookmark(name: str, value: Any, columns: Mapping[str, str], told_by: 
 
 
 def key_of_column(name: str, columns: Mapping[str, str]) -> BookmarkKey | None:
-    """The key as its column in the lake tells; None where there is none, or its type holds several kinds of key."""
+    """The key from its column in the lake; None if there is none, or its type fits several kinds of key."""
     column = columns.get(name, "")
     told_by = f"the table's column is {column}"
     if column.startswith("decimal"):

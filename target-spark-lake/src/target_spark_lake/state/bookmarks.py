@@ -1,16 +1,16 @@
-"""The bookmarks that a state of any tap holds."""
+"""Bookmarks in the state of any tap."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# What a state may hold beside its bookmarks that is no bookmark.
+# Members of a state that are not bookmarks.
 _NO_BOOKMARKS = ("bookmarks", "currently_syncing")
 
 
 def bookmarks_of(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The bookmarks of a Singer state that are not empty; of a state in another form all that it holds."""
+    """The non-empty bookmarks of a Singer state; for a state in another form, all its members."""
     bookmarks = (state or {}).get("bookmarks")
     named = bookmarks if isinstance(bookmarks, Mapping) else {"bookmarks": bookmarks}
     beside = {name: value for name, value in (state or {}).items() if name not in _NO_BOOKMARKS}
@@ -26,7 +26,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _positions(partitions: Any) -> Any:
-    """The SDK's bookmarks of partitions, without the contexts by which it names them."""
+    """The SDK's partition bookmarks, without the contexts that identify them."""
     parts = partitions if isinstance(partitions, list) else []
     named = [
         {name: value for name, value in each.items() if name != "context"} if isinstance(each, Mapping) else each

@@ -1,4 +1,4 @@
-"""Which pipeline a `meltano run` stands for: its state id, which Meltano does not tell its plugins directly."""
+"""The pipeline of a `meltano run`: its state id, which Meltano does not pass to plugins directly."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TRUE = ("1", "on", "t", "true", "y", "yes")
 
 
 def pipeline_of(state_id: str) -> str:
-    """The pipeline that a state id names."""
+    """The pipeline named by a state id."""
     return state_id.replace(":", ".")
 
 
 def state_id_of(pipeline: str) -> str:
-    """The state id that `meltano run` gives a pipeline of this name; other names stand for themselves."""
+    """The state id that `meltano run` uses for a pipeline of this name; other names are their own state ids."""
     parts = STATE_ID_AS_PIPELINE.fullmatch(pipeline)
     return ":".join(part for part in parts.groups() if part) if parts else pipeline
 
 
 def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> str | None:
-    """State id of the Meltano run that started us, `:` written as `.`; None outside of a pipeline."""
+    """State id of the Meltano run that started this process, `:` written as `.`; None outside a pipeline."""
     extractor, loader = environ.get("MELTANO_EXTRACTOR_NAME"), environ.get("MELTANO_LOADER_NAME")
     environment = environ.get("MELTANO_ENVIRONMENT")
     if not (extractor and loader):
@@ -44,7 +44,7 @@ def pipeline_under_meltano(environ: Mapping[str, str], parent_arguments: Sequenc
 
 
 def place_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> str | None:
-    """Where Meltano keeps the state of this run, if that is not the target's bucket (`Storage.url`) and pipeline."""
+    """Where Meltano keeps this run's state, if not in the target's bucket (`Storage.url`) and pipeline."""
     handed = handed_over(environ)
     if handed is None or (handed["bucket"], handed["pipeline"]) == (bucket, pipeline):
         return None
@@ -52,7 +52,7 @@ def place_of_another(environ: Mapping[str, str], bucket: str, pipeline: str) -> 
 
 
 def parent_arguments() -> list[str]:
-    """Command line of our parent process; empty where it can't be known."""
+    """Command line of the parent process; empty if unknown."""
     try:
         raw = Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
         return [part.decode(errors="replace") for part in raw.split(b"\0") if part]
@@ -64,12 +64,12 @@ def parent_arguments() -> list[str]:
 
 
 def flag(arguments: Sequence[str], name: str, variable: str | None) -> bool:
-    """Whether a flag is on: given, or by the value of its environment variable."""
+    """Whether a flag is on: given, or set by its environment variable."""
     return name in arguments or (variable or "").strip().lower() in TRUE
 
 
 def option(arguments: Sequence[str], name: str) -> str | None:
-    """The value of an option, None where it is not given."""
+    """The value of an option; None if it is not given."""
     for index, argument in enumerate(arguments):
         if argument == name and index + 1 < len(arguments):
             return arguments[index + 1]

@@ -1,4 +1,4 @@
-"""What a run does with the saved state at its end: replaces it, adds to it, or leaves it alone."""
+"""What a run does with the saved state at its end: replace it, merge into it, or leave it alone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Saving(StrEnum):
     """What becomes of the saved state.
 
     Attributes:
-        REPLACE: The run's state stands for it.
-        MERGE: The bookmarks of streams that the run did not send stay.
-        KEEP: It stays as it is; the run's state is not saved.
+        REPLACE: The run's state replaces it.
+        MERGE: The bookmarks of streams that the run did not send are kept.
+        KEEP: It is left as it is; the run's state is not saved.
     """
 
     REPLACE = "replace"
@@ -27,7 +27,7 @@ class Saving(StrEnum):
 
 
 def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[str]) -> Saving:
-    """What the Meltano run that started us was asked to do, by the rules that Meltano has for its own record."""
+    """The mode of the Meltano run that started this process, by the rules for Meltano's own state record."""
     if not environ.get("MELTANO_LOADER_NAME"):
         return Saving.REPLACE
     if flag(parent_arguments, "--no-state-update", environ.get("MELTANO_RUN_NO_STATE_UPDATE")):
@@ -43,14 +43,14 @@ def saving_under_meltano(environ: Mapping[str, str], parent_arguments: Sequence[
 def state_to_save(
     saving: Saving, value: JSON | None, saved: Mapping[str, Any] | None, sent: Collection[str]
 ) -> JSON | None:
-    """The state that a run commits, of its last STATE and the streams that it sent; None: the saved one stays."""
+    """The state that a run commits, given its last STATE and the streams it sent; None to keep the saved one."""
     if saving is Saving.KEEP or value is None:
         return None
     return value if saving is Saving.REPLACE else merged_state(saved, value, sent)
 
 
 def merged_state(saved: Mapping[str, Any] | None, value: Mapping[str, Any], sent: Collection[str] = ()) -> JSON:
-    """A state over the saved one: each stream's bookmark is taken whole, and none stays of streams that were sent."""
+    """A state merged into the saved one: bookmarks are replaced whole, and dropped for streams that were sent."""
     merged = {**(saved or {}), **value}
     before, after = (saved or {}).get("bookmarks"), value.get("bookmarks")
     if isinstance(before, dict) and isinstance(after, dict):
@@ -59,9 +59,9 @@ def merged_state(saved: Mapping[str, Any] | None, value: Mapping[str, Any], sent
 
 
 def cleared(saved: JSON | None) -> JSON | None:
-    """The state from which everything is extracted; None where there is none yet.
+    """The state from which everything is extracted; None if there is no state yet.
 
-    Of a foreign tap's own state nothing is known but that every tap takes the empty one.
+    For another tap's own state the empty one is used, which every tap accepts.
     """
     if saved is None:
         return None

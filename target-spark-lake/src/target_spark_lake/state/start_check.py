@@ -1,4 +1,4 @@
-"""Whether a tap began where the lake stands: what its first STATE says, against what is saved."""
+"""Checks the start of a tap: its first STATE against the saved one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SAVED, FIRST, FULL, RESUME = "saved", "first", "full", "resume"
 def check_start(
     start: str | None, value: Mapping[str, Any], saved: Mapping[str, Any] | None, pipeline: str, last: str | None
 ) -> None:
-    """Refuses a run that began from another state than the committed one; `start` is None for a foreign tap.
+    """Refuse a run that started from another state than the committed one; `start` is None for other taps.
 
     Raises:
-        ProtocolError: the start is none that is known.
-        StateError: another run moved the state on in between.
+        ProtocolError: the start is unknown.
+        StateError: another run has changed the state meanwhile.
     """
     if start is None or start == FULL:
         return
@@ -38,10 +38,10 @@ def check_start(
 def check_resumed(
     value: Mapping[str, Any], resume: Mapping[str, Any] | None, checkpoint: Checkpoint | None, pipeline: str
 ) -> Checkpoint:
-    """Refuses a run that goes on from anything else than the checkpoint, and gives that.
+    """Return the checkpoint; refuse a run that resumes from anything else.
 
     Raises:
-        StateError: it is another one, or there is none any more.
+        StateError: it resumes from another checkpoint, or there is none any more.
     """
     if checkpoint is None:
         raise StateError(

@@ -1,4 +1,4 @@
-"""How old the watermark of a stream is, where its replication key is a time."""
+"""Age of a stream's watermark, if its replication key is a time."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-# Not whatever Python takes for a date: the text `20250101` may be a number of anything.
+# Stricter than Python's parser: the text `20250101` may be a number of any kind.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
 
 
 def watermarks(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Stream to the value of its replication key in a state; streams without one are left out."""
+    """Values of replication keys in a state, by stream; streams without one are left out."""
     bookmarks = (state or {}).get("bookmarks")
     if not isinstance(bookmarks, dict):
         return {}
@@ -25,7 +25,7 @@ def watermarks(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def lag_seconds(value: Any, now: datetime) -> float | None:
-    """Seconds that a watermark, in UTC where it has no zone, lies behind an aware moment; None where it is no time."""
+    """Seconds that a watermark (UTC if without zone) is behind an aware moment; None if it is not a time."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         return None
     try:
@@ -37,6 +37,6 @@ def lag_seconds(value: Any, now: datetime) -> float | None:
 
 
 def lags_at(state: Mapping[str, Any] | None, moment: datetime) -> dict[str, float]:
-    """Stream to the seconds that its watermark lies behind a moment; only keys that are times."""
+    """Seconds that each stream's watermark is behind a moment; only for keys that are times."""
     lags = {stream: lag_seconds(value, moment) for stream, value in watermarks(state).items()}
     return {stream: lag for stream, lag in lags.items() if lag is not None}

@@ -1,4 +1,4 @@
-"""What a table is: its record, the index and statistics of its files, and the changes of a commit as plain values.
+"""Tables as plain values: records, indexes and statistics of their files, and the changes of a commit.
 
 It may import `columns` and the settings. Start with `changes`, then `table_record`.
 """

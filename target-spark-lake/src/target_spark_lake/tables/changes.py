@@ -1,4 +1,4 @@
-"""The plain values of a commit: what a run staged, and what it wants to change in the lake."""
+"""The plain values of a commit: what a run staged, and its changes to the lake."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A whole data file that no reader sees yet.
+    """A complete data file not yet visible to readers.
 
     Attributes:
-        path: Where it lies, relative to the bucket.
-        rows: Rows in it.
+        path: Its path, relative to the bucket.
+        rows: Number of rows.
         bytes: Its size.
         partition: Hive folders between the table and the file, `day=2026-11-21`, or empty.
-        positioned: Its rows do not lie in their order, and say their position (`record_metadata.POSITION`), which no
+        positioned: Whether its rows are out of order and carry their position (`staged_metadata.POSITION`), which no
             reader may see.
-        late: Its rows were committed late: each is as new as the newest row of its key that came before it.
-        place: What its final name begins with, where its rows are as old as those of a file that it replaces
-            (`layout.file_place`); empty where they are the run's own.
-        codec: How it is compressed, where that is not as the run compresses; empty where it is.
-        order: Its `row_order`, staged as well, where its name does not tell when its rows were received.
+        late: Whether its rows were committed late: each is as new as the newest row of its key that came before it.
+        place: Prefix of its final name if its rows are as old as those of a file that it replaces
+            (`layout.file_place`); empty if they are the run's own.
+        codec: Its compression, if it differs from the run's; else empty.
+        order: Its `row_order`, staged too, if its name doesn't tell when its rows were received.
     """
 
     path: str
@@ -45,7 +45,7 @@ class StagedFile:
 
 
 def with_orders(files: Iterable[StagedFile]) -> Iterator[StagedFile]:
-    """The files, each with its `row_order` where it has one."""
+    """The files, each followed by its `row_order` if it has one."""
     for file in files:
         yield file
         if file.order is not None:
@@ -54,7 +54,7 @@ def with_orders(files: Iterable[StagedFile]) -> Iterator[StagedFile]:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """What became of one batch: its rows, and its quarantined records, a line each, where it has some."""
+    """The result of one batch: its rows, and the file of its quarantined records, if any, one per line."""
 
     files: tuple[StagedFile, ...]
     rejected: StagedFile | None = None
@@ -72,17 +72,17 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class DeltaChange:
-    """What the log of a Delta table needs to know of a change, beside its files.
+    """A change of a Delta table's log, apart from the file names.
 
     Attributes:
         seen: Version of the table that the change was planned on; None for a new table.
-        schema: The table's new `schemaString`; None where it stays.
+        schema: The table's new `schemaString`; None if it is unchanged.
         features: Table features that its columns need.
-        statistics: What the log says of each new file, by its path.
-        adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
-        data_change: False where rows only lie in other files.
-        partitioned: The table's partition columns after it, which the hive folders of its new files say.
-        partitioned_before: Those of the version that it was planned on; of a new table none.
+        statistics: The log's statistics for each new file, by path.
+        adopted: Files that become the table's in place, with their sizes in bytes.
+        data_change: False if rows only move to other files.
+        partitioned: The table's partition columns after the change, as in the hive folders of its new files.
+        partitioned_before: The partition columns of the version planned on; empty for a new table.
         table_id: Id of the table in its log; None for a new table.
     """
 
@@ -100,21 +100,21 @@ class DeltaChange:
 
 @dataclass(frozen=True)
 class IcebergChange:
-    """What the snapshot of an Iceberg table needs to know of a change, beside its files.
+    """A change of an Iceberg table's snapshot, apart from the file names.
 
     Attributes:
         seen: Id of the table that the change was planned on; None for a new table.
-        snapshot: Its snapshot at that time; None where it had none.
-        schema_seen: Number of its schema at that time.
-        schema: The schema after it, as Iceberg's JSON.
+        snapshot: Its snapshot at that time; None if it had none.
+        schema_seen: Id of its schema at that time.
+        schema: The schema after the change, as Iceberg's JSON.
         changes_schema: Whether that differs from the one before.
         spec: The partition spec of new files, as Iceberg's JSON.
         changes_spec: Whether that was not the table's.
-        statistics: What the manifests say of each new file, by its path.
-        adopted: Files that lie in the table's folder and become the table's, with their sizes in bytes.
-        data_change: False where rows only lie in other files.
-        leaves: Objects of the format that the table had before, which go.
-        registered: What the table is called, in which catalog.
+        statistics: The manifests' statistics for each new file, by path.
+        adopted: Files that become the table's in place, with their sizes in bytes.
+        data_change: False if rows only move to other files.
+        leaves: Objects of the table's former format, to be removed.
+        registered: The table's identifier and catalog.
     """
 
     format: ClassVar[str] = ICEBERG
@@ -137,7 +137,7 @@ LogChange = DeltaChange | IcebergChange
 
 @dataclass(frozen=True)
 class TableChange:
-    """What a run changes in one table; a stream that had no records has one with nothing in it.
+    """A run's changes to one table; empty for a stream without records.
 
     Attributes:
         stream: Name of the stream as Singer spells it.
@@ -146,12 +146,12 @@ class TableChange:
         retire: Files that the new ones replace, relative to the bucket.
         record: Owner and columns of the table after this run; None leaves the record as it is.
         extension: End of the final names, `zstd.parquet`.
-        records: Records of the run that the change stands for; None: as many as the staged files have rows.
-        index: What the next merge is spared to look up; None where nothing is known.
-        log: What the table's own log gets; None where it has none, or nothing changes.
-        rewritten: Files that hold rows of retired ones, under the table's new columns; published as well.
-        joined: Files that hold the rows of small ones, as they were; published as well.
-        joined_from: Those small ones, which go.
+        records: Number of the run's records in this change; None for the number of staged rows.
+        index: Saves the next merge from reading footers; None if nothing is known.
+        log: Change of the table's own log; None if it has none, or nothing changes.
+        rewritten: Files with rows of retired ones, rewritten with the table's new columns; published too.
+        joined: Files with the unchanged rows of small ones; published too.
+        joined_from: Those small files, to be removed.
     """
 
     stream: str
@@ -169,16 +169,16 @@ class TableChange:
 
     @property
     def published(self) -> tuple[StagedFile, ...]:
-        """All files that readers see after the commit and did not see before, those with older rows first.
+        """All files that readers see after the commit but not before, those with older rows first.
 
-        Their names are given in this order, and the order of names tells which row was received last.
+        They are named in this order, and the order of names tells which row was received last.
         """
         return self.rewritten + self.joined + self.staged
 
 
 @dataclass(frozen=True)
 class StreamReport:
-    """What one run did to one stream: records taken in, files published, their bytes, records rejected."""
+    """A run's results for one stream: records loaded, files published, their bytes, records rejected."""
 
     records: int = 0
     files: int = 0
@@ -186,7 +186,7 @@ class StreamReport:
     rejected: int = 0
 
     def plus(self, change: TableChange) -> StreamReport:
-        """The report with one more table of the stream counted in."""
+        """The report with another table of the stream added."""
         return StreamReport(
             self.records + (change.records if change.records is not None else sum(file.rows for file in change.staged)),
             self.files + len(change.staged),
@@ -197,13 +197,13 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class Commit:
-    """All that a run wants to change, at once.
+    """All changes of a run, made at once.
 
     Attributes:
         changes: One for each table that the run touched.
-        state: The Singer STATE value to save; None when no STATE came, and the saved one stays.
-        rejected: Stream to the file of its quarantined records, a line each.
-        expendable: Files that go because nobody needs them any more.
+        state: The Singer STATE value to save; None if no STATE came, which leaves the saved one as it is.
+        rejected: Stream to the file of its quarantined records, one per line.
+        expendable: Files to remove because they are no longer needed.
     """
 
     changes: tuple[TableChange, ...] = ()

@@ -1,13 +1,13 @@
-"""What of a table no version that is kept needs, and what a format must know about it.
+"""Files of a table that no kept version needs, with what its format must know about them.
 
-`spark-lake vacuum` asks the log of each table two things, at two moments:
+`spark-lake vacuum` calls each table's log twice:
 
-1. *Before its commit*: what is expendable (`TableLog.expendable`)? That is every file that is needed by no version
-   which was the current one at some instant, or later. A reader that opened the table after that instant goes on
-   undisturbed. The answer is a plain value, which becomes a part of the run's journal. Nothing is changed yet.
-2. *After its commit*: do what your own log or catalog needs to forget these files, and say which of them may really go
+1. *Before its commit*, to find what is expendable (`TableLog.expendable`): every file needed by no version that was
+   current at some instant or later. Readers that opened the table after that instant are not affected. The result is
+   a plain value, which becomes part of the run's journal. Nothing is changed yet.
+2. *After its commit*, to make the log or catalog forget these files and return those that may be removed
    (`TableLog.forget`). If a process dies, another one finishes its work, perhaps days later. So this may be called
-   any number of times with the same value, and by then somebody else may need a file again (a RESTORE): leave it out.
+   any number of times with the same value, and leaves out files that are needed again by then (after a RESTORE).
 
 Delta needs nothing in its log for that. A format with snapshots in a catalog expires them first: their ids are its
 `details`.
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expendable:
-    """Files that can go.
+    """Files that can be removed.
 
     Attributes:
         files: Their paths, relative to the bucket.
-        bytes: Their sizes together.
-        table: The table's folder; empty for files that are of no table.
-        format: The table's format, whose `forget` is asked; empty for files that go as they are.
-        details: What `forget` needs beside the files, as JSON has it.
+        bytes: Their total size.
+        table: The table's folder; empty for files of no table.
+        format: The table's format, whose `forget` is called; empty for files removed directly.
+        details: What `forget` needs besides the files, as JSON values.
     """
 
     files: tuple[str, ...]
@@ -44,11 +44,11 @@ class Expendable:
 
     @staticmethod
     def of(files: Sequence[FileInfo], table: str = "", format: str = "", **details: Any) -> Expendable:
-        """Of files that a storage listed."""
+        """The value for files listed by a storage."""
         paths, size = tuple(file.path for file in files), sum(file.size for file in files)
         return Expendable(paths, size, table, format, details)
 
     @staticmethod
     def from_body(body: Mapping[str, Any]) -> Expendable:
-        """Reads what `asdict` made of one."""
+        """Read the result of `asdict` back."""
         return Expendable(**{**body, "files": tuple(body["files"])})

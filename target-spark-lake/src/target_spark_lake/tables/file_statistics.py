@@ -1,6 +1,6 @@
-"""What a Parquet file's footer tells of its columns, and whether the file may hold a row that a run is about.
+"""Column statistics from Parquet footers, and whether a file may hold a row that concerns a run.
 
-Unknown is always said, never guessed: a file of which nothing is known may hold anything.
+Unknown values are represented as such, never guessed: a file without known statistics may hold anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
 
-# Of these Parquet keeps true bounds in the order in which Spark compares; of fractions and bytes it does not.
+# For these types Parquet keeps correct bounds in Spark's order; for floating-point numbers and bytes it does not.
 Bound = int | str | Decimal | date | datetime
 BOUND_TYPES = (int, str, Decimal, date, datetime)
 LONGEST_TEXT = 256
@@ -24,49 +24,49 @@ LONGEST_TEXT = 256
 
 @dataclass(frozen=True)
 class ColumnRange:
-    """What is known of the values of a column in a file.
+    """What is known about the values of a column in a file.
 
     Attributes:
-        low: Nothing is below it; None where that is unknown, or there are no values.
-        high: Nothing is above it; None like `low`.
-        nulls: How many are NULL; None where that is unknown.
+        low: Lower bound; None if it is unknown or there are no values.
+        high: Upper bound; None like `low`.
+        nulls: Number of NULLs; None if unknown.
     """
 
     low: Bound | None = None
     high: Bound | None = None
     nulls: int | None = None
 
-    def may_meet(self, other: ColumnRange) -> bool:
-        """Whether a value may be in both."""
+    def may_overlap(self, other: ColumnRange) -> bool:
+        """Whether a value may be in both ranges."""
         try:
             below = self.high is not None and other.low is not None and self.high < other.low  # type: ignore[operator]
             above = self.low is not None and other.high is not None and self.low > other.high  # type: ignore[operator]
         except TypeError:
-            # Of two types since the column was widened: nothing can be told.
+            # Of different types because the column was widened: nothing is known.
             return True
         return not below and not above
 
 
 @dataclass(frozen=True)
 class FileStatistics:
-    """What is known of a file: its rows, its size in bytes, and some of its columns."""
+    """What is known about a file: its rows, its size in bytes, and some of its columns."""
 
     rows: int
     bytes: int
     columns: Mapping[str, ColumnRange]
 
     def all_null(self, column: str) -> bool:
-        """Whether the column surely holds no value."""
+        """Whether the column certainly holds no value."""
         known = self.columns.get(column)
         return known is not None and known.nulls == self.rows
 
     def none_null(self, column: str) -> bool:
-        """Whether the column surely holds a value in each row."""
+        """Whether the column certainly holds a value in every row."""
         known = self.columns.get(column)
         return known is not None and known.nulls == 0
 
     def may_hold_below(self, column: str, bound: int) -> bool:
-        """Whether a value of the column may be below the bound, or NULL."""
+        """Whether the column may hold a value below the bound, or NULL."""
         known = self.columns.get(column)
         if known is None or known.low is None or known.nulls != 0:
             return True
@@ -74,7 +74,7 @@ class FileStatistics:
 
 
 def leaf_places(schema: pa.Schema) -> dict[str, range]:
-    """Where the columns that a file keeps for each column of its schema stand."""
+    """The positions of the file's leaf columns for each column of its schema."""
     places, next_place = {}, 0
     for field in schema:
         leaves = _leaves(field.type)
@@ -88,9 +88,9 @@ def _leaves(arrow: pa.DataType) -> int:
 
 
 def column_places(metadata: FileMetaData) -> dict[str, int | None]:
-    """Where each column stands in a file; None of one that has columns inside.
+    """The position of each column in a file; None for nested columns.
 
-    A name may have a point in it, and look like a member of a struct.
+    A plain name may contain a dot and look like a member of a struct.
     """
     paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     if not any("." in path for path in paths):
@@ -101,7 +101,7 @@ def column_places(metadata: FileMetaData) -> dict[str, int | None]:
 
 
 def statistics_of(metadata: FileMetaData, size: int, columns: Iterable[str]) -> FileStatistics:
-    """Reads a footer, of a file with so many bytes; a column that it does not have is NULL in all of its rows."""
+    """Read a footer of a file of this size; columns that it lacks are NULL in all rows."""
     places = column_places(metadata)
     groups = range(metadata.num_row_groups)
     found: dict[str, ColumnRange] = {}
@@ -115,14 +115,14 @@ def statistics_of(metadata: FileMetaData, size: int, columns: Iterable[str]) -> 
 
 
 def group_range(metadata: FileMetaData, group: int, place: int) -> ColumnRange:
-    """What is known of a column in one row group."""
-    told = metadata.row_group(group).column(place).statistics
-    if told is None:
+    """What is known about a column in one row group."""
+    statistics = metadata.row_group(group).column(place).statistics
+    if statistics is None:
         return ColumnRange()
-    nulls = told.null_count if told.has_null_count else None
+    nulls = statistics.null_count if statistics.has_null_count else None
     try:
-        low, high = (told.min, told.max) if told.has_min_max else (None, None)
-    except (OverflowError, ValueError):  # a moment of a year that Python does not know
+        low, high = (statistics.min, statistics.max) if statistics.has_min_max else (None, None)
+    except (OverflowError, ValueError):  # a time in a year that Python can't represent
         return ColumnRange(nulls=nulls)
     if not _is_bound(low) or not _is_bound(high):
         return ColumnRange(nulls=nulls)

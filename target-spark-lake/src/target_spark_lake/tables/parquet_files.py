@@ -1,4 +1,4 @@
-"""Parquet files in the bucket, opened in this process: footers and single columns, never whole tables."""
+"""Opens Parquet files of the bucket in this process: for footers and single columns, never whole tables."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetFile]:
-    """A Parquet file that somebody else wrote, for what is done with it inside the context.
+    """Open a Parquet file written by another program; errors in the context are attributed to the file.
 
     Args:
-        storage: Where it lies.
-        path: Relative to that.
+        storage: Where it is.
+        path: Its path there.
         name: Stream and file for errors.
 
     Raises:
-        ProtocolError: it is no whole Parquet file.
+        ProtocolError: it is not a complete Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet
@@ -36,7 +36,7 @@ def open_batch_file(storage: Storage, path: str, name: str) -> Iterator[ParquetF
             try:
                 file = pyarrow.parquet.ParquetFile(source)
             except OSError as error:
-                # Of a footer that makes no sense Arrow speaks so, too.
+                # Arrow also raises OSError for an invalid footer.
                 raise ValueError(str(error)) from error
             yield file
     except SingerSparkError:

@@ -1,9 +1,9 @@
-"""When the rows of a file were received, where its name alone does not tell it.
+"""When the rows of a file were received, if its name alone doesn't tell.
 
-Files are named so that the order of names is the order in which their rows were received. A file that was joined from
-several, between which other folders received rows, has no such name. It has a small object beside the data, which says
-of each part of it which file its rows were in. So every row keeps for ever the place that its first file gave it:
-`(name of that file, number of the row in it)`.
+Files are named so that the order of names is the order in which their rows were received. No such name exists for a
+file joined from several files if rows in other folders were received between them. Instead, a small object beside the
+data maps each part of it to the file that its rows came from. So every row keeps forever the position given by its
+first file: `(name of that file, number of the row in it)`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a file up to its next part.
+    """Rows of a file up to the next part.
 
     Attributes:
-        first_row: Number of the first one.
-        file: Name of the file that they were in first.
-        file_row: Number that the first one had there; each further one has the next number.
+        first_row: Number of the first row.
+        file: Name of the file that the rows were first in.
+        file_row: Number of the first row there; the others follow consecutively.
     """
 
     first_row: int
@@ -46,12 +46,12 @@ Parts = tuple[Part, ...]
 
 
 def own_parts(path: str) -> Parts:
-    """Of a file whose name tells it."""
+    """The single part of a file whose name tells its age."""
     return (Part(0, file_age(path), 0),)
 
 
 def read_parts(storage: Storage, layout: Layout, table: str, paths: Iterable[str]) -> dict[str, Parts]:
-    """The parts of those files that have several, by path."""
+    """The parts of files that have several, by path."""
     paths = [path for path in paths if is_in_parts(path)]
     found = each(storage, lambda path: _read(storage, layout.row_order(table, path)), paths)
     return {path: parts for path, parts in zip(paths, found, strict=True) if parts}
@@ -69,22 +69,22 @@ def _read(storage: Storage, path: str) -> Parts:
 
 
 def in_parts(storage: Storage, file: StagedFile, parts: Parts) -> StagedFile:
-    """A staged file with its parts, staged beside it."""
+    """A staged file with its parts, which are staged beside it."""
     path, data = f"{file.path}.json", encode({"parts": [asdict(part) for part in parts]})
     storage.replace(path, data)
     return replace(file, order=StagedFile(path, 0, len(data)))
 
 
 def joined_parts(sources: Iterable[tuple[Parts, int]], stretches: Mapping[str, int]) -> Parts:
-    """The parts of a file that is joined from others, whose parts and rows are given in the order of their rows.
+    """The parts of a file joined from others, given their parts and numbers of rows, in row order.
 
-    Of names in the parts that are on the same `stretch` no other folder has rows in between.
+    Between names in parts of the same `stretch`, no other folder has rows.
     """
     found: list[Part] = []
     start = 0
     for parts, rows in sources:
         for part in parts:
-            # Nor will anything come between them: new files are newer than all.
+            # Nor can anything come between them later: new files are newer than all others.
             if not found or stretches[found[-1].file] != stretches[part.file]:
                 found.append(Part(start + part.first_row, part.file, part.file_row))
         start += rows
@@ -92,7 +92,7 @@ def joined_parts(sources: Iterable[tuple[Parts, int]], stretches: Mapping[str, i
 
 
 def cut_parts(parts: Parts, start: int, rows: int) -> Parts:
-    """The parts of a piece of a file, which begins at a row."""
+    """The parts of a slice of a file that starts at a row."""
     ends = [part.first_row for part in parts[1:]] + [start + rows]
     return tuple(
         Part(first - start, part.file, part.file_row + first - part.first_row)
@@ -102,7 +102,7 @@ def cut_parts(parts: Parts, start: int, rows: int) -> Parts:
 
 
 def numbered(paths: Sequence[str], parts: Mapping[str, Parts], first: int) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Path to first row and number of each part of these files, older rows with lower numbers, from `first` on."""
+    """Path to first row and number of each part of these files; older rows get lower numbers, starting at `first`."""
     pieces = [
         (part.file, part.file_row, path, part.first_row)
         for path in paths

@@ -1,7 +1,7 @@
-"""What is known of each file of a table, kept in one small object so that a merge need not open them to find out.
+"""Statistics of each file of a table, kept in one small object to save merges from opening the files.
 
-It is a memory, not a truth: the table is what its folder holds, a file's content never changes under its name, and what
-the index lacks is read from the file's footer. So it may be lost or late, and is written outside of the commit.
+It is a cache: the table is what its folder holds, a file's content never changes under its name, and what the index
+lacks is read from the file's footer. So it may be lost or outdated, and is written outside the commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import DamagedError, StorageError
 from singer_spark.state.run_log import decode, encode
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.partitioning import folders_of, said_by
+from target_spark_lake.columns.partitioning import folder_values, folders_of
 from target_spark_lake.tables.file_statistics import ColumnRange, FileStatistics, statistics_of
 
 if TYPE_CHECKING:
@@ -32,21 +32,21 @@ FOOTERS_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class TableIndex:
-    """The files of a table, by their paths relative to the bucket."""
+    """The files of a table, by path relative to the bucket."""
 
     files: Mapping[str, FileStatistics] = field(default_factory=dict)
 
     def renamed(self, names: Mapping[str, str]) -> TableIndex:
-        """The index with some files under other paths."""
+        """The index with some files renamed."""
         return TableIndex({names.get(path, path): known for path, known in self.files.items()})
 
     def to_bytes(self) -> bytes:
-        """As it is written."""
+        """The index as written to the bucket."""
         return encode({"files": {path: _to_json(known) for path, known in self.files.items()}})
 
     @staticmethod
     def from_bytes(data: bytes, path: str) -> TableIndex:
-        """Reads `to_bytes` back."""
+        """Read `to_bytes` back."""
         body = decode(data, path)
         try:
             return TableIndex({name: _from_json(known) for name, known in body["files"].items()})
@@ -55,10 +55,10 @@ class TableIndex:
 
 
 def read_index(storage: Storage, path: str) -> TableIndex:
-    """The index at a path (`Layout.table_index`); an empty one where none is, or it is damaged: it is made anew.
+    """The index at a path (`Layout.table_index`); empty if it is missing or damaged, and then rebuilt.
 
     Raises:
-        StorageError: a newer version of the programs wrote it.
+        StorageError: it was written by a newer version of the program.
     """
     data = storage.read(path)
     try:
@@ -69,7 +69,7 @@ def read_index(storage: Storage, path: str) -> TableIndex:
 
 
 def current_index(storage: Storage, known: TableIndex, files: Sequence[FileInfo], columns: Iterable[str]) -> TableIndex:
-    """The index of exactly these files, with these columns; what was not known before is read from the footers."""
+    """The index of exactly these files with these columns; unknown statistics are read from the footers."""
     wanted = tuple(columns)
 
     def is_known(file: FileInfo) -> bool:
@@ -81,7 +81,7 @@ def current_index(storage: Storage, known: TableIndex, files: Sequence[FileInfo]
 
 
 def file_statistics(storage: Storage, sizes: Mapping[str, int], columns: Iterable[str]) -> dict[str, FileStatistics]:
-    """`footer_statistics` of files, whose bytes are given by their paths."""
+    """`footer_statistics` of several files, given their sizes by path."""
     wanted = tuple(columns)
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         found = pool.map(lambda path: footer_statistics(storage, path, sizes[path], wanted), sizes)
@@ -89,7 +89,7 @@ def file_statistics(storage: Storage, sizes: Mapping[str, int], columns: Iterabl
 
 
 def footer_statistics(storage: Storage, path: str, size: int, columns: Iterable[str]) -> FileStatistics:
-    """What the footer of a file tells; of columns that its hive folders say, only whether they are NULL."""
+    """Statistics from a file's footer; for columns in its hive folders, only whether they are NULL."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -97,9 +97,9 @@ def footer_statistics(storage: Storage, path: str, size: int, columns: Iterable[
         try:
             found = statistics_of(pa.parquet.read_metadata(file), size, columns)
         except pa.ArrowInvalid as error:
-            raise StorageError(f"{path} is no Parquet file ({error}); take it out of the table's folder") from error
-    said = {name: text for name, text in said_by(folders_of(path)).items() if name in found.columns}
-    ranges = {name: ColumnRange(nulls=found.rows if text is None else 0) for name, text in said.items()}
+            raise StorageError(f"{path} is not a Parquet file ({error}); take it out of the table's folder") from error
+    texts = {name: text for name, text in folder_values(folders_of(path)).items() if name in found.columns}
+    ranges = {name: ColumnRange(nulls=found.rows if text is None else 0) for name, text in texts.items()}
     return replace(found, columns={**found.columns, **ranges})
 
 

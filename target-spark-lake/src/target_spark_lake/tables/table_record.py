@@ -1,17 +1,18 @@
-"""Who owns a table of the lake, and which columns it has: one small object beside the data.
+"""A table's owner and columns, recorded in one small object beside the data.
 
 `<bucket>/.dataspoc/tables/<table folder>.json` is claimed by create-if-absent, so two pipelines can't both own a
-table; its columns change with the commit that changes the table. A claim holds while its run may still commit: given
-back, or made by a run that was undone, it is nobody's. The object is never deleted, only exchanged, so that nobody who
-wakes up late removes the record of a later commit.
+table; its columns change with the commit that changes the table. A claim is valid while its run may still commit: if
+it was released, or its run was undone, it is free. The object is never deleted, only exchanged, so that no process
+that was suspended can remove the record of a later commit.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.errors import ConfigurationError, DamagedError, LockedError, StorageError, one_line
 from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
 from singer_spark.storage.at_once import each
 from target_spark_lake.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.layout import Layout
 
+logger = logging.getLogger(__name__)
 
 CLAIM_TRIES = 50
 _LISTS = ("key_properties", "cursor", "partition_by", "foreign")
-_SAID = ("pipeline", "stream", "load_method", "claimed_by")
-_SAID_LATER = ("format", "small_files", "small_files_left")
+_FIELDS = ("pipeline", "stream", "load_method", "claimed_by")
+_LATER_FIELDS = ("format", "small_files", "small_files_left")
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,18 @@ class TableRecord:
     """A table as the last committed run left it.
 
     Attributes:
-        pipeline: The one pipeline that may write the table.
+        pipeline: The only pipeline that may write the table.
         stream: The stream that fills it.
-        columns: Column name to Spark's own name of its type (`DataType.simpleString()`), in order.
-        load_method: The method that wrote it last.
-        claimed_by: Run that claimed the table; None in a claim that was given back.
-        key_properties: Primary key of its rows as the last run knew it; empty where there is none.
-        cursor: Columns by which the newest row of a key is told; empty where the last received is.
+        columns: Column name to Spark's name of its type (`DataType.simpleString()`), in order.
+        load_method: The method that last wrote it.
+        claimed_by: Run that claimed the table; None in a released claim.
+        key_properties: Primary key of its rows in the last run; empty if there was none.
+        cursor: Columns that decide which row of a key is newest; if empty, the last received is.
         format: One of `FORMATS`.
-        partition_by: The hive folders that its files lie in, as the setting says them.
-        foreign: Those of the columns that someone else gave the table in its log, and that are none of the stream.
-        small_files: How many of its files are small (`compaction_plan.is_small`); None where nobody counted them.
-        small_files_left: How many of those were left when they were joined last.
+        partition_by: The hive folders of its files, as given in the setting.
+        foreign: Columns that other writers added in the table's log, and the stream does not have.
+        small_files: Number of its small files (`compaction_plan.is_small`); None if never counted.
+        small_files_left: Number of small files left when they were last joined.
     """
 
     pipeline: str
@@ -69,32 +71,32 @@ class TableRecord:
 
     @property
     def method(self) -> LoadMethod:
-        """What the method that wrote it last makes of it; of a claim nothing is known."""
+        """Properties of the method that last wrote the table; for a mere claim nothing is known."""
         return LOAD_METHODS.get(self.load_method or "", LoadMethod(replaces=True))
 
     def is_claim(self) -> bool:
-        """Whether no commit has written it yet."""
+        """Whether no commit has written the table yet."""
         return not self.columns and self.load_method is None
 
     def to_body(self) -> dict[str, Any]:
-        """The record as a JSON object; columns as pairs, for their order counts."""
+        """The record as a JSON object; columns are pairs, since their order counts."""
         return {**asdict(self), "columns": [[name, kind] for name, kind in self.columns.items()]}
 
     @staticmethod
     def from_body(body: Mapping[str, Any], path: str) -> TableRecord:
-        """Reads `to_body` back."""
+        """Read `to_body` back."""
         try:
-            said: dict[str, Any] = {name: body[name] for name in _SAID}
-            # Tables of earlier versions do not say all of it.
-            said |= {name: body[name] for name in _SAID_LATER if name in body}
-            said |= {name: tuple(body[name]) for name in _LISTS if name in body}
-            return TableRecord(**{**said, "columns": dict(body["columns"])})
+            values: dict[str, Any] = {name: body[name] for name in _FIELDS}
+            # Records of earlier versions lack some of these.
+            values |= {name: body[name] for name in _LATER_FIELDS if name in body}
+            values |= {name: tuple(body[name]) for name in _LISTS if name in body}
+            return TableRecord(**{**values, "columns": dict(body["columns"])})
         except (KeyError, TypeError, ValueError) as error:
-            raise StorageError(f"{path} is damaged ({error}); restore it from a backup") from error
+            raise DamagedError(f"{path} is damaged ({error}); restore it from a backup") from error
 
 
 def with_logged_columns(record: TableRecord, logged: Mapping[str, str]) -> TableRecord:
-    """A table's record with the columns that its log says, those that the record has first and in its order."""
+    """The record with the columns of the table's log: first those that the record has, in its order."""
     order = [
         *(name for name in record.columns if name in logged),
         *(name for name in logged if name not in record.columns),
@@ -104,33 +106,45 @@ def with_logged_columns(record: TableRecord, logged: Mapping[str, str]) -> Table
 
 
 def read_record(storage: Storage, path: str) -> TableRecord | None:
-    """The record at a path (`Layout.table_record`), None for a table that nobody owns."""
+    """The record at a path (`Layout.table_record`); None for a table without an owner."""
     record = _parse(storage.read(path), path)
     return None if record is None or _is_free(storage, record) else record
 
 
 def records_of(storage: Storage, pipeline: str) -> dict[str, TableRecord]:
-    """The records of all tables that a pipeline wrote, by their folders; a stream's history has one, too."""
-    return tables_of(storage).get(pipeline, {})
+    """The records of all tables written by a pipeline, by folder; a stream's history has one too.
+
+    A record that can't be read may belong to any pipeline: a warning names it, and it is left out.
+    """
+    tables, unreadable = tables_of(storage)
+    for problem in unreadable.values():
+        logger.warning("Left out a table: %s", problem)
+    return tables.get(pipeline, {})
 
 
-def tables_of(storage: Storage) -> dict[str, dict[str, TableRecord]]:
-    """`records_of` all pipelines, by their names."""
+def tables_of(storage: Storage) -> tuple[dict[str, dict[str, TableRecord]], dict[str, str]]:
+    """Like `records_of`, for all pipelines by name; and the errors of records that can't be read, by folder."""
     paths = [file.path for file in storage.list(TABLES)]
     found: dict[str, dict[str, TableRecord]] = {}
-    for path, record in zip(paths, each(storage, lambda path: read_record(storage, path), paths), strict=True):
+    unreadable: dict[str, str] = {}
+    for path, data in zip(paths, each(storage, storage.read, paths), strict=True):
+        try:
+            record = _parse(data, path)
+        except StorageError as error:
+            unreadable[table_of_record(path)] = one_line(error)
+            continue
         if record is not None and not record.is_claim():
             found.setdefault(record.pipeline, {})[table_of_record(path)] = record
-    return found
+    return found, unreadable
 
 
 def write_record(storage: Storage, path: str, record: TableRecord, seen: bytes | None) -> bool:
-    """Replaces the record that was seen, as part of a commit; False when someone else wrote meanwhile."""
+    """Replace the record that was read, as part of a commit; False if another process wrote it meanwhile."""
     return storage.exchange(path, seen, encode(record.to_body()))
 
 
 def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> None:
-    """Refuses a table of another pipeline or another stream.
+    """Refuse a table of another pipeline or stream.
 
     Raises:
         ConfigurationError: names the owner and the ways out.
@@ -146,32 +160,35 @@ def check_owner(record: TableRecord, pipeline: str, stream: str, table: str) -> 
 def claim_all(
     storage: Storage, layout: Layout, records: Mapping[str, TableRecord], run_id: str
 ) -> dict[str, TableRecord]:
-    """Claims tables that nobody owns, or finds them owned by the same pipeline and stream.
+    """Claim tables without an owner, or check that this pipeline and stream own them.
 
-    Gives the records to publish with the commit: each is what the run wants, with the first claim's run.
+    Returns the records to publish with the commit: those passed, with the run that first claimed the table.
 
     Raises:
         ConfigurationError: another pipeline or stream owns a table, or one inside or around it.
-        LockedError: a later run of the pipeline has claimed one.
+        LockedError: a later run of the pipeline has claimed a table.
     """
     found = each(storage, lambda table: _claim(storage, layout, table, records[table], run_id), records)
-    standing = {table: record for table, record in zip(records, found, strict=True) if record is not None}
-    claimed = {table: record for table, record in records.items() if table not in standing}
+    owned = {table: record for table, record in zip(records, found, strict=True) if record is not None}
+    claimed = {table: record for table, record in records.items() if table not in owned}
     if claimed:
-        # Only now: of two that claim one inside the other at once, each finds the other's.
+        # Only after claiming: if two runs claim one table inside the other at once, each finds the other's claim.
         _check_places(storage, layout, claimed)
     return {
-        table: replace(record, claimed_by=standing[table].claimed_by if table in standing else run_id)
+        table: replace(record, claimed_by=owned[table].claimed_by if table in owned else run_id)
         for table, record in records.items()
     }
 
 
 def release_claims(storage: Storage, run_id: str) -> None:
-    """Gives back the tables that a run claimed and never wrote; only once the run is decided as aborted."""
+    """Release the tables that a run claimed and never wrote; only after the run is decided as aborted."""
 
     def release(path: str) -> None:
         seen = storage.read(path)
-        record = _parse(seen, path)
+        try:
+            record = _parse(seen, path)
+        except StorageError:  # no claim of the run's: its table stays as it is
+            return
         if record is not None and record.is_claim() and record.claimed_by == run_id:
             storage.exchange(path, seen, encode(replace(record, claimed_by=None).to_body()))
 
@@ -183,7 +200,7 @@ def _parse(data: bytes | None, path: str) -> TableRecord | None:
 
 
 def _is_free(storage: Storage, record: TableRecord) -> bool:
-    """Whether it is a claim of nobody's; also one that a sleeper made after its run had been undone."""
+    """Whether it is a claim nobody holds any more, including one made by a suspended run after it was undone."""
     if not record.is_claim():
         return False
     if record.claimed_by is None:
@@ -193,30 +210,30 @@ def _is_free(storage: Storage, record: TableRecord) -> bool:
 
 
 def _claim(storage: Storage, layout: Layout, table: str, record: TableRecord, run_id: str) -> TableRecord | None:
-    """The record of a table that a commit has written; None for one that is claimed now."""
+    """The record of a table already written by a commit; None if the table is now claimed."""
     path = layout.table_record(table)
     claimed = encode(TableRecord(record.pipeline, record.stream, claimed_by=run_id).to_body())
     for _ in range(CLAIM_TRIES):
         seen = storage.read(path)
-        standing = _parse(seen, path)
-        if standing is not None and not _is_free(storage, standing):
-            check_owner(standing, record.pipeline, record.stream, table)
-            if FORMATS.index(record.format) < FORMATS.index(standing.format):
+        current = _parse(seen, path)
+        if current is not None and not _is_free(storage, current):
+            check_owner(current, record.pipeline, record.stream, table)
+            if FORMATS.index(record.format) < FORMATS.index(current.format):
                 raise ConfigurationError(
-                    f"stream {record.stream}: table {table} is kept as {standing.format}; set format: {standing.format}"
+                    f"stream {record.stream}: table {table} is kept as {current.format}; set format: {current.format}"
                 )
-            if not standing.is_claim():
-                return standing
-            if (standing.claimed_by or "") > run_id:
-                raise LockedError(f"table {table} was claimed by the later run {standing.claimed_by}; run again")
-        # Also over an earlier run's of this pipeline: that claim falls once somebody undoes the run.
+            if not current.is_claim():
+                return current
+            if (current.claimed_by or "") > run_id:
+                raise LockedError(f"table {table} was claimed by the later run {current.claimed_by}; run again")
+        # Even over a claim of an earlier run of this pipeline: it loses that claim when the run is undone.
         if storage.create(path, claimed) if seen is None else storage.exchange(path, seen, claimed):
             return None
-    raise StorageError(f"the store takes no claim of table {table}, {path}, and shows nobody else's; run again")
+    raise StorageError(f"the store accepts no claim of table {table} ({path}), and shows no other one; run again")
 
 
 def _check_places(storage: Storage, layout: Layout, claimed: Mapping[str, TableRecord]) -> None:
-    """Refuses a table inside another one or around it: readers of the outer one would meet the inner one's rows."""
+    """Refuse a table inside another one or around it: readers of the outer one would find the inner one's rows."""
     tables = {table_of_record(file.path) for file in storage.list(TABLES)}
     for inner in sorted(tables):
         folders = inner.split("/")

@@ -1,4 +1,4 @@
-"""What becomes of a commit to a table's log that can't be published, and waits for a person."""
+"""What becomes of a commit to a table's log that can't be published and needs a person's decision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Fate(Enum):
-    """What giving up a run makes of one of its tables."""
+    """The effect on a table of giving up the run that changed it."""
 
     MADE = "its commit was made, and is undone"
     NOT_MADE = "its commit was not made, and what is left with the table keeps it from being made later"
@@ -22,8 +22,8 @@ class Fate(Enum):
 
 
 @contextmanager
-def for_a_person() -> Iterator[None]:
-    """Where a committed run's table is looked at: what is refused before a commit waits for a person after it."""
+def as_unpublishable() -> Iterator[None]:
+    """Convert refusals for a committed run's table, which need a person's decision, to UnpublishableError."""
     try:
         yield
     except (ConfigurationError, StorageError) as refusal:

@@ -1,4 +1,4 @@
-"""What makes a record invalid, and what becomes of it: fast checks first, jsonschema has the last word.
+"""Validation of records and quarantine: fast checks first, jsonschema decides doubtful cases.
 
-It may import `tables` and `columns`. Start with `bulk_check`; what it doubts, `record_validator` judges.
+It may import `tables` and `columns`. Start with `bulk_check`; `record_validator` judges what it doubts.
 """

@@ -1,7 +1,7 @@
-"""What the rows of a typed file must keep to beyond their types, so that it may be taken as it is.
+"""Rules beyond types for the rows of a typed file, which decide whether it may be taken as it is.
 
-Columns of the lake's own types hold no value of a wrong type. What is left a footer proves, or a look
-at single columns.
+Columns of the lake's own types hold no values of wrong types. The rest is proven by the footer, or by reading
+single columns.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ class TypedRules:
     """The rules of one stream.
 
     Attributes:
-        columns: Those of which something is asked.
-        moments: Columns of dates and times, also inside: from year 1 to 9999.
+        columns: The columns that have rules.
+        moments: Columns with dates and times, nested ones too, which must be in the years 1 to 9999.
     """
 
     columns: Mapping[str, ValueCheck]
     moments: frozenset[str]
 
     @property
-    def questioned(self) -> frozenset[str]:
-        """The columns of which a footer may prove something that is asked."""
+    def provable(self) -> frozenset[str]:
+        """The columns whose rules a footer may prove."""
         return frozenset(name for name, check in self.columns.items() if check.present or check.limits)
 
     def unproven(self, known: Mapping[str, ColumnRange]) -> dict[str, ValueCheck]:
-        """What a file's footer leaves open, to be asked of its columns: of none where all is proven.
+        """The rules that a file's footer does not prove, to be checked on the values; empty if all are proven.
 
         Args:
-            known: What the footer tells of the `questioned` columns.
+            known: The footer's statistics of the `provable` columns.
         """
         left = {name: _unproven(check, known.get(name)) for name, check in self.columns.items()}
-        return {name: check for name, check in left.items() if check.asks}
+        return {name: check for name, check in left.items() if check.is_needed}
 
 
 def _unproven(check: ValueCheck, known: ColumnRange | None) -> ValueCheck:
@@ -54,34 +54,34 @@ def _unproven(check: ValueCheck, known: ColumnRange | None) -> ValueCheck:
 
 
 def typed_rules(columns: Struct, keys: Iterable[str], check: ValueCheck | None, *, validate: bool) -> TypedRules | None:
-    """The rules of a stream; None where only the checks of records can tell.
+    """The rules of a stream; None if its records must be checked one by one.
 
     Args:
         columns: The lake's columns of its records.
         keys: Columns that must have a value, whatever the schema says.
         check: The check of its records.
-        validate: False asks for no more than that the lake's columns can hold the values.
+        validate: If false, only require that the lake's columns can hold the values.
     """
-    asked: dict[str, ValueCheck] = {}
+    checks: dict[str, ValueCheck] = {}
     if validate:
         if check is None or check.free:
             return None
-        asked = {name: each for name, each in check.parts.items() if each.asks}
+        checks = {name: each for name, each in check.parts.items() if each.is_needed}
     for name in keys:
-        asked[name] = replace(asked.get(name, ValueCheck(columns.types[name])), present=True)
+        checks[name] = replace(checks.get(name, ValueCheck(columns.types[name])), present=True)
     moments = (each.name for each in columns if "date" in str(each.type) or "timestamp" in str(each.type))
-    return TypedRules(asked, frozenset(moments))
+    return TypedRules(checks, frozenset(moments))
 
 
 def dated(metadata: FileMetaData, places: Iterable[int]) -> bool:
-    """Whether a footer proves that dates and times at these places lie between year 1 and year 9999."""
+    """Whether a footer proves that all dates and times in these columns are in the years 1 to 9999."""
     for group in range(metadata.num_row_groups):
         for place in places:
-            told = metadata.row_group(group).column(place).statistics
-            if told is None or not (told.has_min_max or (told.has_null_count and told.num_values == 0)):
+            found = metadata.row_group(group).column(place).statistics
+            if found is None or not (found.has_min_max or (found.has_null_count and found.num_values == 0)):
                 return False
             try:
-                _ = (told.min, told.max)
+                _ = (found.min, found.max)
             except (OverflowError, ValueError):
                 return False
     return True

@@ -1,8 +1,8 @@
-"""Which rows are surely right: what a stream's schema asks beyond types, asked of whole Arrow columns.
+"""Finds rows that are certainly valid by checking a schema's requirements beyond types on whole Arrow columns.
 
-Arrow's JSON reader is strict: it refuses a number in a text column, a decimal with too many digits, a key that stands
-twice. What it lets pass wrongly is looked for here, and so is what a typed file may hold wrongly. Rows that are not
-surely right are for `record_validator`: this may doubt too much, never too little.
+Arrow's JSON reader is strict: it refuses a number in a text column, a decimal with too many digits, a duplicate key.
+What it wrongly accepts is checked here, as are invalid values of typed files. `record_validator` judges the rows that
+are not certainly valid: this check may doubt too many rows, never too few.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-# As RE2 knows them; the conversion decides whether the day exists.
+# In RE2's syntax; the conversion decides whether the day exists.
 _DATE = r"(?:[1-9]\d{3}|0[1-9]\d\d|00[1-9]\d|000[1-9])-\d\d-\d\d"
 _CLOCK = r"[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
 _SPELLINGS = {
@@ -42,29 +42,29 @@ _SPELLINGS = {
 }
 _OF_TIMES = ("date", "date-time")
 _LONG_INTEGER = r"[:,\[]\s*-?\d{16,}\s*[,}\]]"
-# What else jsonschema knows in Draft 7; of any other name nothing is asked.
+# Further formats that jsonschema knows for Draft 7; unknown names require nothing.
 _UNDECIDED_FORMATS = frozenset(
     {
         *("idn-email", "hostname", "idn-hostname", "ipv6", "iri", "iri-reference", "uri"),
         *("uri-reference", "uri-template", "json-pointer", "relative-json-pointer", "regex"),
     }
 )
-# Even an empty schema, or list, refuses something here.
+# These refuse something even with an empty schema or list.
 _NEVER_TRIVIAL = frozenset({"not", "const", "enum", "contains"})
 
 
 @dataclass(frozen=True)
 class ValueCheck:
-    """What is asked of the values of a column, a member or an element.
+    """The requirements on values of a column, a member or an element.
 
     Attributes:
-        type: The lake's type of them.
-        present: Whether NULL is wrong.
-        finite: Whether NaN and infinities are wrong in a typed file; JSON has none.
-        limits: What values must keep to.
-        closed: Whether a member that the type does not have is wrong, at this depth or below.
+        type: Their lake type.
+        present: Whether NULL is invalid.
+        finite: Whether NaN and infinities are invalid in a typed file; JSON has none.
+        limits: Limits of the values.
+        closed: Whether members that the type does not have are invalid, at this level or below.
         parts: Checks of a struct's members by name, or of an array's elements under `ELEMENT`.
-        free: Columns of a record that are no part of its type, for they are kept as JSON text: their JSON types.
+        free: Columns of a record outside its type, kept as JSON text, with their JSON types.
     """
 
     type: LakeType
@@ -76,19 +76,19 @@ class ValueCheck:
     free: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
-    def asks(self) -> bool:
-        """Whether a typed value could be wrong."""
-        return bool(self.present or self.finite or self.limits) or any(part.asks for part in self.parts.values())
+    def is_needed(self) -> bool:
+        """Whether a typed value could be invalid."""
+        return bool(self.present or self.finite or self.limits) or any(part.is_needed for part in self.parts.values())
 
     def is_right(self, values: pa.Array, *, typed: bool) -> bool:
-        """Whether all values are surely right.
+        """Whether all values are certainly valid.
 
         Args:
-            values: Of `type`, or as Arrow reads them from JSON: `columns.arrow_columns.type_as_read`.
+            values: With the type `type`, or as Arrow reads them from JSON: `columns.arrow_columns.type_as_read`.
             typed: Whether they come from a typed file.
 
         Raises:
-            pyarrow.ArrowInvalid: one is not: a text is no Unicode, or a decimal has too many digits.
+            pyarrow.ArrowInvalid: a value is invalid: a text is not Unicode, or a decimal has too many digits.
         """
         import pyarrow.compute as pc
 
@@ -98,7 +98,7 @@ class ValueCheck:
             return self._are_right(values, typed)
         if isinstance(self.type, Array):
             return not self.parts or self.parts[ELEMENT].is_right(values.flatten(), typed=typed)
-        # Below NULL nothing is asked.
+        # NULLs have nothing inside to check.
         rows = values.filter(pc.is_valid(values)) if values.null_count else values
         return all(part.is_right(rows.field(name), typed=typed) for name, part in self.parts.items())
 
@@ -108,7 +108,7 @@ class ValueCheck:
         assert isinstance(self.type, Scalar)
         kind = self.type.name
         if not typed and kind in ("string", "decimal"):
-            # The reader takes any bytes for text, and a decimal of more digits than the column has.
+            # The reader accepts any bytes as text, and decimals with more digits than the column has.
             values.validate(full=True)
         if kind in ("float", "double") and (self.finite or not typed) and not _all(pc.is_finite(values)):
             return False
@@ -117,11 +117,11 @@ class ValueCheck:
         return all(_all(limit.kept_by(values)) for limit in self.limits)
 
     def may_be_rounded(self, values: pa.Array, lines: bytes) -> bool:
-        """Whether a whole number may have more digits than the double that it was read as, of a plain `number`.
+        """Whether an integer of a plain `number` may have more digits than the double it was read as.
 
         Args:
             values: As for `is_right`, not typed.
-            lines: What they were read from.
+            lines: The lines that they were read from.
         """
         return self._has_great(values) and _found(_LONG_INTEGER, lines)
 
@@ -137,26 +137,26 @@ class ValueCheck:
         return any(part._has_great(values.field(name)) for name, part in self.parts.items())
 
     def decimals(self, name: str = "") -> Iterator[str]:
-        """The names under which decimals stand, at any depth."""
+        """The names of decimal members, at any depth."""
         if isinstance(self.type, Scalar) and self.type.name == "decimal":
             yield name
         for part, check in self.parts.items():
             yield from check.decimals(part)
 
     def has_quoted_decimals(self, lines: bytes) -> bool:
-        """Whether a decimal may be written as text, which the reader takes for a number."""
+        """Whether a decimal may be written as text, which the reader would take for a number."""
         names = [re.escape(name) for name in self.decimals()]
         if not names:
             return False
         name = f'"(?:{"|".join(names)})'
         if b"\\" in lines:
-            # A name with an escape in it could be any.
+            # A name with an escape in it could be any name.
             name = rf'(?:{name}|\\.(?:[^"\\]|\\.)*)'
         return _found(rf'{name}"\s*:\s*"', lines)
 
 
 def record_check(schema: JSON, keys: Iterable[str]) -> ValueCheck | None:
-    """The check of a stream's records; None where the schema asks for more than Arrow can tell.
+    """The check of a stream's records; None if the schema requires more than Arrow can check.
 
     Args:
         schema: JSON Schema of the records.
@@ -176,7 +176,7 @@ def record_check(schema: JSON, keys: Iterable[str]) -> ValueCheck | None:
 
 
 def _is_free(branch: JSON) -> bool:
-    """Whether a value is kept as its JSON text, and nothing but its JSON type is asked."""
+    """Whether a value is kept as its JSON text, and only its JSON type is checked."""
     asking = (ASSERTIONS | OTHER_KEYWORDS) & set(branch)
     trivial = not asking & _NEVER_TRIVIAL and all(branch[name] in ({}, [], True) for name in asking)
     return trivial and json_types(branch) != {"string"} and spark_type(branch, "").typeName() == "string"
@@ -203,7 +203,7 @@ def _value_check(schema: JSON, *, required: bool) -> ValueCheck | None:
 
 
 def _parts(schema: JSON, lake: LakeType) -> dict[str, ValueCheck] | None:
-    """The checks of what lies inside; None where one of them can't be told."""
+    """The checks of nested values; None if one of them can't be decided."""
     inner: JSON = {}
     required = set(schema.get("required", ()))
     if isinstance(lake, Struct):
@@ -212,7 +212,7 @@ def _parts(schema: JSON, lake: LakeType) -> dict[str, ValueCheck] | None:
             return None
     elif isinstance(lake, Array):
         inner = {ELEMENT: schema["items"]}
-        # No name stands before a decimal that is an element.
+        # Decimal elements have no name before them.
         if isinstance(lake.element, Scalar) and lake.element.name == "decimal":
             return None
     found = {name: _value_check(each, required=name in required) for name, each in inner.items()}
@@ -220,14 +220,14 @@ def _parts(schema: JSON, lake: LakeType) -> dict[str, ValueCheck] | None:
 
 
 def _is_decided(rest: JSON, kinds: set[str], lake: LakeType) -> bool:
-    """Whether Arrow, and what is asked here, find every violation of the schema."""
+    """Whether Arrow and these checks find every violation of the schema."""
     if (ASSERTIONS | {"anyOf", "oneOf"}) & set(rest) or not isinstance(rest.get("additionalProperties", True), bool):
         return False
     scale = lake.scale if isinstance(lake, Scalar) and lake.name == "decimal" else None
     if "multipleOf" in rest and (scale is None or Decimal(str(rest["multipleOf"])) != Decimal(1).scaleb(-scale)):
         return False
     if lake == Scalar("string"):
-        # A value of unknown shape, or of several types, is kept as its JSON text.
+        # Values of unknown shape or of several types are kept as JSON text.
         return kinds == {"string"} and rest.get("format") not in _UNDECIDED_FORMATS
     return "string" not in kinds or not rest.get("format") or rest["format"] in _OF_TIMES
 
@@ -242,5 +242,5 @@ def _found(pattern: str, lines: bytes) -> bool:
 def _all(verdicts: pa.Array) -> bool:
     import pyarrow.compute as pc
 
-    # NULLs have no say, and of nothing at all nothing is wrong.
+    # NULLs don't count, and an empty array passes.
     return pc.all(verdicts, min_count=0).as_py() is not False

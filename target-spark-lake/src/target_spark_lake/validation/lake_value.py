@@ -1,4 +1,4 @@
-"""A JSON value as the value of a lake column, or the reason why the column can't hold it."""
+"""Converts a JSON value to the value of a lake column, or says why the column can't hold it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singer_spark.singer.exact_json import to_json
 from target_spark_lake.columns.lake_type import Array, LakeType, Struct
 
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
-# Below it a text is no infinity; the shortest text of the greatest float lies above that float.
+# Up to here a text is no infinity; the shortest text of the greatest float is above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _MOMENT = re.compile(
@@ -27,41 +27,41 @@ class UnholdableError(ValueError):
     """Why a column can't hold a value.
 
     Attributes:
-        path: Where in the value: names of members and numbers of elements.
+        path: Position within the value: names of members and indexes of elements.
     """
 
     path: tuple[str | int, ...] = ()
 
 
 def lake_value(value: Any, lake: LakeType) -> Any:
-    """The value, as Python has it of which Arrow makes the column's type.
+    """The Python value from which Arrow builds the column's type.
 
     Args:
         value: Parsed JSON, numbers as int or Decimal.
         lake: The column's type.
 
     Raises:
-        UnholdableError: the column can't hold it without a loss.
+        UnholdableError: the column can't hold the value without loss.
     """
     if value is None:
         return None
     if isinstance(lake, Array):
-        _expect(value, isinstance(value, list), "it is no array")
+        _expect(value, isinstance(value, list), "it is not an array")
         return [_inner(number, each, lake.element) for number, each in enumerate(value)]
     if isinstance(lake, Struct):
-        _expect(value, isinstance(value, Mapping), "it is no object")
+        _expect(value, isinstance(value, Mapping), "it is not an object")
         return {name: _inner(name, value[name], kind) for name, kind in lake.types.items() if name in value}
     if lake.name == "string":
         return value if isinstance(value, str) else to_json(value)
     if lake.name == "boolean":
-        return _expect(value, isinstance(value, bool), "it is no boolean")
+        return _expect(value, isinstance(value, bool), "it is not a boolean")
     if lake.name in _INTEGER_BYTES:
         return _integer(value, _INTEGER_BYTES[lake.name])
     if lake.name in _GREATEST:
         return _floating(value, _GREATEST[lake.name])
     if lake.name == "decimal":
         return _decimal(value, lake.precision, lake.scale)
-    _expect(value, isinstance(value, str), "it is no text")
+    _expect(value, isinstance(value, str), "it is not a text")
     if lake.name == "date":
         return _date(value)
     return _binary(value) if lake.name == "binary" else _moment(value, naive=lake.name == "timestamp_ntz")
@@ -82,7 +82,7 @@ def _expect(value: Any, holds: bool, reason: str) -> Any:
 
 
 def _number(value: Any) -> Decimal:
-    _expect(value, isinstance(value, int | Decimal) and not isinstance(value, bool), "it is no number")
+    _expect(value, isinstance(value, int | Decimal) and not isinstance(value, bool), "it is not a number")
     return Decimal(value)
 
 
@@ -126,13 +126,13 @@ def _binary(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise UnholdableError(f"it is no base64 ({error})") from error
+        raise UnholdableError(f"it is not base64 ({error})") from error
 
 
 def _moment(text: str, *, naive: bool) -> datetime:
     match = _MOMENT.fullmatch(text)
     if not match:
-        raise UnholdableError("it is no date and time")
+        raise UnholdableError("it is not a date and time")
     day, clock, fraction, zone = match.groups()
     _expect(text, not (fraction or "")[6:].strip("0"), "it is finer than a microsecond")
     _expect(text, not zone or (zone[1:] <= "18:00" and zone[4:] < "60"), "its time zone is more than 18 hours from UTC")

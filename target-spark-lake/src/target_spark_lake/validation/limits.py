@@ -1,6 +1,6 @@
-"""What a schema says of values and Arrow can decide exactly: bounds, lengths, choices, patterns.
+"""The limits in a schema that Arrow can check exactly: bounds, lengths, choices, patterns.
 
-A pattern is decided only where Python and RE2 agree about it, or the latter matches less: nothing wrong may pass.
+A pattern is only used if Python and RE2 agree on it, or RE2 matches less: nothing invalid may pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ JSON = dict[str, Any]
 
 LENGTHS = ("minLength", "maxLength")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-# Arrow's functions that say which values keep to a bound.
+# Arrow's functions for the values within a bound.
 _COMPARISONS = {
     **dict.fromkeys(("minimum", "minLength"), "greater_equal"),
     **dict.fromkeys(("maximum", "maxLength"), "less_equal"),
@@ -45,18 +45,18 @@ _PORTABLE = re.compile(rf"(?P<body>\^?(?:{_ONE}{_TIMES}|\((?:\?:)?|\){_TIMES}|\|
 
 @dataclass(frozen=True)
 class Limit:
-    """What values must keep to.
+    """A limit of values.
 
     Attributes:
         keyword: One of `BOUNDS` or `LENGTHS`, `CHOICE` or `PATTERN`.
-        value: The bound; the texts or integers to choose from; a regular expression of RE2 that is to be found.
+        value: The bound; the texts or integers to choose from; or an RE2 regular expression to search for.
     """
 
     keyword: str
     value: Any
 
     def holds_between(self, low: Any, high: Any) -> bool:
-        """Whether a bound surely holds for all values from `low` to `high`, as a footer says them."""
+        """Whether a bound certainly holds for all values from `low` to `high`, as given by a footer."""
         if self.keyword not in BOUNDS or low is None or high is None or isinstance(low, str):
             return False
         bound = Decimal(str(self.value)) if isinstance(low, Decimal) else self.value
@@ -64,7 +64,7 @@ class Limit:
         return bool(compare(low if self.keyword in ("minimum", "exclusiveMinimum") else high, bound))
 
     def kept_by(self, values: pa.Array) -> pa.Array:
-        """Which of the values keep to it; NULL does, or is NULL."""
+        """Which of the values are within the limit; for NULL the result is true or NULL."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -83,10 +83,10 @@ class Limit:
 
 
 def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
-    """The limits of a value, and its schema without what these decide.
+    """The limits of a value, and its schema without the keywords they cover.
 
     Args:
-        schema: Of the value, a plain branch.
+        schema: The value's schema, a plain branch.
         lake: The type of its column.
     """
     limits: list[Limit] = []
@@ -94,7 +94,7 @@ def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
     is_text = lake == Scalar("string")
     for keyword in LENGTHS if is_text else BOUNDS:
         value = schema.get(keyword)
-        # Draft 4 wrote a bare true beside the bound; Draft 7 does not know it.
+        # Draft 4 put a bare true beside the bound; Draft 7 does not know that.
         if isinstance(value, bool) and keyword in BOUNDS:
             del rest[keyword]
         elif isinstance(value, int | float) and keyword in BOUNDS and _is_beyond(keyword, value, lake):
@@ -112,7 +112,7 @@ def limits_of(schema: JSON, lake: LakeType) -> tuple[tuple[Limit, ...], JSON]:
 
 
 def _is_beyond(keyword: str, bound: float, lake: LakeType) -> bool:
-    """Whether no value that the column can hold is on the wrong side of the bound."""
+    """Whether every value that the column can hold is within the bound."""
     if lake in _INTEGERS:
         greatest = 1 << 63
     elif isinstance(lake, Scalar) and lake.name == "decimal":
@@ -133,7 +133,7 @@ def _is_comparable(bound: float, lake: LakeType) -> bool:
 
 
 def _choices(rest: JSON, kind: type) -> list[Limit]:
-    """An enum, or a const, of values of one type; with a NULL only where the type has it too. Takes it out."""
+    """The limit of an enum or const with values of one type, NULL included if the type allows it; removes it."""
     keyword = "enum" if "enum" in rest else "const"
     values = rest.get("enum", []) if keyword == "enum" else [rest[keyword]] if keyword in rest else []
     chosen = [value for value in values if value is not None]
@@ -146,7 +146,7 @@ def _choices(rest: JSON, kind: type) -> list[Limit]:
 
 
 def _portable(pattern: object) -> str | None:
-    """The pattern for RE2, which then matches no more than Python's `re`; None where that is not sure."""
+    """The pattern for RE2, certain to match no more than Python's `re`; None if that is not certain."""
     match = _PORTABLE.fullmatch(pattern) if isinstance(pattern, str) else None
     if match is None:
         return None
@@ -154,5 +154,5 @@ def _portable(pattern: object) -> str | None:
         re.compile(match[0])
     except re.error:
         return None
-    # Python's `$` also stands before a last line end.
+    # Python's `$` also matches before a final newline.
     return match["body"] + (r"\z" if match["end"] else "")

@@ -1,4 +1,4 @@
-"""Whole numbers under a schema that says `number` and nothing more: a double in the lake, which rounds great ones."""
+"""Integers under a schema of plain `number`: doubles in the lake, which round large ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from target_spark_lake.validation.schema_reading import FLOATING, plain_branch
 
 JSON = dict[str, Any]
 
-# Every whole number up to here is a double.
+# Every integer up to here is exactly a double.
 GREATEST_EXACT = 1 << 53
 ELEMENT = ""
 
 
 def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
-    """True for such a number, what lies inside by the names of members, or under `ELEMENT`; None where none is."""
+    """True for such a number; for nested ones a mapping by member name or `ELEMENT`; None if there are none."""
     branch = plain_branch(schema)
     if lake == Scalar("double"):
         sql = annotated_type(branch)
@@ -34,11 +34,11 @@ def plain_numbers(schema: JSON, lake: LakeType | None) -> Any:
 
 
 def refuse_rounded(value: Any, plain: Any) -> None:
-    """Refuses a whole number that no double is; a fraction, or one with an exponent, is the nearest double.
+    """Refuse an integer that is not exactly a double; fractions and numbers with an exponent may be rounded.
 
     Args:
-        value: One that its column holds.
-        plain: Where such numbers stand in it, as `plain_numbers` says it.
+        value: A value that its column holds.
+        plain: Where such numbers are in it, from `plain_numbers`.
 
     Raises:
         UnholdableError: a whole number in it would be rounded.
@@ -57,5 +57,5 @@ def refuse_rounded(value: Any, plain: Any) -> None:
 
 
 def _is_double(held: float, value: int) -> bool:
-    """Whether a double is the number, or was printed as it: in its shortest digits, with zeros for the exponent."""
+    """Whether a double equals the integer, or was printed as it: its shortest digits, with zeros for the exponent."""
     return int(held) == value or Decimal(repr(held)) == value

@@ -1,7 +1,7 @@
-"""Invalid records that don't fail the run: kept in a file of their own, with the reason and the place in the record.
+"""Invalid records that don't fail the run: kept in a separate file, with the reason and the place in the record.
 
-Each batch stages its own lines; before the commit those of a stream become one file, which the journal publishes as it
-publishes the files of tables. So they are there if and only if the run is, once.
+Each batch stages its own lines; before the commit they become one file per stream, which the journal publishes along
+with the tables' files. So they appear exactly once, and only if the run does.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ class Quarantine:
     """Counts the invalid records of a run; safe to use from any thread."""
 
     def __init__(self, limit: int | None) -> None:
-        """Begins.
+        """Start counting.
 
         Args:
-            limit: More than this many fail the run; None: any number may come.
+            limit: More than this many fail the run; None for no limit.
         """
         self._limit = limit
         self._count = 0
         self._lock = threading.Lock()
 
     def count(self, stream: str, records: int, example: str) -> None:
-        """Counts records in.
+        """Add to the count.
 
         Args:
-            stream: Its name, for the error.
-            records: How many.
+            stream: Name of the stream, for the error.
+            records: Number of records.
             example: What is wrong with the last of them.
 
         Raises:
-            RecordError: these are too many.
+            RecordError: there are too many.
         """
         with self._lock:
             self._count += records
@@ -63,17 +63,17 @@ class RejectedRecords:
     """The invalid records of one batch, on the local disk until they are staged.
 
     Attributes:
-        rows: How many they are.
+        rows: Number of records.
     """
 
     def __init__(self, quarantine: Quarantine, stream: str, received: datetime, path: Path) -> None:
-        """Writes nothing yet.
+        """Create the object; nothing is written yet.
 
         Args:
-            quarantine: The run's.
-            stream: Its name, for errors.
-            received: When the batch was begun.
-            path: A path on the local disk that is free.
+            quarantine: The run's quarantine.
+            stream: Name of the stream, for errors.
+            received: When the batch was started.
+            path: An unused local path.
         """
         self.rows = 0
         self._quarantine = quarantine
@@ -83,7 +83,7 @@ class RejectedRecords:
         self._file: BinaryIO | None = None
 
     def add(self, line: bytes, error: InvalidRecordError) -> None:
-        """Takes a RECORD line whose record is invalid; the record is kept as it stands in the line.
+        """Add a RECORD line with an invalid record; the record is kept as spelled in the line.
 
         Raises:
             RecordError: the run has too many of them.
@@ -98,7 +98,7 @@ class RejectedRecords:
         self.rows += 1
 
     def stage(self, storage: Storage, folder: str) -> StagedFile | None:
-        """Brings them into the staging folder of the batch; None where there are none.
+        """Upload the records to the batch's staging folder; None if there are none.
 
         Raises:
             StorageError: the bucket can't be written.
@@ -111,7 +111,7 @@ class RejectedRecords:
         return staged
 
     def remove(self) -> None:
-        """Gives the local disk's space back."""
+        """Free the local disk space."""
         if self._file is not None:
             self._file.close()
             self._path.unlink(missing_ok=True)
@@ -121,17 +121,17 @@ def _record_text(line: str) -> str:
     try:
         return member_text(line, "record")
     except RecursionError:
-        # Nested too deeply to be found in its line, and for who reads the file: the line, as a text.
+        # Nested too deeply to be extracted, by this program or by readers of the file: keep the line as a text.
         return json.dumps(line)
 
 
 def one_file(storage: Storage, parts: Iterable[StagedFile], path: str, scratch: Path) -> StagedFile | None:
-    """Stages the rejected records of all batches of a stream as one file; None where there are none.
+    """Stage the rejected records of all batches of a stream as one file; None if there are none.
 
     Args:
         storage: The bucket.
-        parts: What the batches staged, in their order.
-        path: Where to, relative to the bucket, where it takes more than one.
+        parts: The files staged by the batches, in order.
+        path: The path of the combined file, relative to the bucket.
         scratch: A folder on the local disk.
 
     Raises:

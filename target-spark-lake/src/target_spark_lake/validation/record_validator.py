@@ -1,4 +1,4 @@
-"""The last word on doubtful records: jsonschema says whether they are valid, and why not."""
+"""Validates doubtful records by jsonschema, which decides whether they are valid, and why not."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 SHOWN_CHARACTERS = 80
-# More digits than any column holds.
+# More digits than any column can hold.
 _EXACT = Context(prec=1000)
-# A time zone may be whole hours, as PostgreSQL writes it and other taps pass it on.
+# A time zone may be whole hours, as PostgreSQL writes it and some taps pass it on.
 _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(\.\d+)?([Zz]|[+-]\d\d(?::\d\d)?)?", re.ASCII
 )
-# The same of a time: SQL's has mostly no zone.
+# Likewise for times: in SQL they mostly have no zone.
 _CLOCK = re.compile(
     r"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?", re.ASCII
 )
 
 
 class InvalidRecordError(RecordError):
-    """One record is invalid.
+    """A record is invalid.
 
     Attributes:
         reason: What is wrong, without the stream and the place.
-        path: JSON pointer to the value that is; empty for the record itself.
+        path: JSON pointer to the invalid value; empty for the record itself.
     """
 
     def __init__(self, message: str, reason: str, path: Iterable[str | int] = ()) -> None:
-        """Says it for the whole run's error (`message`), and for the record alone (`reason`)."""
+        """Build the error with a `message` for the whole run and a `reason` for the record alone."""
         super().__init__(message)
         self.reason = reason
         self.path = pointer(path)
@@ -73,14 +73,14 @@ class RecordValidator:
         validate: bool,
         keys_have_values: bool = False,
     ) -> None:
-        """Prepares to judge.
+        """Prepare for one schema.
 
         Args:
             stream: Its name, for errors.
             schema: JSON Schema of the records.
             key_properties: Properties that each record must have.
             columns: The lake's columns.
-            validate: False takes invalid records too, as far as the lake's columns can hold them.
+            validate: If false, accept invalid records too if the lake's columns can hold them.
             keys_have_values: Whether NULL in a key is an error, whatever the schema says.
         """
         self._stream = stream
@@ -96,16 +96,16 @@ class RecordValidator:
 
     @cached_property
     def _plain_numbers(self) -> JSON:
-        """Where values stand that are numbers by the schema and nothing more, and doubles in the lake."""
+        """Where values are plain numbers by the schema and doubles in the lake."""
         found = plain_numbers({"type": "object", **self._schema}, self._columns)
         return found if isinstance(found, dict) else {}
 
     def message(self, line: bytes) -> JSON:
-        """A valid RECORD line: its record has the values of the lake's columns.
+        """Parse a RECORD line into a message whose record has values of the lake's columns.
 
         Raises:
             ProtocolError: the line is malformed.
-            InvalidRecordError: the record is invalid, or its column can't hold a value of it.
+            InvalidRecordError: the record is invalid, or a column can't hold its value.
         """
         try:
             message = self._parse(line)
@@ -158,7 +158,7 @@ class RecordValidator:
             message = from_json(line)
         except (ValueError, InvalidOperation) as error:
             if _is_json(line):
-                # Half of a surrogate pair, or a number that is too long: Python's json writes them.
+                # A lone surrogate, or a number that is too long: Python's json writes them.
                 reason = "it has a number that is too long" if not isinstance(error, UnicodeError) else str(error)
                 raise self._unreadable(reason, line) from error
             raise ProtocolError(f"stream {self._stream}: a line is not JSON ({error}): {shown(line)}") from error
@@ -171,7 +171,7 @@ class RecordValidator:
     def _judge(self, record: JSON) -> None:
         own = self._schema.get("properties", {})
         if any(name in record and name not in own for name in METADATA_COLUMNS):
-            # They are ours, whoever sends them.
+            # The metadata columns are ours, even if the tap sends them.
             record = {name: each for name, each in record.items() if name in own or name not in METADATA_COLUMNS}
         error = next(
             iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
@@ -183,7 +183,7 @@ class RecordValidator:
 
 
 def _is_json(line: bytes) -> bool:
-    """Whether it is JSON by its grammar, whatever its numbers and texts are."""
+    """Whether the line is grammatically JSON, whatever its numbers and texts."""
 
     def refuse(name: str) -> None:
         raise ValueError(name)
@@ -196,12 +196,12 @@ def _is_json(line: bytes) -> bool:
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """A path as a JSON pointer (RFC 6901), `/address/zip`; empty for the whole."""
+    """A path as a JSON pointer (RFC 6901), `/address/zip`; empty for the whole record."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
 
 
 def draft7(schema: JSON) -> Validator:
-    """A Draft 7 validator with formats, as Singer uses them, on exact numbers."""
+    """A Draft 7 validator with formats as Singer uses them, on exact numbers."""
     from jsonschema import Draft7Validator, FormatChecker
     from jsonschema.validators import extend
     from referencing import Registry
@@ -213,7 +213,7 @@ def draft7(schema: JSON) -> Validator:
         return is_number(_, value) and Decimal(value) == Decimal(value).to_integral_value()
 
     types = Draft7Validator.TYPE_CHECKER.redefine("number", is_number).redefine("integer", is_integer)
-    # Draft 7 has no uuid yet, but taps write it.
+    # Draft 7 has no uuid format yet, but taps use it.
     known = {**Draft7Validator.FORMAT_CHECKER.checkers, "uuid": FormatChecker.checkers["uuid"]}
     formats = FormatChecker(formats=())
     iris = {name: (partial(_is_iri, name.replace("-", "_")), ValueError) for name in ("iri", "iri-reference")}
@@ -222,19 +222,19 @@ def draft7(schema: JSON) -> Validator:
     checked: type[Validator] = extend(  # type: ignore[no-untyped-call]
         Draft7Validator, {"multipleOf": _multiple_of}, type_checker=types
     )
-    # An empty registry: a $ref of the tap's schema must not make us read files, or ask other machines.
+    # An empty registry: a $ref in the tap's schema must not make us read files or contact other machines.
     return checked(exact, registry=Registry(), format_checker=formats)
 
 
 def _is_iri(rule: str, value: object) -> bool:
-    """As jsonschema's own, whose grammar takes a second to build (`import_jsonschema`)."""
+    """Like jsonschema's own check, whose grammar takes a second to build (`import_jsonschema`)."""
     from rfc3987_syntax import is_valid_syntax
 
     return not isinstance(value, str) or bool(is_valid_syntax(rule, value))
 
 
 def _multiple_of(validator: Validator, step: Any, value: Any, _: Any) -> Iterator[Exception]:
-    """As jsonschema's own, which rounds to 28 digits and fails on longer numbers."""
+    """Like jsonschema's own check, which rounds to 28 digits and fails on longer numbers."""
     from jsonschema import ValidationError
 
     if not validator.is_type(value, "number"):
@@ -248,7 +248,7 @@ def _multiple_of(validator: Validator, step: Any, value: Any, _: Any) -> Iterato
 
 
 def _as_draft7(schema: Any) -> Any:
-    """Singer's own habits in Draft 7's words: scale hints, draft 4's exclusive bounds, NaN as text."""
+    """Singer's conventions as Draft 7: scale hints, Draft 4's exclusive bounds, NaN as text."""
     if isinstance(schema, list):
         return [_as_draft7(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -272,7 +272,7 @@ def _is_moment(value: object) -> bool:
     if not match:
         return False
     day, clock, _, zone = match.groups()
-    # RFC 3339 knows the leap second, Python does not.
+    # RFC 3339 has leap seconds, Python does not.
     datetime.fromisoformat(f"{day}T{clock[:6]}{'59' if clock[6:] == '60' else clock[6:]}{(zone or '').upper()}")
     return True
 
@@ -282,7 +282,7 @@ def _is_clock(value: object) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value for an error's line: not longer than a person reads."""
+    """A value for an error message, cut to a readable length."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else to_json(value)
     return _cut(text, SHOWN_CHARACTERS)
 

@@ -1,4 +1,4 @@
-"""Whether a stream's JSON Schema can judge records at all: it comes from outside, and may be anything."""
+"""Checks that a stream's JSON Schema, which comes from outside and may be anything, can be used to validate records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 
-# Keywords that refuse no record, whatever stands there.
+# Keywords that never make a record invalid.
 _ANNOTATIONS = frozenset(
     {
         *("title", "description", "default", "examples", "$comment", "$schema", "readOnly", "format"),
@@ -24,9 +24,9 @@ _NAMED = ("properties", "patternProperties", "definitions", "dependencies")
 
 
 def schema_problem(schema: JSON) -> str | None:
-    """What is malformed in the JSON Schema of a stream, with the property where it is; None where nothing is.
+    """The problem of a stream's malformed JSON Schema, with the property where it is; None if it is well-formed.
 
-    A `$ref` may only lead to a place in the schema itself: nothing is ever fetched or read for it.
+    A `$ref` may only refer to a place in the schema itself: nothing is ever fetched or read for it.
     """
     whole = {name: each for name, each in schema.items() if name != "properties"}
     for name, each in schema["properties"].items():
@@ -37,7 +37,7 @@ def schema_problem(schema: JSON) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _malformed(text: str) -> str | None:
-    """The tables of a database have few different properties, so each is checked once."""
+    """Cached, since the tables of a database have few different properties."""
     from jsonschema import Draft7Validator, SchemaError
 
     try:
@@ -49,7 +49,7 @@ def _malformed(text: str) -> str | None:
 
 
 def _assertions(schema: Any) -> Any:
-    """A schema without what refuses no record; Draft 4's bare true or false beside a bound means nothing here."""
+    """A schema without keywords that refuse no record; Draft 4's bare true or false beside a bound is ignored."""
     if isinstance(schema, list):
         return [_assertions(each) for each in schema]
     if not isinstance(schema, Mapping):

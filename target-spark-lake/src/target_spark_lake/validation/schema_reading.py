@@ -1,4 +1,4 @@
-"""What a JSON Schema says of one value, unions resolved."""
+"""The JSON Schema of a single value, with unions resolved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JSON = dict[str, Any]
 
 FLOATING = ("REAL", "DOUBLE PRECISION")
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
-# Keywords that only jsonschema decides, but for those that `limits` takes.
+# Keywords that only jsonschema decides, except those covered by `limits`.
 ASSERTIONS = frozenset(
     {
         *("enum", "const", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength", "minLength"),
@@ -24,7 +24,7 @@ OTHER_KEYWORDS = {"properties", "required", "items", "format", "additionalProper
 
 
 def plain_branch(schema: JSON) -> JSON:
-    """The schema without the unions that say nothing: a nullable one, or `anyOf` a date-time or any string."""
+    """The schema without insignificant unions: nullable ones, or `anyOf` of a date-time and any string."""
     branches = schema.get("anyOf")
     if branches and "type" not in schema and all(isinstance(each, Mapping) for each in branches):
         plain = [each for each in branches if not (ASSERTIONS | OTHER_KEYWORDS) & set(each)]
@@ -42,6 +42,6 @@ def _has_null(schema: JSON) -> bool:
 
 
 def declared_types(schema: Mapping[str, Any]) -> list[str]:
-    """The JSON types that a schema names, with `null`."""
+    """The JSON types named by a schema, including `null`."""
     kinds = schema.get("type", [])
     return [kinds] if isinstance(kinds, str) else list(kinds)

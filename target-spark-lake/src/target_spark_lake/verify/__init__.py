@@ -1,4 +1,4 @@
-"""`spark-lake verify`: source and lake compared, stream by stream, at the saved bookmarks. It only reads.
+"""`spark-lake verify`: compares source and lake, stream by stream, at the saved bookmarks, and repairs differences.
 
-It may import `formats` and what lies below. Start with `verification`.
+It may import `formats` and the rooms below. Start with `verification`.
 """

@@ -1,4 +1,4 @@
-"""The same column of source and lake as values that can be compared: the lake's may be wider, or text where asked."""
+"""Makes columns of source and lake comparable: the lake's may be wider, or text on request."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedColumn:
-    """One column that both sides have: its type as the tap reads it, and in the table."""
+    """A column common to both sides: its type as the tap reads it, and its type in the table."""
 
     name: str
     source: LakeType
     lake: LakeType
 
     def of_source(self, of: str) -> Column:
-        """The value, of a struct of the source's columns."""
+        """The value, from a struct of the source's columns."""
         return self._brought(column(self.name, of), self.source, self.lake)
 
     def of_lake(self) -> Column:
-        """The value, of the table's columns."""
+        """The value, from the table's columns."""
         return self._brought(column(self.name), self.lake, self.source)
 
     def _brought(self, value: Column, own: LakeType, other: LakeType) -> Column:
@@ -41,13 +41,13 @@ class ComparedColumn:
 
 
 def compared_columns(source: Struct, lake: Struct) -> tuple[ComparedColumn, ...]:
-    """The columns that both have, in the source's order."""
+    """The common columns, in the source's order."""
     types = lake.types
     return tuple(ComparedColumn(each.name, each.type, types[each.name]) for each in source if each.name in types)
 
 
 def _common(source: LakeType, lake: LakeType) -> LakeType:
-    """A type that holds the values of both; of a text and another type the other: its texts differ in form alone."""
+    """A type that holds the values of both; if one is text the other type, since texts may differ in form only."""
     if source == lake:
         return source
     if STRING in (source, lake):
@@ -62,7 +62,7 @@ def _common(source: LakeType, lake: LakeType) -> LakeType:
 
 
 def _read(text: Column, kind: LakeType) -> Column:
-    """A text as a value; NULL where it is none of the type, which differs from whatever the other side has."""
+    """A text parsed as the type; NULL if that fails, which then differs from the other side's value."""
     if isinstance(kind, Array | Struct):
         return F.from_json(text, str(kind))
     if str(kind) == "binary":

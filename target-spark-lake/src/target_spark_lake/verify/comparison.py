@@ -1,7 +1,7 @@
-"""Two sets of rows compared by Spark: sums of row checksums by slice first, then the slices that differ by key.
+"""Comparison of two sets of rows in Spark: first checksum sums per slice, then differing slices by key.
 
 Both sides become rows of the same few columns, the source's counting up and the lake's counting down, so that one
-aggregation finds what does not come out even. No row leaves Spark but the keys that are named.
+aggregation finds what does not balance. Only the keys to be named leave Spark.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
     from target_spark_lake.verify.compared_columns import ComparedColumn
 
-# What is done with the groups that differ, and the counts of all.
+# What to do with the groups that differ, given the counts of all.
 Use = Callable[[DataFrame, Mapping[str, int]], None]
 SLICES = 1024
-# Of a row without key, which is named by itself.
+# For rows without a key, which are shown themselves.
 SHOWN_CHARACTERS = 500
 _COUNTS = (*KINDS, "source_rows", "lake_rows", "not_compared", "older_versions")
-# To the microsecond, in one form on both sides.
+# To the microsecond, in the same form on both sides.
 _JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-# What counts: firm rows of the source, others of the source, rows of the lake, and what is left of all checksums.
+# The sums: firm rows of the source, its other rows, rows of the lake, and what remains of all checksums.
 _SUMS = [f"sum({name}) AS {name}" for name in ("firm", "loose", "lake", "high", "low")]
 _EVEN = "lake = firm + loose AND high = 0 AND low = 0"
-# A group is a key. What is only loose, or does not come out even with a loose row in it, is left to the next run.
+# A group is a key. If it has only loose rows, or does not balance with a loose row in it, it is left to the next run.
 _OF_KEY = {
     MISSING: f"IF({_EVEN} OR loose > 0, 0, greatest(firm - lake, 0))",
     EXTRA: f"IF({_EVEN} OR loose > 0, 0, greatest(lake - firm, 0))",
@@ -64,7 +64,7 @@ _OF_ROW = {
     "not_compared": "loose - least(loose, greatest(lake - firm, 0))",
     "older_versions": "0",
 }
-# The same where older versions stay, which without a key nothing tells from rows that are too many.
+# The same if older versions stay; without a key they can't be distinguished from surplus rows.
 _OF_VERSION = {
     **_OF_ROW,
     EXTRA: "0",
@@ -75,13 +75,13 @@ _OF_VERSION = {
 
 @dataclass(frozen=True)
 class Found:
-    """What the comparison found.
+    """The result of a comparison.
 
     Attributes:
-        counts: Rows by `KINDS`, and `source_rows`, `lake_rows`, `not_compared` (what the next run sends), and
-            `older_versions` (of a table without key).
-        keys: The first keys by `KINDS`: values of the key's column, lists of values where it has several, and texts of
-            whole rows where there is none.
+        counts: Rows by `KINDS`, and `source_rows`, `lake_rows`, `not_compared` (sent by the next run), and
+            `older_versions` (of a table without a key).
+        keys: The first keys by `KINDS`: values of the key's column, lists of values if it has several, or texts of
+            whole rows if there is no key.
     """
 
     counts: Mapping[str, int]
@@ -90,7 +90,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two sides are compared; where older versions stay in the lake, of a key's rows the last received counts."""
+    """How two sides are compared; if the lake keeps older versions, only the last received row of a key counts."""
 
     columns: tuple[ComparedColumn, ...]
     keys: tuple[str, ...]
@@ -104,11 +104,11 @@ class Comparison:
         use: Use | None = None,
         even: Mapping[str, int] | None = None,
     ) -> Found:
-        """Compares `SourceRows.rows` with the table's columns, `PLACE` and, where the table has it, `DELETED_AT`.
+        """Compare `SourceRows.rows` with the table's columns, `PLACE` and, if the table has it, `DELETED_AT`.
 
-        Where they differ `use` gets the groups that do, with their numbers of `firm` rows and of rows by `KINDS`, and
-        the counts of all; the groups are kept only while it is at work. Where the two are a part, `even` are the counts
-        of the others, which agree.
+        If they differ, `use` is called with the differing groups, their numbers of `firm` rows and of rows by `KINDS`,
+        and with all counts; the groups are only kept during that call. If both sides are only a part, `even` has the
+        counts of the others, which agree.
         """
         both = self._of_source(source).unionByName(self._of_lake(lake))
         counts = dict.fromkeys(_COUNTS, 0)
@@ -124,8 +124,8 @@ class Comparison:
         return self._by_group(rows, counts, use)
 
     def lake_rows(self, lake: DataFrame, checksum: Callable[[str], Column]) -> DataFrame:
-        """The rows that stand on the lake's side: `group`, and a `checksum` of a struct of the compared columns."""
-        return self._standing(lake, checksum).select(*self.group, "checksum")
+        """The lake's current rows: `group`, and a `checksum` of a struct of the compared columns."""
+        return self._current(lake, checksum).select(*self.group, "checksum")
 
     def firm_rows(self, source: DataFrame) -> DataFrame:
         """The rows that the lake must have: `ROW`, with the columns of their groups."""
@@ -137,8 +137,8 @@ class Comparison:
     def _by_group(self, rows: DataFrame, counts: dict[str, int], use: Use | None) -> Found:
         rule = _OF_KEY if self.keys else _OF_VERSION if self.keeps_versions else _OF_ROW
         groups = rows.groupBy(*self.group).agg(*map(F.expr, _SUMS), F.max("shown").alias("shown"))
-        told = (F.expr(f"{rule[name]} AS {name}") for name in _COUNTS)
-        judged = groups.select(*self.group, "shown", "firm", *told)
+        verdicts = (F.expr(f"{rule[name]} AS {name}") for name in _COUNTS)
+        judged = groups.select(*self.group, "shown", "firm", *verdicts)
         judged = judged.persist(StorageLevel.DISK_ONLY)
         try:
             (sums,) = self._collected(judged.agg(*(F.expr(f"sum({name}) AS {name}") for name in _COUNTS)))
@@ -155,7 +155,7 @@ class Comparison:
         if not self.keys:
             return tuple(row["shown"] for row in self._collected(first.select("shown")))
         values = F.to_json(F.struct(*self.group), _JSON).alias("key")
-        # Of a decimal the digits as they stand.
+        # Decimals keep their digits as printed.
         found = [
             list(json.loads(row["key"], parse_float=str).values()) for row in self._collected(first.select(values))
         ]
@@ -163,11 +163,11 @@ class Comparison:
 
     @property
     def group(self) -> list[str]:
-        """The columns that name a group: those of the key, or of a row's whole content."""
+        """The columns that identify a group: the key's, or hashes of a row's whole content."""
         return [f"key_{number}" for number in range(len(self.keys))] or ["hash_0", "hash_1"]
 
     def _groups_of(self, row: str) -> list[Column]:
-        """The same of a struct of the compared columns."""
+        """The values of `group`, from a struct of the compared columns."""
         if self.keys:
             return [column(name, row) for name in self.keys]
         text = F.to_json(row, _JSON)
@@ -186,20 +186,20 @@ class Comparison:
 
     def _of_lake(self, rows: DataFrame) -> DataFrame:
         counted = _number("firm", 0), _number("loose", 0), _number("lake", 1)
-        return self._standing(rows, _checksum).select(*self.group, "shown", *counted, *_parts(-1))
+        return self._current(rows, _checksum).select(*self.group, "shown", *counted, *_parts(-1))
 
-    def _standing(self, rows: DataFrame, checksum: Callable[[str], Column]) -> DataFrame:
+    def _current(self, rows: DataFrame, checksum: Callable[[str], Column]) -> DataFrame:
         marked = column(DELETED_AT).isNotNull() if DELETED_AT in rows.columns else F.lit(False)
         values = [each.of_lake().alias(each.name) for each in self.columns]
-        told = rows.select(F.struct(*values).alias("row"), marked.alias("marked"), F.col(PLACE).alias("place"))
-        hashed = told.transform(self._hashed(checksum, "marked", "place"))
+        lake = rows.select(F.struct(*values).alias("row"), marked.alias("marked"), F.col(PLACE).alias("place"))
+        hashed = lake.transform(self._hashed(checksum, "marked", "place"))
         if self.keeps_versions and self.keys:
             last = [F.max_by(name, "place").alias(name) for name in ("checksum", "marked")]
             hashed = hashed.groupBy(*self.group, "shown").agg(*last)
         return hashed.where(~F.col("marked"))
 
     def _hashed(self, checksum: Callable[[str], Column], *carried: str) -> Callable[[DataFrame], DataFrame]:
-        """The group, the row's checksum, what is shown of a row without key, and what is carried along."""
+        """Select the group, the row's checksum, the text shown for a row without a key, and further columns."""
         shown = F.lit(None).cast("string")
         if not self.keys:
             shown = F.substring(F.to_json("row", _JSON), 1, SHOWN_CHARACTERS)
@@ -223,7 +223,7 @@ def _number(name: str, value: int) -> Column:
 
 
 def _parts(sign: int) -> list[Column]:
-    """The halves of the checksum: the sum of 64 bits would not fit where whole ones are added."""
+    """The halves of the checksum: a sum of whole ones would exceed 64 bits."""
     high = F.shiftright("checksum", 32)
     low = F.col("checksum").bitwiseAND(F.lit(0xFFFFFFFF))
     return [(each * F.lit(sign)).alias(name) for name, each in (("high", high), ("low", low))]

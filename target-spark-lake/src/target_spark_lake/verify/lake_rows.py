@@ -1,4 +1,4 @@
-"""A table of the lake as it was committed: which files it has, and their rows for Spark; nothing is locked."""
+"""A committed table of the lake: its files, and their rows for Spark; takes no lock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LakeTable:
-    """One version of a table; its files stand in the order of their rows, the oldest first."""
+    """One version of a table; its files are in the order of their rows, oldest first."""
 
     stream: str
     folder: str
@@ -40,16 +40,16 @@ class LakeTable:
 
     @property
     def columns(self) -> Struct:
-        """Its columns, those of its hive folders too."""
+        """The table's columns, including those of its hive folders."""
         return columns_from_text(self.record.columns)
 
     @property
     def keeps_versions(self) -> bool:
-        """Whether older versions of rows stay in it."""
+        """Whether older versions of rows stay in the table."""
         return self.record.method.keeps_versions
 
     def rows(self, session: SparkSession, storage: Storage, copies: Path, columns: Struct) -> DataFrame:
-        """These columns of its rows, and `contest.PLACE`, which grows with the order in which rows were received."""
+        """These columns of the table's rows, and `contest.PLACE`, which increases in the order of receipt."""
         own = self.columns
         numbers = numbered([each.path for each in self.files], self.parts, 0)
         placed = [
@@ -60,7 +60,7 @@ class LakeTable:
 
 
 def committed_table(storage: Storage, layout: Layout, settings: TargetSettings, stream: str) -> LakeTable | None:
-    """The table of a stream; None where no run has committed one.
+    """The table of a stream; None if no run has committed one.
 
     Raises:
         ConfigurationError: another pipeline or stream owns the table.
@@ -81,7 +81,7 @@ def _files(storage: Storage, layout: Layout, folder: str, record: TableRecord) -
     if log is not None:
         snapshot = log.snapshot(folder)
         if snapshot is None:
-            raise StorageError(log.gone(record.stream, folder))
+            raise StorageError(log.missing_message(record.stream, folder))
         found = list(snapshot.data_files(folder))
     else:
         found = [file for file in storage.list(folder) if is_data_file(folder, file.path)]

@@ -1,8 +1,8 @@
-"""What differs is brought from the source into the lake: rows are staged while they are compared, and committed once.
+"""Repairs differences from the source: rows are staged during the comparison, and committed once.
 
-A merge brings them into a table with one row for each key, as a run would, but for two things: a row of the source is
-the newest of its key, whatever its cursor says, and a row that the source does not have is deleted. A table that keeps
-every version gets the rows that it lacks. What the bookmark says stays, for only rows below it are brought.
+In a table with one row per key they are merged as in a run, with two exceptions: a row of the source is always the
+newest of its key, whatever its cursor, and a row that the source does not have is deleted. A table that keeps every
+version gets the rows that it lacks. The bookmark stays, since only rows below it are brought.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ logger = logging.getLogger("spark-lake")
 
 
 class UnrepairableError(ConfigurationError):
-    """A table can't be repaired; others can."""
+    """A table can't be repaired, but others can."""
 
 
 @dataclass
@@ -59,9 +59,9 @@ class Repair:
 
     Attributes:
         run: The open run.
-        settings: The target's.
+        settings: The target's settings.
         session: A session that reads source and lake.
-        scratch: A folder of this machine.
+        scratch: A local folder.
         left: Streams that differ and can't be repaired, with the reasons.
     """
 
@@ -74,7 +74,7 @@ class Repair:
     _attempts: int = 0
 
     def staging(self, rows: SourceRows, table: LakeTable, comparison: Comparison, source: DataFrame) -> Use:
-        """Stages what the table lacks, from the groups that differ; again where the source had to be read again."""
+        """Stage what the table lacks, from the differing groups; called again if the source had to be read again."""
 
         def use(groups: DataFrame, counts: Mapping[str, int]) -> None:
             self._attempts += 1
@@ -89,30 +89,30 @@ class Repair:
         return use
 
     def changes(self) -> tuple[TableChange, ...]:
-        """What becomes of the tables; it needs the source no more."""
+        """The changes of the tables; the source is no longer needed."""
         writer = TableWriter(self.run, self.settings, lambda: self.session, self.scratch)
         return tuple(change for load in self._loads.values() for change in self._changes(writer, load))
 
     def _changes(self, writer: TableWriter, load: StreamLoad) -> Iterator[TableChange]:
-        standing = self.run.standing_record(load.schema.stream, load.table)
-        assert standing is not None
-        # A memory of the files, which may not be the ones that it remembers: some were perhaps changed by hand.
+        current = self.run.current_record(load.schema.stream, load.table)
+        assert current is not None
+        # The index may describe other files than the current ones: some may have been changed by hand.
         self.run.storage.delete(self.run.layout.table_index(load.table))
         for change in table_changes(writer, load):
-            yield _as_it_was(change, standing) if change.table == load.table else change
+            yield _with_same_settings(change, current) if change.table == load.table else change
 
 
-def _as_it_was(change: TableChange, standing: TableRecord) -> TableChange:
-    """The change of a table that goes on to be filled as before."""
+def _with_same_settings(change: TableChange, current: TableRecord) -> TableChange:
+    """The change of a table, with the record's load settings as before."""
     if change.record is None:
         return change
-    told = {name: getattr(standing, name) for name in ("load_method", "key_properties", "cursor", "foreign")}
-    return replace(change, record=replace(change.record, **told))
+    settings = {name: getattr(current, name) for name in ("load_method", "key_properties", "cursor", "foreign")}
+    return replace(change, record=replace(change.record, **settings))
 
 
 @dataclass(frozen=True)
 class StreamRepair:
-    """One stream's part."""
+    """The repair of one stream."""
 
     repair: Repair
     rows: SourceRows
@@ -121,23 +121,23 @@ class StreamRepair:
     name: str
 
     def load(self, source: DataFrame, groups: DataFrame, counts: Mapping[str, int]) -> StreamLoad:
-        """What a run would have brought.
+        """The load that a run would have brought.
 
         Raises:
-            UnrepairableError: the table has no key, or keeps a column as another type.
+            UnrepairableError: the table has no key, or has a column of another type.
             RecordError: the source lacks more rows than `max_deletes_percent` allows.
         """
         self._check()
         if self._merges:
             _refuse_too_many_deletes(self.rows.stream, counts, self.repair.settings.max_deletes_percent)
-        standing = self.repair.run.standing_record(self.rows.stream, self.table.folder)
-        assert standing is not None
+        current = self.repair.run.current_record(self.rows.stream, self.table.folder)
+        assert current is not None
         gone = (each.name for each in self._columns if each.name not in {*self._sent, *METADATA_COLUMNS})
-        record = replace(standing, foreign=tuple(dict.fromkeys((*standing.foreign, *gone))))
+        record = replace(current, foreign=tuple(dict.fromkeys((*current.foreign, *gone))))
         staged = self._staged("rows", self._brought(source, groups), late=self._merges)
         if self._merges:
             staged += self._staged("deletes", self._deleted(groups), late=False)
-        columns = columns_from_text(standing.columns)
+        columns = columns_from_text(current.columns)
         return StreamLoad(self._schema, self.table.folder, columns, record, staged, None, True, False)
 
     @property
@@ -146,7 +146,7 @@ class StreamRepair:
 
     @cached_property
     def _sent(self) -> Mapping[str, LakeType]:
-        """The columns that are compared, with the types of the source."""
+        """The compared columns, with their types in the source."""
         return {each.name: each.source for each in self.comparison.columns}
 
     @cached_property
@@ -184,14 +184,14 @@ class StreamRepair:
             )
 
     def _brought(self, source: DataFrame, groups: DataFrame) -> DataFrame:
-        """Rows of the source that the table lacks, or has otherwise."""
+        """Rows of the source that are missing or different in the table."""
         names = self.comparison.group
         wanted = groups.where(F.col(MISSING) > 0) if self.table.keeps_versions else groups.where(F.col("firm") > 0)
         known = wanted.select(*(F.col(name).alias(f"wanted_{name}") for name in names), MISSING)
         same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"wanted_{name}")) for name in names))
         rows = self.comparison.firm_rows(source).join(known, same)
         if self.table.keeps_versions:
-            # Of rows that are alike only as many as lack.
+            # Of identical rows only as many as are missing.
             number = F.row_number().over(Window.partitionBy(*names).orderBy(F.lit(0)))
             rows = rows.withColumn("number", number).where(F.col("number") <= F.col(MISSING))
         return rows.select(*self._fitted({name: column(name, ROW) for name in self._sent}, self._sent, deleted=False))
@@ -221,7 +221,7 @@ class StreamRepair:
         return fitted_columns({**own, **stamps}, Struct.of(types), columns)
 
     def _staged(self, kind: str, rows: DataFrame, *, late: bool) -> tuple[StagedFile, ...]:
-        """Stages rows in files; those for a merge lie in no hive folders."""
+        """Stage rows in files; rows for a merge are in no hive folders."""
         repair, partitioning = self.repair, None if self._merges else self._schema.partitioning
         folder = f"{repair.run.staging_path(self.rows.stream)}/{self.name}/{kind}"
         local = repair.scratch / f"{self.name}-{kind}"
@@ -231,16 +231,16 @@ class StreamRepair:
 
 
 def repairable(table: LakeTable, counts: Mapping[str, int]) -> dict[str, int]:
-    """How many rows of each kind a repair of the table brings in order."""
+    """Number of rows of each kind that a repair of the table fixes."""
     kinds = (MISSING,) if table.keeps_versions else KINDS
     return {kind: counts[kind] for kind in kinds if counts.get(kind)}
 
 
 def _refuse_too_many_deletes(stream: str, counts: Mapping[str, int], most_percent: float) -> None:
-    """Stops a repair that would delete too many rows, which is more often a mistake than the truth.
+    """Stop a repair that would delete too many rows, which is more often a mistake than the truth.
 
     Raises:
-        RecordError: more than `max_deletes_percent` of the table's rows would go.
+        RecordError: it would delete more than `max_deletes_percent` of the table's rows.
     """
     extra, living = counts[EXTRA], counts["lake_rows"]
     if extra * 100 > living * most_percent:
@@ -252,7 +252,7 @@ def _refuse_too_many_deletes(stream: str, counts: Mapping[str, int], most_percen
 
 
 def _fits(source: LakeType, lake: LakeType) -> bool:
-    """Whether a cast writes a value as a run would; of texts the form would be another one."""
+    """Whether a cast gives the same value as a run would write; texts would have another form."""
     if source == lake:
         return True
     if isinstance(source, Array) and isinstance(lake, Array):

@@ -1,4 +1,4 @@
-"""One stream of the source against its table: what is compared, what is told of it, and whose fault a failure is."""
+"""Verifies one stream of the source against its table, and attributes failures to source or lake."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class NotLoadedError(ConfigurationError):
 
 @dataclass(frozen=True)
 class StreamVerifier:
-    """Compares single streams at the pipeline's STATE, by a session that reads both sides.
+    """Compares single streams at the pipeline's STATE, in a session that reads both sides.
 
-    `copies` is a folder of this machine, for files that Spark does not reach; `named_keys` of each kind are named.
-    Where there is a `repair` it gets what differs.
+    `copies` is a local folder for files that Spark can't reach; at most `named_keys` keys of each kind are named. A
+    `repair`, if given, receives the differences.
     """
 
     storage: Storage
@@ -56,7 +56,7 @@ class StreamVerifier:
     repair: Repair | None = None
 
     def report(self, source: ComparedSource, streams: Sequence[str]) -> VerifyReport:
-        """Compares streams."""
+        """Compare streams."""
         reports, problems = [], []
         for stream in streams:
             try:
@@ -67,18 +67,18 @@ class StreamVerifier:
         return VerifyReport(tuple(reports), (*problems, *left))
 
     def _stream(self, source: ComparedSource, stream: str) -> StreamReport:
-        # The lake first: what a run brings in between is newer than the bookmark at the source, too.
+        # The lake first: rows that a run brings in between are above the bookmark at the source, too.
         table = committed_table(self.storage, self.layout, self.settings, stream)
         with source.opened(stream, self.state, self.session) as rows:
             if table is None or not table.columns.fields:
                 return self._without_table(rows)
-            _tell(rows, table)
+            _log_scope(rows, table)
             comparison = self._comparison(rows, table)
             columns = [each.name for each in comparison.columns]
-            asked = Struct(tuple(each for each in table.columns if each.name in {*columns, DELETED_AT}))
-            with _told(rows, table):
+            wanted = Struct(tuple(each for each in table.columns if each.name in {*columns, DELETED_AT}))
+            with _attributed_errors(rows, table):
                 with rows.source_errors():
-                    lake = table.rows(self.session, self.storage, self.copies, asked)
+                    lake = table.rows(self.session, self.storage, self.copies, wanted)
                 found = self._compared(rows, table, comparison, lake)
         facts = comparison.keys, rows.replication_key, rows.watermark
         repaired = None
@@ -87,11 +87,11 @@ class StreamVerifier:
         return StreamReport(stream, found.counts, found.keys, *facts, repaired)
 
     def _compared(self, rows: SourceRows, table: LakeTable, comparison: Comparison, lake: DataFrame) -> Found:
-        """By sums that the database makes, then by rows where they differ, or where it makes none."""
-        told = summed(rows, comparison, lake)
-        if told is not None and told.part is None:
-            return Found(told.counts, {})
-        part, even = (None, None) if told is None else (told.part, told.counts)
+        """Compare by sums made in the database, then by rows where they differ, or if there are no sums."""
+        sums = summed(rows, comparison, lake)
+        if sums is not None and sums.part is None:
+            return Found(sums.counts, {})
+        part, even = (None, None) if sums is None else (sums.part, sums.counts)
         looked_at = lake if part is None else in_part(part, lake)
         return rows.read(
             lambda source: comparison.of(source, looked_at, self._staging(rows, table, comparison, source), even), part
@@ -101,7 +101,7 @@ class StreamVerifier:
         return None if self.repair is None else self.repair.staging(rows, table, comparison, source)
 
     def _without_table(self, rows: SourceRows) -> StreamReport:
-        """A stream without rows need not have a table."""
+        """The report for a stream that has no table, which is fine if it has no rows."""
         if not rows.read(lambda source: source.isEmpty()):
             raise NotLoadedError(
                 f"stream {rows.stream}: pipeline {self.layout.pipeline} never loaded it, there is no table of it in "
@@ -112,8 +112,8 @@ class StreamVerifier:
     def _comparison(self, rows: SourceRows, table: LakeTable) -> Comparison:
         columns = compared_columns(columns_of_spark(rows.columns), table.columns)
         names = [each.name for each in columns]
-        told = self.settings.options_of(rows.stream).key_properties
-        keys = table.record.key_properties or rows.key_properties if told is None else told
+        chosen = self.settings.options_of(rows.stream).key_properties
+        keys = table.record.key_properties or rows.key_properties if chosen is None else chosen
         lacking = [name for name in keys if name not in names]
         if lacking or not columns:
             what = f"the key column {', '.join(lacking)}" if lacking else "any column"
@@ -123,8 +123,8 @@ class StreamVerifier:
         return Comparison(columns, tuple(keys), table.keeps_versions, self.named_keys)
 
 
-def _tell(rows: SourceRows, table: LakeTable) -> None:
-    """Says what is compared, and what is not."""
+def _log_scope(rows: SourceRows, table: LakeTable) -> None:
+    """Log what is compared, and what is not."""
     ours, theirs = columns_of_spark(rows.columns).types, table.columns.types
     new = [name for name in ours if name not in theirs]
     own = {*METADATA_COLUMNS, LOG_PLACE, UNCHANGED}
@@ -132,7 +132,7 @@ def _tell(rows: SourceRows, table: LakeTable) -> None:
     if new:
         logger.warning("stream %s: columns that the lake does not have: %s", rows.stream, ", ".join(new))
     if gone:
-        logger.info("stream %s: columns that the source does not have any more: %s", rows.stream, ", ".join(gone))
+        logger.info("stream %s: columns that the source no longer has: %s", rows.stream, ", ".join(gone))
     if rows.watermark is not None:
         logger.info("stream %s: comparing up to %s %s", rows.stream, rows.replication_key, rows.watermark)
         return
@@ -144,8 +144,8 @@ def _tell(rows: SourceRows, table: LakeTable) -> None:
 
 
 @contextmanager
-def _told(rows: SourceRows, table: LakeTable) -> Iterator[None]:
-    """Tells a failed job by whoever failed: the lake where it names one of its files, else the source."""
+def _attributed_errors(rows: SourceRows, table: LakeTable) -> Iterator[None]:
+    """Attribute a failed job to the lake if it names one of the table's files, else to the source."""
     try:
         yield
     except SingerSparkError as error:

@@ -1,8 +1,8 @@
-"""Sums of checksums by buckets, the source's made by the database itself: what they agree on need not be read there.
+"""Sums of checksums by bucket, made for the source by the database itself: agreeing buckets need not be read.
 
-A bucket agrees where both sides have as many rows with the same sums, with or without the rows that the lake need not
-have yet. Only the others are read and compared row by row, so a text that is made otherwise on one side costs time, and
-nothing else.
+A bucket agrees if both sides have the same number of rows with the same sums, with or without the rows that the lake
+need not have yet. Only the others are read and compared row by row, so if one side prints a text differently that
+costs only time.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from singer_spark.compared_source import SourceRows
     from target_spark_lake.verify.comparison import Comparison
 
-# More are no longer a part: the condition would be longer than what it spares.
+# Beyond this, everything is read: the condition would cost more than it saves.
 MOST_READ = 4096
 _BITS = {"float": ("Float", "floatToIntBits"), "double": ("Double", "doubleToLongBits")}
-# Of the halves, for a sum of them all would not fit in 64 bits.
+# Halves are split once more, since a sum of all of them would exceed 64 bits.
 _LOW_BITS = 30
 _OF_SOURCE = ("kept", f"IF({NEWER} = 0, {{}}, 0)"), ("all", "{}")
 logger = logging.getLogger("spark-lake")
@@ -50,11 +50,11 @@ logger = logging.getLogger("spark-lake")
 
 @dataclass(frozen=True)
 class Summed:
-    """What the sums tell.
+    """The result of comparing the sums.
 
     Attributes:
-        counts: Rows of the buckets that agree, as `comparison.Found` has them.
-        part: The rows of the others; None: all agree.
+        counts: Rows of the agreeing buckets, as in `comparison.Found`.
+        part: The rows of the other buckets; None if all agree.
     """
 
     counts: Mapping[str, int]
@@ -62,7 +62,7 @@ class Summed:
 
 
 def summed(rows: SourceRows, comparison: Comparison, lake: DataFrame) -> Summed | None:
-    """The sums of both sides compared; None where there are none, or they spare nothing: all rows are to be read."""
+    """Compare the sums of both sides; None if there are none or they save nothing, so that all rows must be read."""
     names = tuple(each.name for each in comparison.columns)
     if lacking := _unsummed(rows, comparison):
         logger.info("stream %s: all rows are read, for there are no checksums of them: %s", rows.stream, lacking)
@@ -97,7 +97,7 @@ def in_part(part: Part, lake: DataFrame) -> DataFrame:
 
 
 def value_text(value: Column, kind: str) -> Column:
-    """The text that stands for a value of this type of Spark in the text of its row."""
+    """The text of a value, given its Spark type, within the text of its row."""
     if kind == "string":
         text = F.concat(F.char_length(value), F.lit(":"), value)
     elif kind == "boolean":
@@ -113,7 +113,7 @@ def value_text(value: Column, kind: str) -> Column:
 
 
 def _unsummed(rows: SourceRows, comparison: Comparison) -> str | None:
-    """What stands in the way of sums; None: nothing."""
+    """Why there are no sums; None if there are."""
     other = [each.name for each in comparison.columns if each.source != each.lake or not isinstance(each.lake, Scalar)]
     if other:
         return f"{', '.join(other)} can't be summed up there, or is of another type in the lake"
@@ -139,7 +139,7 @@ def _of_lake(comparison: Comparison, summing: Summing, lake: DataFrame) -> DataF
 
 
 def _judged(source: DataFrame, lake: DataFrame) -> DataFrame:
-    """One row: how many rows agree, how many are newer beside them, and the buckets that don't agree."""
+    """One row: the number of agreeing rows, of newer rows beside them, and the buckets that don't agree."""
     values = (ROWS, HIGH, LOW)
     ours = source.groupBy(BUCKET).agg(
         *(F.expr(f"sum({which.format(each)}) AS {each}_{name}") for name, which in _OF_SOURCE for each in values)

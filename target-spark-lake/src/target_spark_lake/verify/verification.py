@@ -1,6 +1,6 @@
-"""`spark-lake verify`: the source against the lake, stream by stream, at the saved bookmarks.
+"""`spark-lake verify`: compares the source with the lake, stream by stream, at the saved bookmarks.
 
-It only reads; to repair what differs is a journalled run, which holds the pipeline from the first look to the commit.
+It only reads; a repair is a journalled run, which holds the pipeline from the first look to the commit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from singer_spark.compared_source import ComparedSource
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
-from singer_spark.state.choice import chosen_state
 from singer_spark.state.run_log import COMMITTED, last_committed
+from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock_entry import newest_entry
@@ -36,7 +36,7 @@ from target_spark_lake.verify.verify_report import VerifyReport
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
 
-# By name alone: neither package imports the other (docs/inside/decisions/0007-verify.md).
+# By name only: neither package imports the other (docs/inside/decisions/0007-verify.md).
 SOURCE_MODULE = "tap_spark_jdbc.verify.source_view"
 NAMED_KEYS = 100
 logger = logging.getLogger("spark-lake")
@@ -44,7 +44,7 @@ logger = logging.getLogger("spark-lake")
 
 @dataclass(frozen=True)
 class TapSide:
-    """How the tap is run: its config, its catalog if it has one, whether its environment variables count."""
+    """How the tap is run: its config, its catalog if any, and whether environment variables are used."""
 
     config: Mapping[str, Any]
     catalog: Mapping[str, Any] | None = None
@@ -62,17 +62,17 @@ def verify(
     stream: str | None = None,
     named_keys: int = NAMED_KEYS,
 ) -> VerifyReport:
-    """Compares the streams of a tap, or one of them, with their tables.
+    """Compare the streams of a tap, or one of them, with their tables.
 
     Raises:
-        ConfigurationError: there is no such stream, the tap is not installed, or rows are changed on their way.
+        ConfigurationError: there is no such stream, the tap is not installed, or records are transformed on their way.
         LockedError: a run is being published, or was published meanwhile.
         SourceError: the database refused.
         StorageError: the lake can't be read.
     """
     _refuse_mapping(config)
     before = _state_of(storage, layout)
-    saved = chosen_state(storage, layout.pipeline, store, last_committed(storage, layout.runs)).saved
+    saved = StateSource(store, storage, layout.pipeline).saved
     state = {} if saved is None else saved.value
     with (
         closing(_opened(tap)) as source,
@@ -97,13 +97,13 @@ def repair(
     stream: str | None = None,
     named_keys: int = NAMED_KEYS,
 ) -> VerifyReport:
-    """Compares as `verify` does, and brings what differs from the source into the lake; the state stays.
+    """Compare like `verify`, and bring differences from the source into the lake; the state stays.
 
-    The run is ended, well or not; where nothing differs it leaves no trace.
+    The run is ended in any case; if nothing differs it leaves no trace.
 
     Raises:
         ConfigurationError: as in `verify`; or a table can't be repaired.
-        LockedError: a run died that can be continued; or another one took the pipeline over.
+        LockedError: a dead run can be resumed, or another run took over the pipeline.
         RecordError: the source lacks more rows than `max_deletes_percent` allows.
         SourceError: the database refused.
         StorageError: the lake can't be read or written; the text says whether the run is committed.
@@ -137,10 +137,10 @@ def _refuse_mapping(config: Mapping[str, Any]) -> None:
 
 
 def _state_of(storage: Storage, layout: Layout) -> str | None:
-    """The last committed run, all of which readers see.
+    """Id of the last committed run, which readers see completely.
 
     Raises:
-        LockedError: they don't yet.
+        LockedError: it is not completely published.
     """
     last, lock = last_committed(storage, layout.runs), newest_entry(storage, layout)
     held = lock is not None and lock.is_held()

@@ -1,4 +1,4 @@
-"""What `spark-lake verify` found."""
+"""The report of `spark-lake verify`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ KINDS = (MISSING, EXTRA, DIFFERENT)
 
 @dataclass(frozen=True)
 class StreamReport:
-    """One stream.
+    """The result for one stream.
 
     Attributes:
         stream: Its name.
         counts: Rows: `missing`, `extra`, `different`, `source_rows`, `lake_rows`, `not_compared`, `older_versions`;
-            what is not there is 0.
+            absent ones are 0.
         keys: The first keys of `missing`, `extra` and `different` rows.
-        key_properties: Columns of the key; empty where whole rows stand for keys.
-        replication_key: None where the stream has none.
-        watermark: The bookmark's value; None where all rows are compared.
-        repaired: Rows of each kind that a repair brought in order since; None where none was asked for.
+        key_properties: Columns of the key; empty if whole rows are used as keys.
+        replication_key: None if the stream has none.
+        watermark: The bookmark's value; None if all rows are compared.
+        repaired: Rows of each kind fixed by a repair; None if none was requested.
     """
 
     stream: str
@@ -35,7 +35,7 @@ class StreamReport:
 
     @property
     def agrees(self) -> bool:
-        """Whether there is no difference, or none any more."""
+        """Whether there are no differences, or none left."""
         return not any(self.left(kind) for kind in KINDS)
 
     def left(self, kind: str) -> int:
@@ -47,7 +47,7 @@ class StreamReport:
         return self.counts.get(name, 0)
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` has it."""
+        """The report as in `--json`."""
         return {
             "source_rows": self.count("source_rows"),
             "lake_rows": self.count("lake_rows"),
@@ -64,9 +64,9 @@ class StreamReport:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The streams that were compared, and a line for each of the others that says why it was not.
+    """The compared streams, and for each of the others a line that says why it was not compared.
 
-    `run_id` is that of the run which repaired them, where one did.
+    `run_id` is the id of the run that repaired them, if any.
     """
 
     streams: tuple[StreamReport, ...]
@@ -75,11 +75,11 @@ class VerifyReport:
 
     @property
     def agrees(self) -> bool:
-        """Whether all streams were compared, and there is no difference in any."""
+        """Whether all streams were compared and none differs."""
         return not self.problems and all(each.agrees for each in self.streams)
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` has it; `problems` only where there are some."""
-        told: dict[str, Any] = {"streams": {each.stream: each.to_json() for each in self.streams}}
-        told |= {"problems": list(self.problems)} if self.problems else {}
-        return {**told, "run_id": self.run_id} if self.run_id is not None else told
+        """The report as in `--json`; `problems` only if there are any."""
+        body: dict[str, Any] = {"streams": {each.stream: each.to_json() for each in self.streams}}
+        body |= {"problems": list(self.problems)} if self.problems else {}
+        return {**body, "run_id": self.run_id} if self.run_id is not None else body

@@ -1,4 +1,4 @@
-"""The commands, a file each: its flags, its help line, its examples and what it does.
+"""The commands, one per file: flags, help line, examples and action.
 
 They may import all rooms that `cli` may. Start with `runs`.
 """

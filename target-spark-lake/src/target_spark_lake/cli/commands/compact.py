@@ -14,10 +14,10 @@ def _flags(parser: ArgumentParser) -> None:
 
 
 def _run(chosen: Namespace) -> None:
-    # Here: it loads Arrow, for which the other commands need not wait.
+    # Imported here, since it loads Arrow, which other commands don't need.
     from target_spark_lake.maintenance.compaction import compact
 
-    lake = Lake.of(chosen)
+    lake = Lake.of(chosen, has_run=True)
     run = lake.open_run("compact")
     tables = [asdict(each) for each in compact(run, lake.settings, chosen.stream)]
     report = {"pipeline": lake.layout.pipeline, "run_id": run.run_id if tables else None, "tables": tables}

@@ -22,7 +22,7 @@ def _run(chosen: Namespace) -> None:
 
 
 def _complete_files(parser: ArgumentParser, how: Any) -> None:
-    """Lets the script offer files where a flag wants one."""
+    """Let the script offer files for flags that take one."""
     for action in parser._actions:
         if action.metavar == "FILE":
             action.complete = how  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""`spark-lake init`: its flags; what they leave open it asks on a terminal."""
+"""`spark-lake init`: its flags; on a terminal it asks for what they leave open."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEEDED = ("jdbc_url", "bucket", "pipeline")
 
 
 def _flags(parser: argparse.ArgumentParser) -> None:
-    # `--password` must not be taken for a shorter way to write `--password-variable`.
+    # `--password` must not be taken as an abbreviation of `--password-variable`.
     parser.allow_abbrev = False
     parser.add_argument("--jdbc-url", metavar="URL", help="the database")
     parser.add_argument("--user", help="user name; the password comes from the environment")
@@ -85,14 +85,14 @@ def _run(chosen: argparse.Namespace) -> None:
 
 
 def _tried(new: NewPipeline, directory: Path) -> list[str]:
-    """What stands in the way of a first run, as far as the database tells now."""
+    """Obstacles to a first run that the database reports now."""
     tap = installed(TAP)
     if tap is None:
         return [f"{TAP} is not installed beside this program: its settings were not checked"]
     if lacking := [name for name in REFERENCE.findall(repr(new.tap_config)) if name not in os.environ]:
         return [f"the connection was not tried: set {' and '.join(lacking)} for that"]
     try:
-        # From where it will run: a file that the URL names lies below that.
+        # From the folder it will run in: a file named by the URL may be relative to that.
         folder = directory if directory.is_dir() else None
         source_tables(tap, {**new.tap_config, "batch_config": None}, os.environ, folder)
     except SingerSparkError as error:

@@ -11,7 +11,7 @@ from singer_spark.errors import ConfigurationError
 from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, read_config, show
 from target_spark_lake.commit.state_change import change_state
 
-# By name alone: neither package imports the other.
+# By name only: neither package imports the other.
 SOURCE_MODULE = "tap_spark_jdbc.verify.log_removal"
 LOG_BASED = "LOG_BASED"
 

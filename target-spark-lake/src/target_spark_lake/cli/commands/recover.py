@@ -36,7 +36,8 @@ def _run(chosen: Namespace) -> None:
         report["given_up"] = done.given_up
     if done.checkpoint is not None:
         report["can_continue"] = done.checkpoint.run_id
-    show(chosen, report, _text)
+    newest = done.last.run_id if done.last else None
+    show(chosen, report, lambda shown: _text(shown) + _given_up_text(shown, newest))
 
 
 def _text(report: JSON) -> str:
@@ -44,25 +45,28 @@ def _text(report: JSON) -> str:
     undone = [f"undid run {run_id}" for run_id in report["rolled_back"]]
     done = ", ".join([*finished, *undone]) or "nothing was left to do"
     kept = f" The next run goes on from what run {report['can_continue']} staged." if "can_continue" in report else ""
-    return f"Pipeline {report['pipeline']} is free: {done}.{kept}{_given_up_text(report)}"
+    return f"Pipeline {report['pipeline']} is free: {done}.{kept}"
 
 
-def _given_up_text(report: JSON) -> str:
-    """What was lost, stream by stream, where a run was to be given up."""
+def _given_up_text(report: JSON, newest: str | None) -> str:
+    """The losses by stream, if a run was to be given up; `newest` is the last committed run."""
     if "given_up" not in report:
         return ""
     given_up = report["given_up"]
     if given_up is None:
         return "\nNothing was given up: the run could be published, so it was."
-    lines = [
-        f"\nRun {given_up['run_id']} is given up, by run {given_up['by']}; the state before it counts again. "
-        f"{given_up['reason']}"
-    ]
-    for stream, loss in given_up["streams"].items():
+    by, is_newest = given_up["by"], given_up["by"] == newest
+    then = "the state before it counts again" if is_newest else f"others have followed, run {newest} last"
+    lines = [f"\nRun {given_up['run_id']} is given up, by run {by}; {then}. {given_up['reason']}"]
+    if given_up["streams"] is None:
+        lines.append(f"  What was lost is not known any more: the journal of run {by} was removed.")
+    for stream, loss in (given_up["streams"] or {}).items():
         gone = f"{loss['lost_rows']:,} rows in {loss['lost_files']:,} file(s) lost"
         back = f"{loss['taken_back_rows']:,} rows in {loss['taken_back_files']:,} file(s) taken back"
         lines.append(f"  {stream}: {gone}, {back}")
-    return "\n".join([*lines, "The next run starts from the state before, and brings what its source still has."])
+    if is_newest:
+        lines.append("The next run starts from the state before, and brings what its source still has.")
+    return "\n".join(lines)
 
 
 RECOVER = Command(

@@ -29,7 +29,7 @@ def _run(chosen: Namespace) -> int:
             layout = Layout(each, lake.settings.path)
             histories.append(read_history(lake.storage, layout, lake.store_of(each), chosen.runs))
         except SingerSparkError as error:
-            # One that can't be read hides no other.
+            # A pipeline that can't be read must not hide others.
             problems.append(f"pipeline {each}: {one_line(error)}")
     page = report_page(lake.place, histories, datetime.now(UTC)).encode()
     path = Path(chosen.output).expanduser()

@@ -32,7 +32,7 @@ def _run(chosen: Namespace) -> int:
     source = subprocess.Popen([tap, *words], stdout=subprocess.PIPE)
     sink = subprocess.Popen([target, "--config", chosen.config, *level], stdin=source.stdout, stdout=sys.stdout)
     assert source.stdout is not None
-    # The target's alone: a tap whose target is gone must notice.
+    # Only the target may hold it: the tap must notice when the target is gone.
     source.stdout.close()
     programs = (source, sink)
     try:
@@ -52,7 +52,7 @@ def _path(program: str) -> str:
 
 
 def _exit_code(code: int) -> int:
-    """As a shell has it, where a signal ended the program."""
+    """The exit code as a shell reports it for a program ended by a signal."""
     return code if code > 0 else 128 - code
 
 

@@ -31,7 +31,7 @@ def _set_flags(parser: ArgumentParser) -> None:
 
 
 def _set(chosen: Namespace) -> None:
-    lake = Lake.of(chosen)
+    lake = Lake.of(chosen, has_run=chosen.replication_key is None)
     key = chosen.replication_key, chosen.type
     changed = state_editing.set_value(lake.open_run("state set"), chosen.stream, chosen.value, *key)
     _show_changed(chosen, lake, changed=changed)
@@ -42,7 +42,7 @@ def _reset_flags(parser: ArgumentParser) -> None:
 
 
 def _reset(chosen: Namespace) -> None:
-    lake = Lake.of(chosen)
+    lake = Lake.of(chosen, has_run=True)
     _show_changed(chosen, lake, changed=state_editing.reset(lake.open_run("state reset"), chosen.stream))
 
 
@@ -52,7 +52,7 @@ def _restore_flags(parser: ArgumentParser) -> None:
 
 
 def _restore(chosen: Namespace) -> None:
-    lake = Lake.of(chosen)
+    lake = Lake.of(chosen, has_run=True)
     changed = state_editing.restore(lake.open_run("state restore"), chosen.run_id, before=chosen.before)
     _show_changed(chosen, lake, changed=changed)
 
@@ -77,7 +77,7 @@ def _history_table(history: list[JSON]) -> Any:
 
 
 def _rows(bookmarks: JSON) -> list[tuple[object, ...]]:
-    """A line for each bookmark; one that says so where there is none."""
+    """A line for each bookmark, or one line saying that there is none."""
     return [(stream, *_cells(each)) for stream, each in bookmarks.items()] or [("no bookmark", None, None)]
 
 

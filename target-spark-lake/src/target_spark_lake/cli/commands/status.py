@@ -27,7 +27,7 @@ def _flags(parser: ArgumentParser) -> None:
 
 
 def _run(chosen: Namespace) -> int:
-    # Of the config it needs the bucket alone.
+    # Only the bucket is needed from the config.
     lake = Lake.of(chosen, default_pipeline=NO_PIPELINE)
     limits, file_bytes = AgeLimits.of(chosen.max_age), lake.settings.file_bytes
     pipelines, problems = status(lake.storage, lake.store_of, limits, chosen.pipeline, file_bytes=file_bytes)
@@ -38,7 +38,7 @@ def _run(chosen: Namespace) -> int:
         try:
             coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
         except SourceError as error:
-            # A source that is down must not hide how the pipelines are.
+            # A source that is down must not hide the status of the pipelines.
             coming, problems = {}, [*problems, f"pipeline {asked}: {error}"]
         pipelines = [with_lag(each, coming) if each.pipeline == asked else each for each in pipelines]
         problems += [f"pipeline {asked}: {each.lost}" for each in coming.values() if each.lost]
@@ -77,7 +77,7 @@ def _stream_cells(streams: JSON) -> tuple[object, object]:
 
 
 def _lag_text(streams: JSON) -> str:
-    """Each stream that the tap was asked about."""
+    """A line for each stream that the tap reported on."""
     lines = []
     for name, each in streams.items():
         if "rows_to_read" in each:
@@ -91,7 +91,7 @@ def _lag_text(streams: JSON) -> str:
 
 
 def _small_files_text(pipeline: JSON) -> str:
-    """Names a pipeline's tables that have many small files; empty where there are none."""
+    """The pipeline's tables with many small files; empty if there are none."""
     tables = [each for stream in pipeline["streams"].values() for each in stream.get("small_files", {}).items()]
     named = ", ".join(f"{table} has {count:,} small files" for table, count in tables)
     way_out = "`spark-lake compact` joins them, and with `auto_compact: true` each run does"

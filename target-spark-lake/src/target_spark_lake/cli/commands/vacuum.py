@@ -38,7 +38,7 @@ def _run(chosen: Namespace) -> None:
     lake, age = Lake.of(chosen), timedelta(seconds=seconds)
     run_id = None
     if chosen.dry_run:
-        found = to_vacuum(lake.storage, lake.layout, lake.store, datetime.now(UTC) - age)
+        found = to_vacuum(lake.storage, lake.layout, lake.store, datetime.now(UTC), age)
     else:
         run = lake.open_run("vacuum")
         found = vacuum(run, lake.store, age)

@@ -13,7 +13,7 @@ from singer_spark.program.logs import leave_out_libraries
 from target_spark_lake.cli.command import CONFIG, Command, Lake, read_config, show, table_of
 from target_spark_lake.verify.verify_report import KINDS, StreamReport, VerifyReport
 
-# Keys of each kind that are shown to people.
+# Number of keys of each kind shown to people.
 SHOWN_KEYS = 10
 
 
@@ -29,10 +29,10 @@ def _flags(parser: ArgumentParser) -> None:
 
 
 def _run(chosen: Namespace) -> int:
-    # Here: it loads Spark, for which the other commands need not wait.
+    # Imported here, since it loads Spark, which other commands don't need.
     from target_spark_lake.verify.verification import TapSide, repair, verify
 
-    lake = Lake.of(chosen)
+    lake = Lake.of(chosen, has_run=chosen.repair)
     logging.basicConfig(format="%(message)s", level=chosen.log_level.upper(), stream=sys.stderr)
     leave_out_libraries()
     redact_logs()
@@ -59,18 +59,18 @@ def _table(report: VerifyReport) -> Any:
 
 
 def _keys(report: StreamReport, kind: str) -> list[str]:
-    """The first keys of a kind of difference, in one line; none where there is none."""
+    """The first keys of a kind of difference, in one line; empty if there are none."""
     keys = report.keys.get(kind, ())[:SHOWN_KEYS]
     if not keys:
         return []
-    # A row without key may be there several times; then its text says less than the count.
+    # A row without a key may occur several times; then its text says less than the count.
     more = report.count(kind) - len(keys)
     shown = ", ".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in keys)
     return [f"{report.stream}, {kind}: {shown}" + (f", and {more:,} more" if more > 0 else "")]
 
 
 def _repaired(report: StreamReport) -> list[str]:
-    """What a repair brought in order, and what it left."""
+    """What a repair fixed, and what it left."""
     if not any(report.repaired or {}) and report.agrees:
         return []
     done = ", ".join(f"{count:,} {kind}" for kind, count in (report.repaired or {}).items())

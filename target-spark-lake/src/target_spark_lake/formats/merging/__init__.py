@@ -1,4 +1,4 @@
-"""Merges: which files may hold a row of the run's keys, which row of a key stays, and the files written anew.
+"""Merges: finds files that may hold rows of the run's keys, decides between the rows of a key, and rewrites files.
 
 Start with `survey`, then `contest`, then `spark_merge`.
 """

@@ -1,8 +1,8 @@
-"""Which of the rows of a key stays, the run's or the table's, and what becomes of the others.
+"""Decides which row of each key survives a merge, and what becomes of the others.
 
-The contest looks at keys, cursors and versions alone, and gives a verdict on each row that does not stay as it is. A
-row is known by its *place*: those of the run count up from 0 in the order in which they came, those of the table lie
-below 0, the older ones lower.
+The decision uses only keys, cursors and versions, and gives a verdict on each row that does not stay as it is. A row is
+identified by its *place*: places of the run's rows count up from 0 in the order in which they came, those of the
+table's rows are below 0, lower for older ones.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from target_spark_lake.columns.spark_columns import column
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# A file has fewer rows than this: what stands above these bits of a place is its file.
+# A file has fewer rows than this: the bits of a place above these are the number of its file.
 ROW_BITS = 32
 PLACE = "_spark_lake_place"
 VERDICT = "_spark_lake_verdict"
 GONE = "_spark_lake_gone"
-# What becomes of a row; a row without a verdict stays as it is.
+# The verdicts; a row without one stays as it is.
 DROP, MARK, DELETE, LAST_VALUES = "drop", "mark", "delete", "last values"
-# A row that lacks values, and the rows of its key before it, which go and may have them.
+# A row that lacks values, and earlier rows of its key, which are dropped and may have them.
 FILL, VALUES = "fill", "values"
 Step = Callable[["DataFrame"], "DataFrame"]
 
 
 @dataclass(frozen=True)
 class MergeRules:
-    """How the rows of a key are told apart.
+    """How to decide between the rows of a key.
 
     Attributes:
         keys: The key's columns.
-        cursor: Columns that tell the newest row, the first one first.
+        cursor: Columns that decide which row is newest, by priority.
         numbers: Those of them that hold numbers as text.
         versions: Whether versions count, before the cursor.
-        deletes: Whether rows of the run may say that they are deleted.
-        hard_delete: Deleted rows are removed; else they are marked.
-        activated: Rows of a lower version, or of none, are deleted.
-        whole: The table may hold a key twice: all of its rows take part.
-        stale: Rows of the table whose key the run did not send are removed; all of them take part.
-        unchanged: Rows of the run may name columns whose values they leave as they were.
-        late: Numbers of the run's files whose rows were committed late (their places without the row's bits).
+        deletes: Whether the run may contain deletes.
+        hard_delete: Whether deleted rows are removed rather than marked.
+        activated: Rows of a lower version, or without one, are deleted.
+        whole: Whether the table may hold a key twice, so that all its rows are examined.
+        stale: Whether table rows with keys that the run did not send are removed; all rows are examined.
+        unchanged: Whether rows of the run may name columns whose values they leave unchanged.
+        late: Numbers of the run's files whose rows were committed late (places without the row's bits).
     """
 
     keys: tuple[str, ...]
@@ -69,20 +69,20 @@ class MergeRules:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All that the contest looks at."""
+        """All columns used by the decision."""
         partial = [UNCHANGED] if self.unchanged else []
         return tuple(dict.fromkeys([*self.keys, *self.cursor, TABLE_VERSION, DELETED_AT, *partial]))
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What the contest found.
+    """The result of the decision.
 
     Attributes:
-        rows: `PLACE` and `VERDICT` of each row that does not stay as it is, and whether it is `GONE`; kept, for it is
-            read several times.
-        by_number: Number of such rows for each verdict, by what stands above the row's bits in their places.
-        gone: Living rows of the table that have one only because the source lacks their keys.
+        rows: `PLACE` and `VERDICT` of each row that does not stay as it is, and whether it is `GONE`; persisted, since
+            it is read several times.
+        by_number: Number of such rows for each verdict, by the part of their places above the row's bits.
+        gone: Undeleted table rows that have a verdict only because the source lacks their keys.
     """
 
     rows: DataFrame
@@ -90,18 +90,18 @@ class Verdicts:
     gone: int = 0
 
     def of_file(self, numbers: Sequence[tuple[int, int]]) -> dict[str, int]:
-        """How many rows of a file, whose places have these numbers (`PlacedFile.numbers`), have each verdict."""
+        """Number of rows per verdict in a file whose places have these numbers (`PlacedFile.numbers`)."""
         found: Counter[str] = Counter()
         for _, number in numbers:
             found.update(self.by_number.get(number, {}))
         return dict(found)
 
     def count(self, *verdicts: str) -> int:
-        """How many rows have one of these verdicts, or any at all."""
+        """Number of rows with one of these verdicts, or with any."""
         return sum(
             count
-            for told in self.by_number.values()
-            for verdict, count in told.items()
+            for counts in self.by_number.values()
+            for verdict, count in counts.items()
             if not verdicts or verdict in verdicts
         )
 
@@ -109,14 +109,14 @@ class Verdicts:
 def contest(
     of_run: DataFrame, of_table: DataFrame | None, rules: MergeRules, present: DataFrame | None = None
 ) -> Verdicts:
-    """Finds what becomes of each row.
+    """Decide what becomes of each row.
 
     Args:
         of_run: The run's rows, with their places and the columns of the rules.
-        of_table: Those of the table's rows that may take part; None where there are none.
-        rules: How the rows of a key are told apart.
-        present: The keys that the source still has, in columns like the table's; rows of other keys, which the run did
-            not send either, are deleted. None: that is not known.
+        of_table: The table's rows that may be affected; None if there are none.
+        rules: How to decide between the rows of a key.
+        present: The keys still in the source, in columns like the table's; table rows with other keys, which the run
+            did not send either, are deleted. None if they are not known.
     """
     rows = of_run.transform(_as_contenders(rules, of_run=True))
     if of_table is not None:
@@ -125,7 +125,7 @@ def contest(
             table_rows = table_rows.transform(_compared_with(present, rules))
         rows = rows.unionByName(table_rows.transform(_taking_part(rows, rules, may_be_gone=present is not None)))
     if rules.cursor and (rules.deletes or rules.late):
-        rows = rows.transform(_as_new_as_what_they_meet(rules))
+        rows = rows.transform(_inherit_age(rules))
     judged = rows.transform(_judge(rules)).persist(StorageLevel.MEMORY_AND_DISK)
     number = F.shiftright(PLACE, ROW_BITS).alias("number")
     with warnings.catch_warnings():
@@ -140,7 +140,7 @@ def contest(
 
 
 def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:
-    """The columns of the contest alone, under names that no user's column has."""
+    """Reduce rows to the columns of the decision, under names that no user's column has."""
     has_mark = F.col(DELETED_AT).isNotNull()
 
     def step(rows: DataFrame) -> DataFrame:
@@ -160,7 +160,7 @@ def _as_contenders(rules: MergeRules, *, of_run: bool) -> Step:
 
 
 def _compared_with(present: DataFrame, rules: MergeRules) -> Step:
-    """Says of the table's rows which ones have a key that the source lacks."""
+    """Mark the table's rows with keys that the source lacks."""
     keys = _key_names(rules)
     has_key = reduce(and_, (F.col(key).isNotNull() for key in keys))
 
@@ -174,7 +174,7 @@ def _compared_with(present: DataFrame, rules: MergeRules) -> Step:
 
 
 def _taking_part(of_run: DataFrame, rules: MergeRules, *, may_be_gone: bool) -> Step:
-    """Of the table's rows those whose key the run sent, or that an activated version or the source deletes; or all."""
+    """Select the table's rows with keys sent by the run, or deleted by an activated version or the source; or all."""
     keys = _key_names(rules)
 
     def step(rows: DataFrame) -> DataFrame:
@@ -190,10 +190,10 @@ def _taking_part(of_run: DataFrame, rules: MergeRules, *, may_be_gone: bool) -> 
     return step
 
 
-def _as_new_as_what_they_meet(rules: MergeRules) -> Step:
-    """What counts as being as new as the newest row of its key that came before it.
+def _inherit_age(rules: MergeRules) -> Step:
+    """Make certain rows as new as the newest row of their key that came before them.
 
-    That is a delete without a cursor, and a row that was committed late: its database holds no newer one.
+    These are deletes without a cursor, and rows committed late: their database holds no newer ones.
     """
     cursor = _cursor_names(rules)
     before = Window.partitionBy(*_key_names(rules)).orderBy(PLACE).rowsBetween(Window.unboundedPreceding, -1)
@@ -210,13 +210,13 @@ def _as_new_as_what_they_meet(rules: MergeRules) -> Step:
 
 
 def _judge(rules: MergeRules) -> Step:
-    """`PLACE`, `VERDICT` and `GONE` of each row that does not stay as it is."""
+    """The `PLACE`, `VERDICT` and `GONE` of each row that does not stay as it is."""
     same_key = Window.partitionBy(*_key_names(rules))
-    # In the order of structs NULL is the smallest.
+    # In the order of structs, NULL is the smallest.
     age = ["version", *_cursor_names(rules), PLACE]
     best = F.max(F.struct(*age, "is_delete", "partial")).over(same_key)
     place, is_delete, below = F.col(PLACE), F.col("is_delete"), F.col("below")
-    # Rows without a key, from before the table had one, are no versions of each other.
+    # Rows without a key, from before the table had one, don't replace each other.
     keyless = reduce(or_, (F.col(key).isNull() for key in _key_names(rules)))
     wins = keyless | (place == F.col(f"best.{PLACE}"))
     unseen = F.col("last") < 0
@@ -225,7 +225,7 @@ def _judge(rules: MergeRules) -> Step:
     if rules.stale:
         removed = removed | unseen
     verdict = F.when(~wins | removed, DROP).when(is_delete, DELETE).when(leaves & ~F.col("is_marked"), MARK)
-    # What goes for another reason is no detected delete.
+    # A row removed for another reason is no detected delete.
     only_gone = wins & F.col("gone") & unseen & ~F.col("is_marked") & ~below & ~F.lit(rules.stale)
     marks_deletes = rules.deletes and not rules.hard_delete
     came_before = ~is_delete & (place < F.col(f"best.{PLACE}"))
@@ -250,7 +250,7 @@ def _judge(rules: MergeRules) -> Step:
 
 
 def _age(name: str, rules: MergeRules) -> Column:
-    # As texts 9 is greater than 10. A number with more digits than this fails aloud.
+    # As text, 9 is greater than 10. A number with more digits than this raises an error.
     return column(name).cast("decimal(38,18)") if name in rules.numbers else column(name)
 
 

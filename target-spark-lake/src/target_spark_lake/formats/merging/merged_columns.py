@@ -1,4 +1,4 @@
-"""The columns of a table after a merge, and those by which a merge decides."""
+"""The columns of a table after a merge, and the columns that a merge needs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def columns_after(load: StreamLoad, rules: MergeRules) -> Struct:
-    """The table's columns: where the user wants no metadata, a mark and a version have one once there is any."""
+    """The table's columns; without metadata, the columns of mark and version are added as soon as one is needed."""
     may_mark = rules.deletes or rules.activated is not None or load.present is not None
     needed = {DELETED_AT: may_mark and not rules.hard_delete, TABLE_VERSION: rules.versions}
     return _with(load.columns, [name for name in needed if needed[name]])
 
 
 def merging_columns(columns: Struct) -> Struct:
-    """The columns of a table and, behind them, those by which a merge decides: what staged files hold."""
+    """The columns of staged files: the table's columns followed by those that a merge needs."""
     return _with(columns, CONTROL_COLUMNS)
 
 

@@ -1,4 +1,4 @@
-"""Files whose rows have places: those of the run in the order in which they came, those of the table below them."""
+"""Files with a place for each row: the run's rows in the order in which they came, the table's rows below them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from singer_spark.singer.metadata_columns import DELETED_AT
 from target_spark_lake.columns.arrow_columns import arrow_type
 from target_spark_lake.columns.lake_type import Field, Struct
-from target_spark_lake.columns.partitioning import said_by, value_of
+from target_spark_lake.columns.partitioning import folder_values, value_of
 from target_spark_lake.columns.spark_columns import column, fitted_columns, spark_columns
 from target_spark_lake.formats.merging.contest import PLACE, ROW_BITS
 from target_spark_lake.formats.merging.spark_merge import read_rows
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlacedFile:
-    """A file with the place of its rows.
+    """A file with the places of its rows.
 
     Attributes:
-        numbers: What stands above the row's bits in the places of its rows: of its first row, and from later ones on.
-        path: Relative to the bucket.
-        rows: Rows in it.
+        numbers: First rows of its parts, with the number that is above the row's bits in the places from there on.
+        path: Its path, relative to the bucket.
+        rows: Number of rows.
         bytes: Its size.
-        positioned: Its rows say their positions.
-        columns: Those that it was written under, or more.
-        folders: Its hive folders, which say some of the columns.
+        columns: The columns it was written with, or more.
+        positioned: Whether its rows carry their positions.
+        folders: Its hive folders, which hold the values of some columns.
     """
 
     numbers: tuple[tuple[int, int], ...]
@@ -55,18 +55,18 @@ class PlacedFile:
     folders: str = ""
 
     @cached_property
-    def said(self) -> Mapping[str, str | None]:
-        """The columns that its folders say, with their texts."""
-        return {name: text for name, text in said_by(self.folders).items() if name in self.columns.types}
+    def folder_texts(self) -> Mapping[str, str | None]:
+        """The columns in its hive folders, with their values as text."""
+        return {name: text for name, text in folder_values(self.folders).items() if name in self.columns.types}
 
     @property
     def kind(self) -> tuple[Struct, bool, frozenset[str], bool]:
-        """Files of one kind are read together."""
-        return self.columns, self.positioned, frozenset(self.said), len(self.numbers) > 1
+        """Files of the same kind are read together."""
+        return self.columns, self.positioned, frozenset(self.folder_texts), len(self.numbers) > 1
 
 
 def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedFile]:
-    """The staged files, written under these columns: those of a batch whose rows say their positions share a number."""
+    """The staged files, written with these columns; files of a batch with positioned rows share a number."""
     placed: list[PlacedFile] = []
     number, batch = -1, ""
     for file in staged:
@@ -81,7 +81,7 @@ def brought_files(staged: Sequence[StagedFile], columns: Struct) -> list[PlacedF
 def table_files(
     table: str, paths: Sequence[str], parts: Mapping[str, Parts], index: TableIndex, columns: Struct
 ) -> list[PlacedFile]:
-    """Files of the table, which has these columns: all places lie below 0, those of older rows lower."""
+    """Files of the table, which has these columns: all places are below 0, lower for older rows."""
     first = -sum(len(parts.get(path) or own_parts(path)) for path in paths)
     known = index.files
     return [
@@ -90,33 +90,33 @@ def table_files(
     ]
 
 
-def living_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, list[PlacedFile]]:
-    """How many rows of the table's files are not marked as deleted, and the files of which only a look can tell."""
+def undeleted_rows(files: Sequence[PlacedFile], index: TableIndex) -> tuple[int, list[PlacedFile]]:
+    """Number of rows in the table's files not marked as deleted, and the files that must be read to know."""
     nulls = {file: index.files[file.path].columns[DELETED_AT].nulls for file in files}
     unknown = [file for file, number in nulls.items() if number is None]
     return sum(number or 0 for number in nulls.values()), unknown
 
 
-def _values(files: Sequence[PlacedFile], said: Field) -> pa.Array:
-    return pa.array([value_of(file.said[said.name], said.type) for file in files], arrow_type(said.type))
+def _values(files: Sequence[PlacedFile], field: Field) -> pa.Array:
+    return pa.array([value_of(file.folder_texts[field.name], field.type) for file in files], arrow_type(field.type))
 
 
 class PlacedRows:
     """Reads rows with their places."""
 
     def __init__(self, session: SparkSession, storage: Storage, copies: Path) -> None:
-        """Reads nothing yet; `copies` is a folder of this machine, for files that Spark does not reach."""
+        """Create the object; `copies` is a local folder for files that Spark can't reach."""
         self._session = session
         self._files = SparkFiles(session, storage, copies)
 
     def read(self, files: Sequence[PlacedFile], columns: Struct) -> DataFrame:
-        """These columns of the rows, widened where a file is older, and `PLACE`; nothing else of the files is read."""
+        """Read these columns of the rows, widened if a file is older, and `PLACE`; other columns are not read."""
         frames = [
             self._read([file for file in files if file.kind == kind], columns)
             for kind in dict.fromkeys(file.kind for file in files)
         ]
         if not frames:
-            # Not of an empty list, for which Spark would start Python workers.
+            # Not from an empty list, for which Spark would start Python workers.
             nothing = fitted_columns({}, Struct(()), columns)
             return self._session.range(0).select(*nothing, F.col("id").alias(PLACE))
         return reduce(DataFrame.unionByName, frames)
@@ -128,9 +128,9 @@ class PlacedRows:
             url: [(row, number << ROW_BITS) for row, number in file.numbers]
             for url, file in zip(urls, files, strict=True)
         }
-        asked = Struct(tuple(each for each in first.columns if each.name in columns.types))
-        inside = asked.without(first.said)
-        said = {each.name: _values(files, each) for each in asked if each.name in first.said}
-        rows = read_rows(self._session, places, spark_columns(inside), said, positioned=first.positioned)
-        found = {each.name: column(each.name) for each in asked}
-        return rows.select(*fitted_columns(found, asked, columns), PLACE)
+        wanted = Struct(tuple(each for each in first.columns if each.name in columns.types))
+        inside = wanted.without(first.folder_texts)
+        constants = {each.name: _values(files, each) for each in wanted if each.name in first.folder_texts}
+        rows = read_rows(self._session, places, spark_columns(inside), constants, positioned=first.positioned)
+        found = {each.name: column(each.name) for each in wanted}
+        return rows.select(*fitted_columns(found, wanted, columns), PLACE)

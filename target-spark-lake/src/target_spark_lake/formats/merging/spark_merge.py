@@ -1,4 +1,4 @@
-"""Merging in Spark: whole rows of those files alone in which the contest found a row that does not stay as it is."""
+"""Merging in Spark: reads whole rows only from files in which some row changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FILE = "_spark_lake_file"
-# So many verdicts are sent to each task, which spares sorting the rows that they are about.
+# Up to this many verdicts are broadcast to each task, which avoids sorting the rows they apply to.
 BROADCAST_VERDICTS = 2_000_000
 
 
@@ -32,24 +32,24 @@ def read_rows(
     session: SparkSession,
     files: Mapping[str, Sequence[tuple[int, int]]],
     columns: StructType,
-    said: Mapping[str, pa.Array],
+    constants: Mapping[str, pa.Array],
     *,
     positioned: bool = False,
 ) -> DataFrame:
-    """Reads rows with their places.
+    """Read rows with their places.
 
     Args:
         session: A running session.
-        files: URLs with the places of rows, of the first one and of others from which it does not count on.
-        columns: Those to read; NULL where a file lacks one.
-        said: Further columns, with the one value that each of the files has.
-        positioned: The rows say their positions, for they do not lie in their order.
+        files: URLs with (row, place) pairs: the place of the first row, and further ones where counting starts anew.
+        columns: Columns to read; NULL if a file lacks one.
+        constants: Further columns, with a single value for each file.
+        positioned: Whether the rows carry their positions because they are out of order.
     """
     own = StructField(POSITION, LongType())
     schema = StructType([*columns.fields, own]) if positioned else columns
     rows = session.read.schema(schema).parquet(*map(_literally, files))
     position = column(POSITION) if positioned else F.col("_metadata.row_index")
-    # Spark spells the URLs in a way of its own, and tells it.
+    # Spark normalizes the URLs its own way, and reports the result.
     starts = {_plain(unquote(url)): url for url in rows.inputFiles()}
     spelled = [_plain(starts[_plain(url)]) for url in files]
     in_parts = any(len(places) > 1 for places in files.values())
@@ -57,14 +57,14 @@ def read_rows(
         [{"row": row, "place": place} for row, place in places] if in_parts else places[0][1]
         for places in files.values()
     ]
-    # An Arrow table needs no job of its own to be sent.
-    first = session.createDataFrame(pa.table({FILE: spelled, PLACE: known, **said}))
+    # Sending an Arrow table needs no job.
+    first = session.createDataFrame(pa.table({FILE: spelled, PLACE: known, **constants}))
     lost = F.raise_error(F.concat(F.lit("no place is known for "), FILE)).cast("bigint")
     return (
         rows.select(*map(column, columns.names), position.alias(POSITION), F.col("_metadata.file_path").alias(FILE))
         .join(F.broadcast(first), FILE, "left")
         .withColumn(PLACE, F.coalesce(_place_in_part() if in_parts else F.col(PLACE) + F.col(POSITION), lost))
-        .select(*map(column, [*columns.names, *said]), PLACE)
+        .select(*map(column, [*columns.names, *constants]), PLACE)
     )
 
 
@@ -74,7 +74,7 @@ def _place_in_part() -> Column:
 
 
 def staying(verdicts: Verdicts, marked_at: datetime) -> Step:
-    """The rows that stay, those with the verdict MARK with this mark."""
+    """The rows that stay, with the mark set on those with the verdict MARK."""
 
     def step(rows: DataFrame) -> DataFrame:
         known = rows.join(_sent(verdicts, verdicts.rows), PLACE, "left")
@@ -86,13 +86,13 @@ def staying(verdicts: Verdicts, marked_at: datetime) -> Step:
 
 
 def judged(verdicts: Verdicts, verdict: str) -> Step:
-    """The rows that have this verdict."""
+    """The rows with this verdict."""
     chosen = verdicts.rows.where(F.col(VERDICT) == verdict)
     return lambda rows: rows.join(_sent(verdicts, chosen), PLACE, "left_semi")
 
 
 def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Rows that say a key is deleted, filled from its newest row before: a tap often sends the key alone."""
+    """Deletes, filled from the newest earlier row of their key, since a tap often sends only the key."""
     same = reduce(and_, (column(name, "deleted") == column(name, "before") for name in keys))
     paired = deleted.alias("deleted").join(before.alias("before"), same, "left")
     own = {*keys, *METADATA_COLUMNS}
@@ -107,9 +107,9 @@ def last_values(deleted: DataFrame, before: DataFrame, keys: Sequence[str]) -> D
 
 
 def completed(lacking: DataFrame, before: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Rows that name columns whose values did not change, with these from the newest row of the key that has them.
+    """Rows with unchanged columns, filled from the newest row of the key that has a value for them.
 
-    Of a row that says that its key is deleted, all values that it lacks.
+    A delete gets all values that it lacks.
     """
     names = [name for name in lacking.columns if name not in {*keys, *METADATA_COLUMNS, UNCHANGED, PLACE}]
 
@@ -131,7 +131,7 @@ def completed(lacking: DataFrame, before: DataFrame, keys: Sequence[str]) -> Dat
             return F.lit(None).cast("string")
         if name not in names:
             return own
-        # By its place: no name of the user's is a part of a path here.
+        # By position, so that no user's column name becomes part of a path.
         theirs = F.col(f"known.value{names.index(name)}").getField(name)
         is_delete = F.col(f"rows.{DELETED_AT}").isNotNull()
         return F.when(lacks(name, "rows") | (is_delete & own.isNull()), theirs).otherwise(own)
@@ -140,7 +140,7 @@ def completed(lacking: DataFrame, before: DataFrame, keys: Sequence[str]) -> Dat
 
 
 def filled_in(known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> Step:
-    """Rows with what others wrote beside the row of their key, in columns (`names`) that the run does not send."""
+    """Fill columns that the run does not send (`names`) from the rows of the same keys, as other writers left them."""
     latest = known.groupBy(*map(column, keys)).agg(F.max_by(F.struct(*map(column, names)), PLACE).alias(FILE))
 
     def step(rows: DataFrame) -> DataFrame:
@@ -153,8 +153,8 @@ def filled_in(known: DataFrame, keys: Sequence[str], names: Sequence[str]) -> St
 
 
 def _sent(verdicts: Verdicts, rows: DataFrame) -> DataFrame:
-    told = rows.select(PLACE, VERDICT)
-    return F.broadcast(told) if verdicts.count() <= BROADCAST_VERDICTS else told
+    verdict_rows = rows.select(PLACE, VERDICT)
+    return F.broadcast(verdict_rows) if verdicts.count() <= BROADCAST_VERDICTS else verdict_rows
 
 
 def _plain(url: str) -> str:
@@ -162,5 +162,5 @@ def _plain(url: str) -> str:
 
 
 def _literally(url: str) -> str:
-    """A URL in which nothing stands for other names."""
+    """A URL with glob characters escaped."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", url)

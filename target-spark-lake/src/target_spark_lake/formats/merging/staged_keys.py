@@ -1,4 +1,4 @@
-"""Where the keys of a run lie, and whether one comes twice: told by Arrow, for the key's columns alone."""
+"""The ranges of a run's keys, and whether one occurs twice; read by Arrow from the key columns alone."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
 
-# So many are looked at one by one; of more the footers' ranges must do.
+# Up to this many keys are read; beyond that, only the footers' ranges are used.
 COUNTED_KEYS = 1_000_000
 RANGES = 512
 
 
 @dataclass(frozen=True)
 class StagedKeys:
-    """What is known of a run's keys.
+    """What is known about a run's keys.
 
     Attributes:
         keys: Names of the key's columns.
-        ranges: Each key lies in one of these, which has a range for each column; None: anywhere.
-        distinct: Whether surely none comes twice.
+        ranges: Ranges for each column; every key is within one of these tuples. None if nothing is known.
+        distinct: Whether certainly no key occurs twice.
     """
 
     keys: tuple[str, ...]
@@ -39,17 +39,17 @@ class StagedKeys:
     distinct: bool
 
     def may_be_in(self, file: FileStatistics) -> bool:
-        """Whether a file may hold one of the keys."""
+        """Whether a file may contain one of the keys."""
         if self.ranges is None:
             return True
         if any(file.all_null(name) for name in self.keys):
             return False
         here = [file.columns.get(name, ColumnRange()) for name in self.keys]
-        return any(all(map(ColumnRange.may_meet, here, each)) for each in self.ranges)
+        return any(all(map(ColumnRange.may_overlap, here, each)) for each in self.ranges)
 
 
 def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> StagedKeys:
-    """Looks at the keys in open Parquet files, which have so many rows."""
+    """Examine the keys in open Parquet files with this total number of rows."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -61,12 +61,12 @@ def staged_keys(files: Sequence[BinaryIO], keys: tuple[str, ...], rows: int) -> 
         return StagedKeys(keys, ranges, False)
     try:
         values = pa.concat_tables([file.read(list(keys)) for file in parquet], promote_options="permissive")
-        # 0.0 and -0.0 are one key for Spark and two for Arrow.
+        # 0.0 and -0.0 are equal keys for Spark, but not for Arrow.
         floating = any(pa.types.is_floating(field.type) for field in values.schema)
         distinct = not floating and values.group_by(list(keys)).aggregate([]).num_rows == rows
         return StagedKeys(keys, _of_values(values, keys), distinct)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
-        # Not of a type that Arrow sorts or groups by.
+        # A type that Arrow can't sort or group.
         return StagedKeys(keys, None, False)
 
 
@@ -84,8 +84,8 @@ def _of_values(values: pa.Table, keys: tuple[str, ...]) -> tuple[tuple[ColumnRan
 def _range_of(column: pa.ChunkedArray) -> ColumnRange:
     import pyarrow.compute as pc
 
-    told = pc.min_max(column).as_py()
-    return ColumnRange(told["min"], told["max"]) if isinstance(told["min"], BOUND_TYPES) else ColumnRange()
+    bounds = pc.min_max(column).as_py()
+    return ColumnRange(bounds["min"], bounds["max"]) if isinstance(bounds["min"], BOUND_TYPES) else ColumnRange()
 
 
 def _of_groups(metadata: FileMetaData, keys: tuple[str, ...]) -> list[tuple[ColumnRange, ...]]:

@@ -1,4 +1,4 @@
-"""What a merge is about, as far as footers tell: which rules count, and which files may hold a row that takes part."""
+"""Preparation of a merge from footers: the rules that apply, and the files that may hold affected rows."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known before a row is read.
+    """What is known before any row is read.
 
     Attributes:
-        rules: How the rows of a key are told apart.
-        table: What is known of each file of the table.
-        run: What is known of each staged file, by its path.
-        candidates: Files of the table that may hold a row that takes part, the older ones first.
-        parts: Of those of them that have several, where the order between the table's rows counts.
-        inserts_only: Whether every record surely is a row of a new key.
+        rules: How to decide between the rows of a key.
+        table: Statistics of each file of the table.
+        run: Statistics of each staged file, by path.
+        candidates: Files of the table that may hold affected rows, oldest first.
+        parts: Parts of candidates that have several, if the order of the table's rows matters.
+        inserts_only: Whether every record is certainly a row with a new key.
     """
 
     rules: MergeRules
@@ -48,7 +48,7 @@ class Survey:
 
 
 def survey(run: PipelineRun, load: StreamLoad) -> Survey:
-    """Looks at the footers of the staged files, and at what the index does not know of the table."""
+    """Read the footers of the staged files, and of table files missing from the index."""
     schema, storage = load.schema, run.storage
     files = run.data_files(load.table)
     statistics = [*schema.key_properties, *CONTROL_COLUMNS]
@@ -68,7 +68,7 @@ def survey(run: PipelineRun, load: StreamLoad) -> Survey:
         if each.rows and (takes_all or keys.may_be_in(each) or _may_be_outdated(each, rules))
     ]
     candidates.sort(key=file_age)
-    # Of one row a key none is older than another one.
+    # With one row per key, no row is older than another of its key.
     parts = read_parts(storage, run.layout, load.table, candidates) if rules.whole else {}
     plain = not rules.deletes and not rules.unchanged and rules.activated is None
     inserts_only = keys.distinct and not candidates and plain
@@ -84,7 +84,7 @@ def _rules(load: StreamLoad, staged: Iterable[FileStatistics]) -> MergeRules:
         keys=schema.key_properties,
         cursor=schema.cursor,
         numbers=frozenset(name for name in schema.cursor if name in schema.numbers and types[name] == STRING),
-        # A tap that has no versions must be able to change rows that came with one.
+        # A tap without versions must be able to change rows that came with one.
         versions=load.activated is not None or not all(each.all_null(TABLE_VERSION) for each in staged),
         deletes=not all(each.all_null(DELETED_AT) for each in staged),
         hard_delete=schema.hard_delete,
@@ -102,7 +102,7 @@ def _may_be_outdated(file: FileStatistics, rules: MergeRules) -> bool:
 
 
 def _refuse_null_keys(stream: str, keys: tuple[str, ...], staged: Iterable[FileStatistics]) -> None:
-    """The last gate: records are refused by name before, files that were adopted are not looked at one by one."""
+    """Final check of keys: invalid records were refused before, but adopted files are not checked row by row."""
     for each in staged:
         for key in keys:
             known = each.columns[key]
