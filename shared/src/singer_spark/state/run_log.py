@@ -38,7 +38,7 @@ def time_of(run_id: str) -> datetime:
 
 
 def moment_of(run_id: str) -> datetime:
-    """The same; the beginning of time where a person named the run."""
+    """The moment in a run id; 1970 if the id was made up by hand."""
     try:
         return time_of(run_id)
     except ValueError:
@@ -123,8 +123,8 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
 
 
 def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
-    """Adds to a journal that was edited by hand what it tells people, where it lacks that."""
-    # Of the two ways not to happen the one that is never forgotten.
+    """Add missing members to a journal that was edited by hand."""
+    # An aborted run is a failure or a dead run: assume the outcome that is never pruned.
     outcome = "rolled_back" if phase == ABORTED else "succeeded"
     usual: dict[str, Any] = {"finished_at": None, "outcome": outcome, "streams": {}, "error": None}
     for name, value in usual.items():

@@ -192,7 +192,7 @@ class Database:
             dict(spark.conf),
             (*self.source.jars, *connector_jars(kind, spark.conf)),
             hadoop_conf={**of_spool, **of_batches},
-            # Its log quotes what the database says of a value.
+            # Spark's log would include the database's messages, which may quote values.
             log_level="OFF" if self.source.hides_values else None,
             rows=not self.may_be_columnar,
         )
