@@ -53,7 +53,7 @@ def command(**options: Any) -> None:
     """Dispatch to what the options ask for."""
     try:
         if options["version"] or options["about"]:
-            _tell_of_itself(options)
+            _print_about(options)
         else:
             _run(options)
         sys.stdout.flush()
@@ -72,7 +72,7 @@ def run() -> int:
     return 0
 
 
-def _tell_of_itself(options: dict[str, Any]) -> None:
+def _print_about(options: dict[str, Any]) -> None:
     import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc
 
@@ -128,7 +128,7 @@ def _run(options: dict[str, Any]) -> None:
         tap.progress.stop()
     # So that the server does not see a lost client.
     tap.database.close()
-    _quicken_next_start()
+    _build_class_archive()
 
 
 def _begin_jvm(config: dict[str, Any]) -> None:
@@ -138,11 +138,11 @@ def _begin_jvm(config: dict[str, Any]) -> None:
     Database(TapSettings.from_config(config)).begin_jvm()
 
 
-def _quicken_next_start() -> None:
+def _build_class_archive() -> None:
     from singer_spark.jvm.class_archive import build_in_background
 
     if build_in_background():
-        logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start quicker")
+        logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start faster")
 
 
 def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource | None] | None:

@@ -73,7 +73,7 @@ class TapSparkJdbc(Tap):
         self.run_state = RunState(self._opening)
         self.progress = Progress("sent")
         super().__init__(config=config, catalog=catalog, state=state, **options)
-        self._state_writer = _NoStateOfTheSdk(self.message_writer)
+        self._state_writer = _SilentStateWriter(self.message_writer)
 
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         self.settings = TapSettings.from_config(self._config)
@@ -186,7 +186,7 @@ class TapSparkJdbc(Tap):
         self.run_state.write_opening()
         left_out = self.stream_errors.reasons
         streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in left_out)
-        self._say_where_it_starts([stream.plan for stream in streams], log)
+        self._log_start([stream.plan for stream in streams], log)
         self.progress.phase("reading")
         if log is not None:
             send_changes(log, streams, self._run, self.stream_errors)
@@ -199,7 +199,7 @@ class TapSparkJdbc(Tap):
         self.progress.finish()
         self.finish_streams()
 
-    def _say_where_it_starts(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
+    def _log_start(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
         """Log where each stream starts, in one line, for whoever reads the run's log later."""
         starts = []
         for plan in plans:
@@ -272,7 +272,7 @@ def _named(streams: Sequence[str]) -> str:
     return ", ".join(streams[:STREAMS_NAMED]) + more
 
 
-class _NoStateOfTheSdk(StateWriter):
+class _SilentStateWriter(StateWriter):
     """A state writer that writes nothing: only `RunState` writes STATE."""
 
     def write_state(self, state: Any) -> None:

@@ -17,7 +17,7 @@ def claim_stdout() -> None:
 
     Afterwards descriptor 1, which child processes inherit, is standard error, and `sys.stdout` is the real output.
     """
-    _open_what_is_closed()
+    _open_closed()
     sys.stdout.flush()
     singer = os.dup(1)
     os.set_inheritable(singer, False)
@@ -69,7 +69,7 @@ def send_file(path: Path) -> None:
         _send(source.fileno(), output, path.stat().st_size)
 
 
-def _open_what_is_closed() -> None:
+def _open_closed() -> None:
     """Open descriptors 0 to 2 if the caller closed them; otherwise the next files opened would get these numbers."""
     for number in range(3):
         try:

@@ -126,9 +126,9 @@ class Progress:
     def finish(self) -> None:
         """Print the summary of a program that feeds another one: `sent 340 records in 1 stream(s), 3.2 s`."""
         counts = self._ended()
-        _say(f"{self._verb} {self._total(counts)}")
+        _print(f"{self._verb} {self._total(counts)}")
         if not self._feeds_a_pipe:
-            self._say_streams(counts, {})
+            self._print_streams(counts, {})
 
     def finish_run(self, place: str, next_runs: Mapping[str, object]) -> None:
         """Print the summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s: ./lake/raw`.
@@ -138,8 +138,8 @@ class Progress:
             next_runs: Where the next run begins, by incremental stream.
         """
         counts = self._ended()
-        _say(f"Done! {self._total(counts)}: {place}")
-        self._say_streams(counts, next_runs)
+        _print(f"Done! {self._total(counts)}: {place}")
+        self._print_streams(counts, next_runs)
 
     def _ended(self) -> dict[str, Count]:
         self.stop()
@@ -155,7 +155,7 @@ class Progress:
         rows = sum(count.rows for count in counts.values())
         return f"{rows} records in {len(counts)} stream(s), {span_text(time.monotonic() - self._began)}"
 
-    def _say_streams(self, counts: Mapping[str, Count], next_runs: Mapping[str, object]) -> None:
+    def _print_streams(self, counts: Mapping[str, Count], next_runs: Mapping[str, object]) -> None:
         lines = []
         for stream, count in counts.items():
             parts = [f"{count.rows} records {self._verb}", size_text(count.size), count.rate]
@@ -163,7 +163,7 @@ class Progress:
             lines.append(f"{stream}: {', '.join(filter(None, parts))}{following}")
         if lines:
             # A scheduler adds its own prefix to each line, so there it is one line.
-            _say(" | ".join(lines) if is_structured() else "\n".join(f"  {line}" for line in lines))
+            _print(" | ".join(lines) if is_structured() else "\n".join(f"  {line}" for line in lines))
 
     def _count(self, stream: str) -> Count:
         return self._counts.setdefault(stream, Count())
@@ -171,7 +171,7 @@ class Progress:
     def _log_on(self) -> None:
         while not self._stopped.wait(LOG_SECONDS):
             if self._logs_phase:
-                _say(self.line())
+                _print(self.line())
 
     def line(self) -> str:
         """The current log line: on the stream that moved last, else on the phase."""
@@ -229,7 +229,7 @@ def _console() -> Console:
     return Console(stderr=True, force_terminal=True)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     if is_structured():
         logger.info("%s", line.strip())
         return

@@ -29,7 +29,7 @@ def settled_end(bounds: ColumnBounds) -> Point | None:
         return None
     now = _now(bounds)
     end = bounds.point_of(_in_form(bounds.key, now.minus(seconds)))
-    _tell(bounds, end, _in_form(bounds.key, now))
+    _log_left_rows(bounds, end, _in_form(bounds.key, now))
     return end
 
 
@@ -57,7 +57,7 @@ def _in_form(key: Key, moment: KeyValue) -> KeyValue:
     return key.parse(moment.text[:10] if key.key_type is KeyType.DATE else moment.text)
 
 
-def _tell(bounds: ColumnBounds, end: Point, now: KeyValue) -> None:
+def _log_left_rows(bounds: ColumnBounds, end: Point, now: KeyValue) -> None:
     plan, young = bounds.sql.plan, bounds.greatest(Range(end))
     if young is None:
         return
