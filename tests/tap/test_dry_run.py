@@ -82,7 +82,7 @@ def test_each_stream_shows_its_sql_with_bounds_its_slices_and_its_rows(config: d
         "whole: FULL_TABLE",
     ]
     keyless, orders, scanned, whole = list(shown.values())[1:]
-    assert shown[""] == ["starts from nothing: there is no state yet"]
+    assert shown[""] == ["starts from the beginning: there is no state yet"]
     assert [lines[0] for lines in (keyless, orders, scanned, whole)] == [
         "rows: about 7",
         "rows: about 100",  # with those whose key is NULL
@@ -115,7 +115,7 @@ def test_the_bounds_are_those_of_the_state_and_full_leaves_it_aside(config: dict
     heading = "orders: INCREMENTAL by k, from 80 to 99, both included"
     assert saved[heading][0] == "rows: about 18"
     assert conditions(saved[heading]) == ["`k` >= (80) AND `k` <= (99)"]
-    assert full[""] == ["starts from nothing: no state counts"]
+    assert full[""] == ["starts from the beginning: no state is used"]
     assert full["orders: INCREMENTAL by k, from the beginning to 99, both included"][0] == "rows: about 90"
     assert nothing_new["orders: INCREMENTAL by k, no rows in range"] == [
         "rows: about 0",

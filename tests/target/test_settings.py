@@ -90,7 +90,7 @@ def test_every_setting_that_the_sdk_adds_to_a_target_stays_known() -> None:
     [
         ({"uri": "sqlite:x.db"}, "state_backend.uri: give a file, sqlite:///relative.db"),
         ({"uri": "sqlite:///x.db", "table_name": "a.b"}, "state_backend.table_name: SQLite has no schemas"),
-        ({"uri": "sqlite:///x.db", "table_name": ""}, "state_backend.table_name: '' is no name of a table"),
+        ({"uri": "sqlite:///x.db", "table_name": ""}, "state_backend.table_name: '' is not a table's name"),
         ({"uri": "sqlite:///x.db?pipeline=p"}, "settings of their own"),
         ({"uri": "s3://b", "table_name": "t"}, "only a database has tables"),
         ({"uri": ""}, "state_backend.uri: is empty"),

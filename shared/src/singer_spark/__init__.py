@@ -1,1 +1,1 @@
-"""What tap-spark-jdbc and target-spark-lake agree on; it knows neither of them."""
+"""What tap-spark-jdbc and target-spark-lake share; it depends on neither of them."""

@@ -1,4 +1,4 @@
-"""The one tree of errors, and the edge where they become one line for the user.
+"""The tree of errors, and their reporting to the user in one line.
 
 ::
 
@@ -101,22 +101,22 @@ class ResourceError(SingerSparkError):
 
 
 def register_secret(text: str | None) -> None:
-    """Hides this text, also as it stands in a URL, in JSON, in HTML, from every line that passes `redact`."""
-    # A text of several lines, as a key is, is told in one, and its lines may come alone.
+    """Mask this text, also in its URL, JSON and HTML encodings, in every line that passes `redact`."""
+    # A text of several lines, such as a key, may be printed in one line, or line by line.
     lines = [line for line in text.splitlines() if len(line) >= LONG_LINE] if text and "\n" in text else []
     for each in (text, unquote(text), unquote_plus(text), " ".join(text.split()), *lines) if text else ():
         if len(each) >= SHORTEST_SECRET:
             encoded = {quote(each), quote(each, safe=""), quote(each, safe="$*~"), quote_plus(each)}
             lowered = {_ENCODED.sub(lambda found: found[0].lower(), form) for form in encoded}
             quoted = {json.dumps(each)[1:-1], json.dumps(each, ensure_ascii=False)[1:-1], repr(each)[1:-1]}
-            # JSON in JSON, bytes, and a text of SQL's
+            # JSON in JSON, bytes, and a string in SQL
             quoted |= {json.dumps(form)[1:-1] for form in quoted}
             quoted |= {repr(each.encode(errors="replace"))[2:-1], each.replace("'", "''")}
             _secrets.update({each, html.escape(each), *encoded, *lowered, *quoted})
 
 
 def redact(text: str) -> str:
-    """The text with every registered secret masked, the longest first."""
+    """Mask every registered secret in the text, the longest first."""
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
@@ -134,7 +134,7 @@ class _RedactingFilter(logging.Filter):
 
 
 def redact_logs() -> None:
-    """Puts the mask on every handler that a logger has."""
+    """Add the masking filter to every handler of every logger."""
     loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
     for handler in [each for logger in loggers if isinstance(logger, logging.Logger) for each in logger.handlers]:
         if not any(isinstance(present, _RedactingFilter) for present in handler.filters):
@@ -142,7 +142,7 @@ def redact_logs() -> None:
 
 
 def wants_traceback(program: str) -> bool:
-    """Whether the user asked for debug output, by the flag, the SDK's switch or the program's own."""
+    """Whether the user asked for debug output, by the flag, the SDK's variable or the program's own."""
     named = program.upper().replace("-", "_") + "_LOGLEVEL"
     levels = [os.environ.get(name, "") for name in ("SINGER_SDK_LOG_LEVEL", "LOGLEVEL", named)]
     following = dict(zip(sys.argv, sys.argv[1:], strict=False))
@@ -152,19 +152,19 @@ def wants_traceback(program: str) -> bool:
 
 
 def cut(text: str, length: int) -> str:
-    """The beginning of a text in one line without secrets; cut only then: half a secret would not be known for one."""
+    """The beginning of a text in one line, secrets masked before it is cut: half a secret would not be recognised."""
     return redact(" ".join(redact(text).split()))[:length]
 
 
 def one_line(error: BaseException) -> str:
-    """The error as one redacted line; for an error that is not ours, with its class name."""
+    """The error as one redacted line; with its class name unless it is one of ours."""
     if isinstance(error, SingerSparkError):
         return redact(" ".join(redact(str(error)).split()))
     return f"unexpected {type(error).__name__}: {cut(str(error), 500)} (--log-level debug shows the trace)"
 
 
 def run_command_line(main: Callable[[], int | None], program: str) -> None:
-    """Runs `main` and leaves the process with its exit code; an error becomes one line on standard error.
+    """Run `main` and exit with its exit code; an error becomes one line on standard error.
 
     Raises:
         SystemExit: always.
@@ -177,7 +177,7 @@ def run_command_line(main: Callable[[], int | None], program: str) -> None:
 
 
 def report(error: Exception, program: str) -> int:
-    """Says an error on standard error, with its trace where the user asked for it.
+    """Write an error to standard error, with its traceback if the user asked for it.
 
     Returns:
         The exit code.

@@ -10,8 +10,8 @@ PROGRAM = "tap-spark-jdbc"
 
 
 def main() -> None:
-    """Runs the command and leaves the process."""
-    run_program(_command, PROGRAM, if_stopped="what was sent is not a whole run")
+    """Run the command and exit."""
+    run_program(_command, PROGRAM, if_stopped="what was sent is not a complete run")
 
 
 def _command() -> int:

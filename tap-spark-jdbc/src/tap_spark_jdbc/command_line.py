@@ -1,4 +1,4 @@
-"""The command `tap-spark-jdbc`: its options. No Spark is loaded before it is needed."""
+"""The command `tap-spark-jdbc` and its options. Spark is not loaded before it is needed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ PROGRAM = "tap-spark-jdbc"
 @click.option("--catalog", type=click.Path(path_type=Path), help="Singer catalog: which streams and columns to send.")
 @click.option(
     "--state",
-    help="State to start from: a path or URL, also of a database; one that is not there yet means a first run.",
+    help="State to start from: a path or URL, also of a database; if there is none yet, it is a first run.",
 )
-@click.option("--state-from", type=click.Path(path_type=Path), help="The target's config: the state that it keeps.")
+@click.option("--state-from", type=click.Path(path_type=Path), help="The target's config: start from its state.")
 @click.option("--full", is_flag=True, help="Send everything, whatever the state says.")
 @click.option("--no-resume", is_flag=True, help="Do not continue a dead run's checkpoint.")
 @click.option("--incremental-table", multiple=True, metavar="SPEC", help="Like `incremental_tables` in the config.")
@@ -50,10 +50,10 @@ PROGRAM = "tap-spark-jdbc"
 @click.option("--version", is_flag=True, help="Print the version.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Of standard error.")
 def command(**options: Any) -> None:
-    """Chooses what to do."""
+    """Dispatch to what the options ask for."""
     try:
         if options["version"] or options["about"]:
-            _tell_of_itself(options)
+            _print_about(options)
         else:
             _run(options)
         sys.stdout.flush()
@@ -62,7 +62,7 @@ def command(**options: Any) -> None:
 
 
 def run() -> int:
-    """Runs the command; raises `SingerSparkError`."""
+    """Run the command; raises `SingerSparkError`."""
     try:
         command.main(standalone_mode=False)
     except click.ClickException as error:
@@ -72,7 +72,7 @@ def run() -> int:
     return 0
 
 
-def _tell_of_itself(options: dict[str, Any]) -> None:
+def _print_about(options: dict[str, Any]) -> None:
     import_singer_sdk()
     from tap_spark_jdbc.tap import TapSparkJdbc
 
@@ -126,9 +126,9 @@ def _run(options: dict[str, Any]) -> None:
             tap.run()
     finally:
         tap.progress.stop()
-    # So that the server does not take it for a client that was lost.
+    # So that the server does not see a lost client.
     tap.database.close()
-    _quicken_next_start()
+    _build_class_archive()
 
 
 def _begin_jvm(config: dict[str, Any]) -> None:
@@ -138,15 +138,15 @@ def _begin_jvm(config: dict[str, Any]) -> None:
     Database(TapSettings.from_config(config)).begin_jvm()
 
 
-def _quicken_next_start() -> None:
+def _build_class_archive() -> None:
     from singer_spark.jvm.class_archive import build_in_background
 
     if build_in_background():
-        logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start quicker")
+        logging.getLogger(PROGRAM).info("an archive of Spark's classes is being made: later runs start faster")
 
 
 def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[], StateSource | None] | None:
-    """What opens the place of the state; whether it is named well is known before anything is started."""
+    """A function that opens the state's location; the options are checked before anything is started."""
     from singer_spark.state.handed_state import handed_over
     from singer_spark.state.source import check_state_url, open_state_source, source_of_target
     from tap_spark_jdbc.extraction.meltano_start import source_under_meltano

@@ -1,4 +1,4 @@
-"""What a run would read: SQL, bounds, slices and estimated rows of each stream, as text for people."""
+"""The text of `--dry-run`: SQL, bounds, slices and estimated rows of each stream."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SHOWN_SLICES = 20
 
 
 def describe(tap: TapSparkJdbc, *, verbose: bool = False) -> str:
-    """The plan of the run, with the whole SQL if `verbose`; asks the database for bounds, reads no row."""
+    """Describe the run's plan, with the whole SQL if `verbose`; queries the database for bounds, reads no rows."""
     streams = [stream for stream in tap.streams.values() if isinstance(stream, JdbcStream)]
     tap.begin()
     lines, errors = [_start(tap)], tap.stream_errors
     for stream in streams:
-        if stream.name not in errors.told:
+        if stream.name not in errors.reasons:
             with errors.of(stream.name):
                 lines += _log_lines(stream, tap) or [*_lines(stream, tap, verbose), *_keys(stream)]
-    lines += [f"skipped: {reason}" for reason in errors.told.values()]
+    lines += [f"skipped: {reason}" for reason in errors.reasons.values()]
     return "\n".join(lines) + "\n"
 
 
@@ -39,7 +39,7 @@ def _start(tap: TapSparkJdbc) -> str:
         return f"continues run {state.continued_run}, which died"
     if state.start == "saved":
         return "starts from the saved state"
-    return f"starts from nothing: {'there is no state yet' if state.start == 'first' else 'no state counts'}"
+    return f"starts from the beginning: {'there is no state yet' if state.start == 'first' else 'no state is used'}"
 
 
 def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _lines(stream: JdbcStream, tap: TapSparkJdbc, verbose: bool) -> Iterator[str
 
 
 def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
-    """Of a stream that goes on in the log; none where its table is to be read first."""
+    """Lines for a stream that continues in the log; none if its table has to be read first."""
     if not stream.plan.is_log_based:
         return []
     from tap_spark_jdbc.log.log_run import LogRun
@@ -106,9 +106,9 @@ def _range(extraction: Extraction) -> str:
 
 
 def _rows(extraction: Extraction) -> int:
-    """By the database's statistics where a whole table is read; else counted."""
+    """The database's estimate where a whole table is read, else an exact count."""
     plan, estimate = extraction.plan, extraction.plan.table.row_estimate
-    # Of what is cut along the split column, the part that a dead run has sent does not come again.
+    # Rows cut along the split column that a dead run has already sent are not read again.
     done = 0 if extraction.progress.split is None else extraction.progress.rows
     key = plan.replication_key
     if key is not None and extraction.whole is None and not extraction.sends_nulls:
@@ -120,5 +120,5 @@ def _rows(extraction: Extraction) -> int:
 
 
 def _everything(extraction: Extraction) -> Slice[Point]:
-    """All that the run reads of the stream, as one slice."""
+    """Everything the run reads of the stream, as one slice."""
     return Slice(extraction.whole, nulls=extraction.sends_nulls)

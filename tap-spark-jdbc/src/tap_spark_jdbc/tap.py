@@ -1,4 +1,4 @@
-"""The tap as the SDK knows it: settings, catalog, streams, and the order of a run."""
+"""The SDK's tap: settings, catalog, streams, and the order of a run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TapSparkJdbc(Tap):
         opening: OpeningState | None = None,
         **options: Any,
     ) -> None:
-        """Prepares a run from the state `opening`; `state`, a Singer STATE value, is for callers that have none."""
+        """Prepare a run from `opening`; `state`, a Singer STATE value, is for callers without an opening state."""
         self._raw_catalog = catalog
         self._tables: Sequence[Table] | None = None
         self._unknown: Sequence[str] = ()
@@ -73,7 +73,7 @@ class TapSparkJdbc(Tap):
         self.run_state = RunState(self._opening)
         self.progress = Progress("sent")
         super().__init__(config=config, catalog=catalog, state=state, **options)
-        self._state_writer = _NoStateOfTheSdk(self.message_writer)
+        self._state_writer = _SilentStateWriter(self.message_writer)
 
     def _validate_config(self, *, raise_errors: bool = True) -> list[str]:
         self.settings = TapSettings.from_config(self._config)
@@ -94,14 +94,14 @@ class TapSparkJdbc(Tap):
         return []
 
     def _setup_signal_handlers(self) -> None:
-        """None: the SDK's would send a last STATE and report success."""
+        """Install no handlers: the SDK's would send a last STATE and report success."""
 
     def discover_streams(self) -> Sequence[JdbcStream]:
-        """One stream for each table that is selected."""
+        """One stream per selected table."""
         return [JdbcStream(self, self._run, plan) for plan in self.plans()]
 
     def plans(self) -> list[StreamPlan]:
-        """What this run does, stream by stream."""
+        """The plan of each stream in this run."""
         from tap_spark_jdbc.plan.stream_plan import plan_streams
 
         moments = self.database.source.dialect.text_moments
@@ -116,7 +116,7 @@ class TapSparkJdbc(Tap):
         return plans
 
     def tables(self) -> Sequence[Table]:
-        """The tables within the settings' bounds and the queries, or those of them that the catalog selects."""
+        """Tables within the settings' bounds, and queries; with a catalog, only those it selects."""
         from tap_spark_jdbc.plan.catalog import named_tables
         from tap_spark_jdbc.plan.computed_key import with_computed_key
         from tap_spark_jdbc.source.discovery import discover_tables
@@ -142,21 +142,21 @@ class TapSparkJdbc(Tap):
 
     @property
     def pipeline(self) -> str:
-        """Whose state the run starts from; empty where that is not known."""
+        """Pipeline whose state the run starts from; empty if unknown."""
         return self._opening.pipeline
 
     @property
     def catalog_dict(self) -> dict[str, Any]:
-        """The catalog of all that discovery finds."""
+        """The catalog of everything discovery finds."""
         from tap_spark_jdbc.plan.catalog import catalog_of
 
         return catalog_of(self.tables(), self.settings, self._unknown)
 
     def begin_session(self) -> None:
-        """Starts Spark in the background, if rows are sure to be read: without it discovery is all that there is to do.
+        """Start Spark in the background if rows are sure to be read; meanwhile discovery goes on without it.
 
-        After a run that succeeded there may be nothing new, which such a database can tell without Spark. A columnar
-        driver may need none at all.
+        After a run that succeeded there may be nothing new, and a database that shares snapshots can tell that without
+        Spark. A columnar driver may not need Spark at all.
         """
         if self.database.may_be_columnar:
             return
@@ -164,7 +164,7 @@ class TapSparkJdbc(Tap):
             self.database.begin_session()
 
     def begin(self) -> None:
-        """Settles what the run starts from: where a dead one stopped, if it can be continued, else the given state."""
+        """Decide where the run starts: where a dead run stopped, if it can be continued, else at the given state."""
         from tap_spark_jdbc.extraction.resumption import continued, fingerprint
 
         plans = [stream.plan for stream in self._jdbc_streams()]
@@ -179,14 +179,14 @@ class TapSparkJdbc(Tap):
                 state.bookmark(plan)
 
     def run(self) -> None:
-        """Sends everything: first STATE, all streams, last STATE; raises in the end where streams were skipped."""
+        """Send everything: first STATE, all streams, last STATE; raises at the end if streams were skipped."""
         self._refuse_mapping()
         self.begin()
         log = begin_log(self._jdbc_streams(), self._run, self.pipeline, self.stream_errors)
         self.run_state.write_opening()
-        told = self.stream_errors.told
-        streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in told)
-        self._say_where_it_starts([stream.plan for stream in streams], log)
+        left_out = self.stream_errors.reasons
+        streams = self._in_turn(each for each in self._jdbc_streams() if each.selected and each.name not in left_out)
+        self._log_start([stream.plan for stream in streams], log)
         self.progress.phase("reading")
         if log is not None:
             send_changes(log, streams, self._run, self.stream_errors)
@@ -199,8 +199,8 @@ class TapSparkJdbc(Tap):
         self.progress.finish()
         self.finish_streams()
 
-    def _say_where_it_starts(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
-        """One line, for the log of a run that someone looks at later."""
+    def _log_start(self, plans: Sequence[StreamPlan], log: LogRun | None = None) -> None:
+        """Log where each stream starts, in one line, for whoever reads the run's log later."""
         starts = []
         for plan in plans:
             key, bookmark = plan.replication_key, self.run_state.bookmark(plan)
@@ -215,7 +215,7 @@ class TapSparkJdbc(Tap):
         logger.info("reading %s", _named(starts))
 
     def _send(self, streams: Sequence[JdbcStream]) -> None:
-        """Sends the streams in their order; the next ones are being read meanwhile."""
+        """Send the streams in order, while the next ones are being read."""
         from tap_spark_jdbc.streams.streams_ahead import ReadAhead
 
         plans, budget, next_first = [each.plan for each in streams], self.budget, None
@@ -233,20 +233,20 @@ class TapSparkJdbc(Tap):
         self.run_state.begin_next_with(next_first)
 
     def _in_turn(self, streams: Iterable[JdbcStream]) -> list[JdbcStream]:
-        """The streams in their order, from the one on that the last run left."""
+        """The streams in order, rotated to begin with the one the last run did not get to."""
         ordered, first = list(streams), self.run_state.first_stream
         place = next((place for place, each in enumerate(ordered) if each.name == first), 0)
         return ordered[place:] + ordered[:place]
 
     def finish_streams(self) -> None:
-        """Raises `SkippedStreamsError` where streams were left out."""
-        self.stream_errors.finish(sum(name not in self.stream_errors.told for name in self.streams))
+        """Raise `SkippedStreamsError` if streams were left out."""
+        self.stream_errors.finish(sum(name not in self.stream_errors.reasons for name in self.streams))
 
     def _jdbc_streams(self) -> list[JdbcStream]:
         return [stream for stream in self.streams.values() if isinstance(stream, JdbcStream)]
 
     def _refuse_mapping(self) -> None:
-        """What Spark writes or compares as the source has it can't be changed record by record."""
+        """Refuse maps for streams that Spark writes or compares: these can't be changed record by record."""
         for stream in self._jdbc_streams():
             if stream.hands_on_lines:
                 continue
@@ -272,8 +272,8 @@ def _named(streams: Sequence[str]) -> str:
     return ", ".join(streams[:STREAMS_NAMED]) + more
 
 
-class _NoStateOfTheSdk(StateWriter):
-    """STATE is written by `RunState` alone."""
+class _SilentStateWriter(StateWriter):
+    """A state writer that writes nothing: only `RunState` writes STATE."""
 
     def write_state(self, state: Any) -> None:
-        """Nothing."""
+        """Do nothing."""

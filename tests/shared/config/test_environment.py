@@ -140,7 +140,7 @@ def test_each_file_that_can_not_be_read_is_named_with_its_setting_and_nothing_of
     assert str(raised.value).removeprefix("config: ").split("; ")[:-1] == [
         f"a: can't read {tmp_path}/none: No such file or directory",
         f"b.c[1]: can't read {tmp_path}: Is a directory",
-        f"e: {tmp_path}/bytes holds no text in UTF-8",
+        f"e: {tmp_path}/bytes is not UTF-8 text",
         "f: the environment has no variable MISSING_1",
         "f: can't read nu\0l: embedded null byte",
     ]

@@ -87,7 +87,7 @@ def test_what_is_wrong_with_a_login_is_told_in_one_line_without_secrets(ssh: Ssh
         (ssh.settings(private_key_path=str(tmp_path / "gone")), "the key can't be read: No such file"),
         (ssh.settings(username="nobody-here"), "refused the login of nobody-here"),
         (ssh.settings(port=1), "can't connect to 127.0.0.1:1: "),
-        (ssh.settings(host_key="no key"), "ssh_tunnel.host_key: it is no public key"),
+        (ssh.settings(host_key="no key"), "ssh_tunnel.host_key: is not a public key"),
     ]
     for settings, said in cases:
         with tunnel(**settings) as opened, pytest.raises((ConfigurationError, SourceError)) as raised:

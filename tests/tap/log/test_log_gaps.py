@@ -165,7 +165,7 @@ def test_a_malformed_bookmark_is_refused_and_a_full_run_needs_none(
         state = committed(pipe).final
         state["bookmarks"]["public-orders"]["lsn"] = "0/"
         pipe.save(state)
-        assert "'0/' is no place in the log" in refused(pipe)
+        assert "'0/' is not a position in the log" in refused(pipe)
         whole = pipe.run(full=True)
         assert whole.ids("public-orders") == {1: 1, 2: 1, 3: 1}
         # Nor does what goes on after its death.

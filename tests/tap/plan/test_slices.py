@@ -61,7 +61,7 @@ def rows_of(connection, each: Slice):
 def test_bounds_that_go_round_end_in_an_error():
     # As by literals that the database orders otherwise than the column's values.
     bounds = SimpleNamespace(at=lambda within, offset: (within.lower or 0) % 3 + 1 if offset else -1)
-    with pytest.raises(SourceError, match="go round"):
+    with pytest.raises(SourceError, match="bounds of slices repeat"):
         list(cut(bounds, Range(), lambda: 4))
 
 

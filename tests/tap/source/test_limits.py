@@ -105,7 +105,7 @@ def test_the_server_looks_after_who_reads_rows(postgresql: Any) -> None:
     [
         ("jdbc:postgresql://h/d", {"max_connections": 2}, "must be at least 3 for postgresql"),
         ("jdbc:mariadb://h/d", {"max_connections": 1}, "must be at least 2"),
-        ("jdbc:sqlite:d", {"statement_timeout": 1}, "not known how sqlite is told"),
+        ("jdbc:sqlite:d", {"statement_timeout": 1}, "not supported for sqlite"),
     ],
 )
 def test_limits_that_can_not_be_kept_are_errors(url: str, settings: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""What both programs do with a config: variables, secrets, and one report of all that is wrong with it.
+"""Handling of configs in both programs: variables, secrets, and one report of all problems.
 
 It may import `imports`, `process` and the errors. Start with `environment`.
 """

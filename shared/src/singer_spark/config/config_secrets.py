@@ -1,4 +1,4 @@
-"""Which texts of a config are secret: by the names that they have, and inside of URLs."""
+"""Which texts of a config are secret: by their names, and inside of URLs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from singer_spark.errors import redact, register_secret
 
-# What Spark itself takes for secret (`spark.redaction.regex`), and what JDBC drivers, stores and tunnels add to that.
+# Names that Spark treats as secret (`spark.redaction.regex`), and those of JDBC drivers, stores and tunnels.
 _NAME = re.compile(
     r"(?i)secret|passw|passphrase|passcode|pwd|token|credential|\bpass$|"
     r"(?:access|account|private|pvt|api|mask|shared|encryption|signing|hmac|hex)[._-]?key|^key$|connection[._-]?string|"
     r"authorization$|cookie$|jaas[._-]?config|(?:^|[._-])(?:sas(?:$|[._-])|sig$)|signature$"
 )
-# Of a secret these say where it lies, and of what kind it is.
+# Suffixes of names that only say where a secret is kept, or its kind.
 _BESIDE = re.compile(r"(?i)(?:file|path|type|alias|provider|providers|location|url|uri|cache|enabled|algorithm)$")
-# Maps whose names are those of streams and columns.
+# Maps whose keys are names of streams and columns.
 _OF_USERS_NAMES = ("stream_options", "stream_maps", "incremental_tables", "queries", "tables", "schemas")
 _NO_SECRETS = ("true", "false", "null", "none")
 
@@ -26,13 +26,13 @@ _PARAMETERS = (
     re.compile(r"[(,](?P<name>[\w.%-]+)=(?P<value>\{(?:[^}]|\}\})*\}|[^&;,()]*)"),
 )
 _LOGINS = (
-    # Passwords are known to hold what a URL would have encoded; what is too long is only never found in a text.
+    # Passwords may hold characters that a URL should encode; a text that is too long is just never found.
     re.compile(r"//(?P<login>[^/?;]*)@"),
     re.compile(r"//(?P<login>[^?;]*)@"),
     re.compile(r"//(?P<login>.*)@"),
 )
-# A driver cuts a URL elsewhere than its writer meant, and then quotes a piece of the password. What stands before the
-# last `@` may also be host, port and parameters, as in `//[::1]:5432/db?user=a@b`: no pieces of those.
+# A driver may split a URL elsewhere than its writer meant, and then quote a piece of the password. The text before the
+# last `@` may also be host, port and parameters, as in `//[::1]:5432/db?user=a@b`: these are not split into pieces.
 _BROKEN = re.compile(r"[^\[/?;:]*:(?!\d+(?:[/,;?]|$))(?P<password>.*)")
 _SHORTEST_PIECE = 4
 _SHORTEST_MEMBER = 8
@@ -53,17 +53,17 @@ def is_secret_setting(schema: Mapping[str, Any]) -> bool:
 
 
 def is_secret_value(text: str) -> bool:
-    """Whether what stands where a secret may stand can be one: else each `true` of a log would be masked."""
+    """Whether a text in a secret's place can be a secret: otherwise each `true` in a log would be masked."""
     return text.lower() not in _NO_SECRETS
 
 
 def url_parameters(url: str) -> list[tuple[str, str]]:
-    """Names and values of a URL's parameters, as they stand, in any of the ways that JDBC drivers have for them."""
+    """Names and values of a URL's parameters, undecoded, in any of the syntaxes of JDBC drivers."""
     return [(found["name"], found["value"]) for pattern in _PARAMETERS for found in pattern.finditer(url)]
 
 
 def url_secrets(url: str) -> list[str]:
-    """All of a URL that may be a secret, as it stands there."""
+    """All parts of a URL that may be a secret, undecoded."""
     found = [value for name, value in url_parameters(url) if is_secret_name(name)]
     found += [value[1:-1].replace("}}", "}") for value in found if value.startswith("{")]
     for pattern in _LOGINS:
@@ -74,13 +74,13 @@ def url_secrets(url: str) -> list[str]:
 
 
 def _pieces(login: str) -> list[str]:
-    """Of a password what a driver may take for a host, a port or a path."""
+    """The pieces of a password that a driver may take for a host, a port or a path."""
     broken = _BROKEN.fullmatch(login)
     return [each for each in re.split(r"[/?#:@]", broken["password"]) if len(each) >= _SHORTEST_PIECE] if broken else []
 
 
 def register_secrets(config: Any) -> None:
-    """Hides every secret of a config from all that passes `redact`: by its setting's name, or inside of a URL."""
+    """Register every secret of a config with `redact`: by its setting's name, or inside of a URL."""
     for name, text in _texts(config, ""):
         secret = is_secret_name(name) and is_secret_value(text)
         for each in (*([text] if secret else ()), *(url_secrets(text) if _may_be_url(text) else ())):
@@ -88,14 +88,14 @@ def register_secrets(config: Any) -> None:
 
 
 def register_members(config: Any) -> None:
-    """Hides whatever a config holds, under any name, as it came from where secrets are kept."""
+    """Register every text of a config, under any name, as it came from a store of secrets."""
     for _, text in _texts(config, ""):
         if len(text) >= _SHORTEST_MEMBER:
             register_secret(text)
 
 
 def holds_secret(name: str, value: str) -> bool:
-    """Whether a setting of Spark's is a secret, or has one inside: a URL, a system property of Java's, a known one."""
+    """Whether a Spark setting is a secret, or contains one: in a URL, a Java system property, or a registered one."""
     return (
         is_secret_name(name)
         or redact(value) != value
@@ -109,7 +109,7 @@ def _may_be_url(text: str) -> bool:
 
 
 def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Each text of a config, with the name that it has."""
+    """Each text of a config, with its name."""
     if isinstance(value, Mapping):
         for inner, each in value.items():
             if inner not in _OF_USERS_NAMES:

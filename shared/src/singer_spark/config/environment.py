@@ -1,4 +1,4 @@
-"""`${NAME}`, `${file:PATH}`, `${aws-sm:NAME}` in a config: a variable, what a file holds, a secret of a store."""
+"""`${NAME}`, `${file:PATH}`, `${aws-sm:NAME}` in a config: a variable, a file's content, a secret of a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singer_spark.errors import ConfigurationError, redact, register_secret
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Whatever else stands between the braces is left as it is: Spark has references of its own, as ${env:HOME}.
+# Anything else between the braces is left as it is: Spark has references of its own, like ${env:HOME}.
 _REFERENCE = re.compile(
     r"\$(?:(?P<plain>\$\{)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\{file:(?P<path>[^}]+)\}"
     r"|\{(?P<store>aws-sm|gcp-sm|azure-kv|vault):(?P<secret>[^}]+)\})"
@@ -22,16 +22,16 @@ _REFERENCE = re.compile(
 
 
 def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Puts values in the place of references (`${NAME}`, …), in each text at any depth; `$${` is a plain `${`.
+    """Replace references (`${NAME}`, …) by their values, in each text at any depth; `$${` is a plain `${`.
 
-    A setting that is no text (a number, a list, …) and whose whole value comes from there is read as JSON.
+    A setting that is not a text (but a number, a list, …) and is a single reference is parsed as JSON.
 
     Args:
         config: Plain JSON values.
         properties: JSON Schema of the settings.
 
     Raises:
-        ConfigurationError: names each setting with a variable that is not set, or a file or secret that can't be read.
+        ConfigurationError: a variable is not set, or a file or secret can't be read; names each such setting.
     """
     problems: list[str] = []
     expanded = {name: _expanded(value, name, problems) for name, value in config.items()}
@@ -46,10 +46,10 @@ def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = Non
 
 
 def expand_text(text: str, setting: str) -> str:
-    """The same for one text.
+    """Replace references in one text.
 
     Raises:
-        ConfigurationError: names the setting, and the variable that is not set or the file that can't be read.
+        ConfigurationError: a variable is not set, or a file can't be read; names the setting.
     """
     return str(expand({setting: text})[setting])
 
@@ -73,7 +73,7 @@ def _value_of(found: re.Match[str], where: str, problems: list[str]) -> str:
 
 
 def _secret(store: str, reference: str, where: str, problems: list[str]) -> str:
-    """What a store holds; all of it is secret."""
+    """A secret of a store; registered as a whole with `redact`."""
     from singer_spark.config.secret_stores import UnreadableSecretError, secret
 
     try:
@@ -97,11 +97,11 @@ def _variable(name: str, where: str, problems: list[str]) -> str:
 
 
 def _content(path: str, where: str, problems: list[str]) -> str:
-    """What a file holds, without the line break at its end; no name tells a secret here, so all of it is one."""
+    """A file's content without its final line break; registered as a secret, as no name shows whether it is one."""
     try:
         text = Path(path).expanduser().read_bytes().decode()
     except UnicodeDecodeError:
-        problems.append(f"{where}: {path} holds no text in UTF-8")
+        problems.append(f"{where}: {path} is not UTF-8 text")
         return ""
     except (OSError, ValueError, RuntimeError) as error:
         problems.append(f"{where}: can't read {path}: {getattr(error, 'strerror', None) or error}")

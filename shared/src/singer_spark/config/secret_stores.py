@@ -1,7 +1,7 @@
-"""Secrets where companies keep them: `${aws-sm:NAME}` and the like, each store by its own HTTP API and login.
+"""Stores of secrets: `${aws-sm:NAME}` and the like, each by its own HTTP API and login.
 
-A store is one function here, which gives the text that it holds under a name; what stands behind `#` is a key of the
-JSON object that this text is. Its client is imported when a config first names the store.
+A store is one function here, which returns the text stored under a name; after `#` may follow a key of the JSON object
+that this text is. Its client is imported when a config first names the store.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _AZURE_VERSION = "7.4"
 
 
 class UnreadableSecretError(Exception):
-    """Why a store gave no secret, in words that show none."""
+    """A store gave no secret; the message shows none."""
 
 
 def secret(store: str, reference: str) -> str:
-    """What a store holds under `name` or `name#json_key`; an UnreadableSecretError says why it gives nothing."""
+    """The secret stored under `name` or `name#json_key`; UnreadableSecretError: why there is none."""
     name, sign, key = reference.rpartition("#")
     text = _text(store, name if sign else reference)
     return _member(text, key) if sign else text
@@ -35,7 +35,7 @@ def secret(store: str, reference: str) -> str:
 
 @lru_cache
 def _text(store: str, name: str) -> str:
-    """Asked once a process."""
+    """The text stored under a name; cached for the process."""
     read, extra = STORES[store]
     try:
         return read(name)
@@ -45,7 +45,7 @@ def _text(store: str, name: str) -> str:
         raise UnreadableSecretError(
             f"{error.name} is not installed: it comes with the extra {extra} (pip install 'tap-spark-jdbc[{extra}]')"
         ) from error
-    # Each client has errors of its own; whatever it was, no secret came.
+    # Each client has errors of its own; any of them means that there is no secret.
     except Exception as error:
         raise UnreadableSecretError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
@@ -75,7 +75,7 @@ def _aws(name: str) -> str:
 
 
 def _google(name: str) -> str:
-    """Google's Secret Manager: `projects/P/secrets/S[/versions/V]`, or `S` of the login's own project."""
+    """Google Secret Manager: `projects/P/secrets/S[/versions/V]`, or `S` of the login's own project."""
     import google.auth
     from google.auth.transport.requests import AuthorizedSession
 
@@ -93,14 +93,14 @@ def _google(name: str) -> str:
 
 
 def _azure(name: str) -> str:
-    """Azure's Key Vault: `VAULT/SECRET[/VERSION]`, or the secret's URL."""
+    """Azure Key Vault: `VAULT/SECRET[/VERSION]`, or the secret's URL."""
     import requests
     from azure.identity import DefaultAzureCredential
 
     if not name.startswith("https://"):
         vault, _, rest = name.partition("/")
         name = f"https://{vault}.vault.azure.net/secrets/{rest}"
-    # A token is good for the vaults of that cloud alone, wherever it is sent.
+    # A token is only valid for vaults of that cloud, wherever it is sent.
     cloud = (urlsplit(name).hostname or "").partition(".")[2]
     with DefaultAzureCredential() as credential:
         token = credential.get_token(f"https://{cloud}/.default").token
@@ -110,7 +110,7 @@ def _azure(name: str) -> str:
 
 
 def _vault(path: str) -> str:
-    """HashiCorp's Vault: the JSON object at a path (`secret/data/shop` of a KV engine of version 2)."""
+    """HashiCorp Vault: the JSON object at a path (`secret/data/shop` of a KV engine of version 2)."""
     import requests
 
     address, token = os.environ.get("VAULT_ADDR"), os.environ.get("VAULT_TOKEN")
@@ -142,7 +142,7 @@ def _json(answer: Any) -> Any:
     return answer.json()
 
 
-# How it is read, and the extra that its client comes with.
+# The function that reads each store, and the extra that its client comes with.
 STORES: Mapping[str, tuple[Callable[[str], str], str]] = {
     "aws-sm": (_aws, "aws-secrets"),
     "gcp-sm": (_google, "gcp-secrets"),

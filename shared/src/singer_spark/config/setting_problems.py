@@ -1,4 +1,4 @@
-"""What is wrong with a config, setting by setting, in words that show no secret: the same for both programs."""
+"""Problems of a config, setting by setting, in messages that show no secret; the same for both programs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SDK_SETTINGS = (
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """` (did you mean 'x'?)` where something known is near, else nothing."""
+    """` (did you mean 'x'?)` if a known name is similar, else empty."""
     lowered = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
     return f" (did you mean {' or '.join(repr(lowered[each]) for each in near)}?)" if near else ""
 
 
 def config_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """Every setting that is unknown, missing, or not as the schema wants it."""
+    """Every setting that is unknown, missing, or violates the schema."""
     import_jsonschema()
     from jsonschema import Draft7Validator
 
@@ -51,7 +51,7 @@ def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
         top.get("secret")
         or schema.get("secret")
         or any(is_secret_name(str(part)) for part in error.path)
-        # Where a list or an object is, or should be, a password may stand anywhere.
+        # A list or an object, present or expected, may contain a password anywhere.
         or isinstance(instance, dict | list)
         or any(kind in str(schema.get("type")) for kind in ("array", "object"))
     )
@@ -77,4 +77,4 @@ def _worded(error: ValidationError, whole: Mapping[str, Any]) -> list[str]:
             return [f"{path}: must be at most {wanted}{shown}"]
         case "minLength":
             return [f"{path}: must not be empty"]
-    return [f"{path}: is not as it must be" if secret else f"{path}: {error.message}"]
+    return [f"{path}: is not valid" if secret else f"{path}: {error.message}"]

@@ -1,4 +1,4 @@
-"""The setting `spark`, which tap and target have alike."""
+"""The setting `spark`, which is the same for tap and target."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class SparkSettings:
     """Where Spark runs, and the user's settings for it.
 
     Attributes:
-        master: `local[*]` where not given.
+        master: The Spark master; `local[*]` if None.
         remote: A Spark Connect URL, instead of a master.
-        conf: Lies over the program's own settings.
+        conf: Spark settings, which override the program's own.
     """
 
     master: str | None = None
@@ -23,20 +23,20 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> SparkSettings:
-        """Reads the setting as a config holds it."""
-        return cls(given.get("master"), given.get("remote"), MappingProxyType(_dotted(given.get("conf") or {})))
+    def of(cls, setting: Mapping[str, Any]) -> SparkSettings:
+        """Parse the setting as a config holds it."""
+        return cls(setting.get("master"), setting.get("remote"), MappingProxyType(_dotted(setting.get("conf") or {})))
 
     @staticmethod
-    def problems(given: Mapping[str, Any]) -> list[str]:
-        """What does not go together."""
-        if given.get("master") and given.get("remote"):
-            return ["spark: master and remote are two places to run at; give one of them"]
+    def problems(setting: Mapping[str, Any]) -> list[str]:
+        """Members that contradict each other."""
+        if setting.get("master") and setting.get("remote"):
+            return ["spark: master and remote exclude each other; give one of them"]
         return []
 
 
 def _dotted(nested: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Meltano makes nested objects of dotted names; here they become names again."""
+    """Flatten nested objects, which Meltano makes of dotted names, to dotted names again."""
     names: dict[str, str] = {}
     for name, value in nested.items():
         if isinstance(value, Mapping):

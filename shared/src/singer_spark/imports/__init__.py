@@ -1,4 +1,4 @@
-"""Imports of large libraries without those parts that neither program uses: a start pays only for what it needs.
+"""Imports of large libraries without the parts that neither program uses, for a faster start.
 
 It imports nothing of ours. Start with `stand_ins`.
 """

@@ -1,7 +1,7 @@
-"""Imports jsonschema without two libraries that hardly any schema needs and that are half of a program's start.
+"""Import jsonschema without two libraries that hardly any schema needs and that take half of a program's start.
 
 With its formats installed, jsonschema builds a grammar of IRIs and loads a calendar for durations whenever it is
-imported. Durations are no format of Draft 7; who checks IRIs imports `rfc3987_syntax` where a value is checked.
+imported. Durations are not a format of Draft 7; code that checks IRIs imports `rfc3987_syntax` when it checks a value.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ SLOW = ("rfc3987_syntax", "isoduration")
 
 
 def import_jsonschema() -> None:
-    """To be called before anything else imports jsonschema, in the main thread; afterwards it does nothing."""
+    """Import jsonschema; to be called in the main thread before anything else imports it, else it does nothing."""
     if "jsonschema" in sys.modules:
         return
     modules: dict[str, Any] = sys.modules
     hidden = [name for name in SLOW if name not in modules]
-    # None makes an import fail as that of a missing module does, which jsonschema is made for.
+    # None makes an import fail like that of a missing module, which jsonschema expects.
     modules.update(dict.fromkeys(hidden))
     try:
         importlib.import_module("jsonschema")

@@ -1,10 +1,10 @@
-"""Imports singer-sdk without what only taps of web services, and targets in parallel threads, need.
+"""Import singer-sdk without what only taps of web services, and targets with parallel threads, need.
 
-That is a third of the import of either program, 0.3 s of CPU time (`-X importtime` shows it).
+That saves a third of the import of either program, 0.3 s of CPU time (`-X importtime` shows it).
 
 The SDK loads an HTTP client and JSONPath for REST and GraphQL streams and for schemas from the web, joblib for a drain
-that our target does by itself, and universal-pathlib, with all of fsspec, for a test of its own kind of batch. Who uses
-them gets the real ones.
+that our target does by itself, and universal-pathlib, with all of fsspec, for a test of its own kind of batch. Code
+that uses them gets the real ones.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from types import ModuleType
 from singer_spark.imports.stand_ins import Later, attributes_of, import_with, module
 
 SDK = "singer_sdk"
-# Module, and the classes that the SDK takes from it to hand them on.
+# Each module, and the classes that the SDK imports from it for re-export.
 WEB_STREAMS = {"singer_sdk.streams.rest": "RESTStream", "singer_sdk.streams.graphql": "GraphQLStream"}
 JOBLIB = ("Parallel", "delayed", "parallel_config")
 
 
 def import_singer_sdk() -> None:
-    """To be called before anything else imports singer_sdk; afterwards it does nothing.
+    """Import singer-sdk; to be called before anything else imports it, else it does nothing.
 
-    An SDK that can't be imported so, as its modules lie elsewhere, is imported as it is.
+    An SDK that can't be imported this way, as its modules have moved, is imported as it is.
     """
     if SDK in sys.modules:
         return
@@ -31,7 +31,7 @@ def import_singer_sdk() -> None:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """What takes the place of the slow modules while the SDK is imported."""
+    """Replacements for the slow modules while the SDK is imported."""
     modules = {name: module(name, {each: type(each, (), {})}) for name, each in WEB_STREAMS.items()}
     if "joblib" not in sys.modules:
         modules["joblib"] = module("joblib", {name: Later("joblib", name) for name in JOBLIB})

@@ -1,4 +1,4 @@
-"""Modules that take the place of slow ones during an import, and hand on the real ones when they are used."""
+"""Modules that replace slow ones during an import, and load the real ones on use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def import_with(stand_ins: Mapping[str, ModuleType], name: str, package: str) -> None:
-    """Imports a module while others are stood in for; one that can't be imported so is imported as it is.
+    """Import a module while others are replaced by stand-ins; if that fails, import it as it is.
 
     Raises:
         ImportError: the module can't be imported as it is, either.
@@ -19,7 +19,7 @@ def import_with(stand_ins: Mapping[str, ModuleType], name: str, package: str) ->
     try:
         importlib.import_module(name)
     except Exception:
-        # Whatever a stand-in lacks shows itself in a way of its own; a fault of the module's own comes again below.
+        # What a stand-in lacks may raise any error; an error of the module itself is raised again below.
         for each in [each for each in sys.modules if f"{each}.".startswith(f"{package}.")]:
             del sys.modules[each]
     finally:
@@ -36,7 +36,7 @@ def module(name: str, content: Mapping[str, Any]) -> ModuleType:
 
 
 def attributes_of(name: str) -> Callable[[str], Any]:
-    """A module's `__getattr__` that hands on what the real module of this name has."""
+    """A `__getattr__` for a module that returns the attributes of the real module of this name."""
     return lambda attribute: getattr(importlib.import_module(name), attribute)
 
 
@@ -44,10 +44,10 @@ class Later:
     """A function or class of a module that is imported when it is called."""
 
     def __init__(self, module_name: str, name: str) -> None:
-        """Imports nothing."""
+        """Nothing is imported yet."""
         self._module_name = module_name
         self._name = name
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Does what the real one does."""
+        """Import and call the real one."""
         return getattr(importlib.import_module(self._module_name), self._name)(*arguments, **options)

@@ -1,5 +1,5 @@
-"""Spark's JVM as a process of ours: which Java, which command, how it is reached, how it ends.
+"""Spark's JVM as a child process: choice of Java, command line, connection, end.
 
 No session is made here, and PySpark is not imported. It may import `config`, `process` and the errors. Start with
-`spark_jvm`; `command` says how the JVM is started, `gateway` how Python talks to it.
+`spark_jvm`; `command` builds the command line, `gateway` connects Python to the JVM.
 """

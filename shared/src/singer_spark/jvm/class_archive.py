@@ -1,8 +1,8 @@
 """An archive of the classes that Spark loads at each start, so that the JVM maps them instead of reading them anew.
 
-Class-data sharing of the JDK (JEP 350). `python -m singer_spark.jvm.class_archive` builds it, as `make setup` does.
-Where it is missing, or was made for another Java or another Spark, the first good run of the tap has it built in the
-background. A start without one is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off` does without.
+It uses the JDK's class-data sharing (JEP 350). `python -m singer_spark.jvm.class_archive` builds it, as `make setup`
+does. If it is missing, or was made for another Java or Spark, the first successful run of the tap has it built in the
+background. A start without it is slower and otherwise the same. `SPARK_LAKE_CLASS_ARCHIVE=off` disables it.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ NICENESS = 19
 
 
 def java_options(java_home: Path) -> list[str]:
-    """The JVM's options for this Java: use the archive that is there, or write the one that is being built."""
-    asked = os.environ.get(VARIABLE)
-    if asked and asked != OFF:
-        return [f"-XX:ArchiveClassesAtExit={asked}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    """The JVM's options for this Java: use the existing archive, or write the one that is being built."""
+    setting = os.environ.get(VARIABLE)
+    if setting and setting != OFF:
+        return [f"-XX:ArchiveClassesAtExit={setting}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     archive = archive_path(java_home)
-    if asked == OFF or not archive.exists():
+    if setting == OFF or not archive.exists():
         return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 def archive_path(java_home: Path) -> Path:
-    """Where the archive of this Java and this Spark is kept, whether it is there or not."""
+    """The path of the archive for this Java and this Spark, whether it exists or not."""
     jars = spark_home() / "jars"
     facts = [FORMAT, *java_stamp(java_home), version("pyspark"), str(jars), str(jars.stat().st_mtime_ns)]
     return cache_folder() / "classes" / f"{_place()}-{_digest(facts)}.jsa"
 
 
 def build() -> Path:
-    """Builds the archive from a session that does what the programs do; keeps the one that is there.
+    """Build the archive from a session that does what the programs do; an existing one is kept.
 
-    Those of this environment that were made for another Java or another Spark are removed.
+    This environment's archives for another Java or Spark are removed.
 
     Raises:
         ConfigurationError: the session failed, or this Java wrote no archive.
@@ -61,7 +61,7 @@ def build() -> Path:
         written = Path(draft) / archive.name
         done = subprocess.run(
             [sys.executable, "-m", "singer_spark.spark.class_rehearsal", draft],
-            # Derby and Spark leave files where they run: not where the user happens to be.
+            # Derby and Spark leave files in their working directory, which should not be the user's.
             cwd=draft,
             env={**os.environ, VARIABLE: str(written)},
             capture_output=True,
@@ -78,10 +78,10 @@ def build() -> Path:
 
 
 def build_in_background() -> bool:
-    """Has the archive built by a process that nobody waits for, unless it is there, can't be made, or is not wanted.
+    """Build the archive in a detached process, unless it exists, can't be made, or is disabled.
 
     Returns:
-        Whether it was begun.
+        Whether the process was started.
     """
     archive = archive_path(find_java_home())
     if os.environ.get(VARIABLE) or archive.exists() or _failed(archive).exists():
@@ -97,7 +97,7 @@ def build_in_background() -> bool:
 
 
 def build_alone() -> None:
-    """Builds it, with what the machine has to spare, unless another process is at it."""
+    """Build it at low priority, unless another process is building it."""
     os.nice(NICENESS)
     folder = cache_folder() / "classes"
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def build_alone() -> None:
         try:
             build()
         except ConfigurationError:
-            # This Java would not write it the next time either.
+            # This Java would fail to write it the next time, too.
             _failed(archive_path(find_java_home())).touch()
             raise
 
@@ -119,7 +119,7 @@ def _failed(archive: Path) -> Path:
 
 
 def _place() -> str:
-    """This environment among all that share the cache."""
+    """An identifier of this environment among all that share the cache."""
     return _digest([str(Path(sys.prefix).resolve())])[:8]
 
 

@@ -1,7 +1,7 @@
-"""The command that starts Spark's JVM: the one that `spark-submit` ends in, or `spark-submit` itself.
+"""The command that starts Spark's JVM: the one that `spark-submit` would run, or `spark-submit` itself.
 
-`spark-submit` finds that command by a JVM of its own: a tenth of an idle run. Where a variable, a file or a setting
-counts that only it knows, it is left to do so.
+`spark-submit` determines that command with a JVM of its own, which takes a tenth of an idle run. It is only used if a
+variable, a file or a setting is present that it alone understands.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 JAVA_OPTIONS, MEMORY = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _OPENED = "lang lang.invoke lang.reflect io net nio util util.concurrent util.concurrent.atomic"
 _OPENED_INSIDE = "jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
-# What the launcher of Spark 4.1 gives to every driver (`JavaModuleOptions`), but for the incubator module of vectors:
-# only Spark's machine learning computes by it, and Java warns of it at each start. A test compares the two.
+# The options that Spark 4.1's launcher gives every driver (`JavaModuleOptions`), except the incubator module of
+# vectors: only Spark's machine learning uses it, and Java warns of it at each start. A test compares the two.
 MODULE_OPTIONS = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED.split()),
@@ -34,21 +34,21 @@ MODULE_OPTIONS = [
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 ]
-# What the JVM reads itself, and what is handed on to it.
+# Variables that the JVM reads itself, and those passed on to it.
 KNOWN_VARIABLES = {"SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS", "SPARK_USER"}
 KNOWN_VARIABLES |= {"SPARK_SUBMIT_OPTS", "SPARK_CONNECT_MODE", "SPARK_HOME"}
 OURS = "SPARK_LAKE_"
-# What makes a class path or a library path, and where a driver runs.
+# Settings of class path and library path, and of where a driver runs.
 ONLY_OF_SPARK = ("spark.driver.extra", "spark.driver.default", "spark.submit.", "spark.jars.packages")
 
 
 @dataclass(frozen=True)
 class JvmCommand:
-    """How the JVM is started.
+    """The command line of the JVM.
 
     Attributes:
-        words: Program and arguments; secrets among them go by files.
-        jars: Those of ours that lie on its class path, behind Spark.
+        words: Program and arguments; secrets are passed in files.
+        jars: Our jars on its class path, after Spark's.
     """
 
     words: list[str]
@@ -59,18 +59,18 @@ def jvm_command(java_home: Path, conf: Mapping[str, str], java_options: str, jar
     """The command for these settings.
 
     Args:
-        java_home: Its Java.
-        conf: Spark's settings, master and memory of the driver among them.
-        java_options: In place of those in `conf`, as one would write them in a shell.
-        jars: Local paths.
+        java_home: The `JAVA_HOME` of its Java.
+        conf: Spark settings, including the driver's master and memory.
+        java_options: Replace those in `conf`; quoted as in a shell.
+        jars: Local paths of jars.
     """
     if _is_plain(conf, java_options, jars):
         try:
             of_environment = shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", ""))
             options = hidden_options([*of_environment, f"-Xmx{conf[MEMORY]}", *shlex.split(java_options)])
-        except ValueError:  # Spark says what is wrong with it
+        except ValueError:  # Spark will report what is wrong with it
             return JvmCommand(_spark_submit(conf, java_options, jars))
-        # In this order Spark's launcher names them: an archive of classes is bound to it.
+        # In the order of Spark's launcher, to which an archive of classes is bound.
         spark = [spark_home() / "conf", *(spark_home() / "jars").glob("slf4j-api-*.jar"), spark_home() / "jars" / "*"]
         java = [str(java_home / "bin" / "java"), "-cp", os.pathsep.join([*map(str, spark), *jars])]
         return JvmCommand([*java, *options, *MODULE_OPTIONS, MAIN_CLASS, *settings_words(conf), "pyspark-shell"], jars)
@@ -78,7 +78,7 @@ def jvm_command(java_home: Path, conf: Mapping[str, str], java_options: str, jar
 
 
 def _is_plain(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -> bool:
-    """Whether all that the command depends on is known here."""
+    """Whether everything that the command depends on is known here."""
     variables = {name for name in os.environ if name.startswith("SPARK_") and not name.startswith(OURS)}
     folders = [name for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if os.environ.get(name)]
     settings = [name for name in conf if name.startswith(ONLY_OF_SPARK) and name != JAVA_OPTIONS]
@@ -94,9 +94,9 @@ def _is_plain(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -
 
 
 def _spark_submit(conf: Mapping[str, str], java_options: str, jars: Sequence[str]) -> list[str]:
-    """The command that finds out everything itself; its jars come by `spark.jars`."""
+    """The command that determines everything itself; its jars are passed by `spark.jars`."""
     settings = settings_words({name: value for name, value in with_jars(conf, jars).items() if name != JAVA_OPTIONS})
-    # Beside the file of ours that of Spark's own folder counts, as it does without ours.
+    # Besides our file, the one in Spark's own folder still applies, as it does without ours.
     defaults = ["--load-spark-defaults"] if PROPERTIES_FILE in settings else []
     try:
         java_options = shlex.join(hidden_options(shlex.split(java_options)))
@@ -107,7 +107,7 @@ def _spark_submit(conf: Mapping[str, str], java_options: str, jars: Sequence[str
 
 
 def with_jars(conf: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
-    """The settings with these jars before the user's own."""
+    """The settings with these jars put before the user's own."""
     if not jars:
         return dict(conf)
     return {**conf, "spark.jars": ",".join([*jars, *filter(None, [conf.get("spark.jars")])])}

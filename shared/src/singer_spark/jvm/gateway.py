@@ -1,6 +1,6 @@
-"""Spark's JVM as Py4J reaches it: started ahead in the background, and of use before any Spark session is made in it.
+"""Py4J's gateway to Spark's JVM: started early in the background, and usable before a Spark session is made in it.
 
-Only Py4J is imported here: PySpark, which takes as long as the JVM's own start, is for those who need a session.
+Only Py4J is imported here: PySpark, whose import takes as long as the JVM's start, is only needed for a session.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _importing = threading.Lock()
 
 
 class _Opened:
-    """What this process has of its one JVM.
+    """The connection to this process's only JVM.
 
     Attributes:
-        starting: The JVM's answer, or the error that it ended with; None where none was started.
-        jars: What lies on its class path beside Spark.
-        gateway: Py4J's own, once somebody asked for it.
+        starting: The JVM's address, or the error that it ended with; None if none was started.
+        jars: The jars on its class path besides Spark's.
+        gateway: Py4J's gateway, once it was requested.
     """
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ _opened = _Opened()
 
 
 def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
-    """Starts the JVM in the background, unless there is one.
+    """Start the JVM in the background, unless there is one.
 
     Args:
-        start: Starts it and waits for it; what it raises is raised by whoever asks for the JVM.
-        jars: What lies on its class path beside Spark.
+        start: Starts it and waits for it; its errors are raised where the JVM is requested.
+        jars: The jars on its class path besides Spark's.
     """
     if is_begun():
         return
@@ -60,15 +60,15 @@ def is_begun() -> bool:
 
 
 def lacking(jars: tuple[str, ...]) -> tuple[str, ...]:
-    """Those jars that do not lie on the JVM's class path."""
+    """Those of the jars that are not on the JVM's class path."""
     return tuple(jar for jar in jars if jar not in _opened.jars)
 
 
 def import_py4j() -> None:
-    """Imports Py4J whole, in one thread; to be called before anything else imports it, PySpark too.
+    """Import all of Py4J in one thread; to be called before anything else imports it, including PySpark.
 
-    Two of its modules import each other. Of two threads that import them at once, one gets a half of it, which knows no
-    arrays yet.
+    Two of its modules import each other. If two threads import them at once, one gets a partial module, which does not
+    support arrays yet.
     """
     with _importing:
         importlib.import_module("py4j.clientserver")
@@ -90,7 +90,7 @@ def gateway() -> Any:
 
 @contextmanager
 def known_to_pyspark() -> Iterator[None]:
-    """Lets PySpark use the JVM that was begun instead of starting one; waits for it.
+    """Let PySpark use the JVM that was begun instead of starting one; waits for it.
 
     Raises:
         ConfigurationError: it did not start.
@@ -108,7 +108,7 @@ def known_to_pyspark() -> Iterator[None]:
 
 
 def close() -> None:
-    """Ends the JVM; another one may be begun."""
+    """End the JVM; another one may be begun."""
     of_pyspark = _of_pyspark()
     for each in (_opened.gateway, of_pyspark):
         if each is not None:
@@ -121,7 +121,7 @@ def close() -> None:
 
 
 def _address() -> Gateway:
-    """What the JVM answered; where it failed instead, another one may be begun."""
+    """The JVM's address; if it failed to start, another one may be begun."""
     assert _opened.starting is not None, "no JVM was begun"
     try:
         return _opened.starting.result()
@@ -131,14 +131,14 @@ def _address() -> Gateway:
 
 
 def _of_pyspark() -> Any:
-    """PySpark's gateway, where a session was made in this process."""
+    """PySpark's gateway, if a session was made in this process."""
     pyspark = sys.modules.get("pyspark")
     context = getattr(pyspark, "SparkContext", None)
     return None if context is None else context._gateway
 
 
 def _connect(address: Gateway) -> Any:
-    """As PySpark does it, which the JVM's side goes by, too."""
+    """Connect as PySpark does, as the JVM's side expects."""
     import_py4j()
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
     from py4j.java_gateway import GatewayParameters, JavaGateway

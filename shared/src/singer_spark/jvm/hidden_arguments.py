@@ -1,4 +1,4 @@
-"""Arguments of a JVM that are secrets: they go by files for their owner alone, as all may see a command line."""
+"""Secret arguments of a JVM, passed in files that only their owner can read, as everyone can see a command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROPERTIES_FILE = "--properties-file"
 
 
 def settings_words(conf: Mapping[str, str]) -> list[str]:
-    """Spark's settings as arguments."""
+    """Spark settings as arguments."""
     secret = {name: value for name, value in conf.items() if holds_secret(name, value)}
     words = [word for name, value in conf.items() if name not in secret for word in ("--conf", f"{name}={value}")]
     if not secret:
@@ -23,7 +23,7 @@ def settings_words(conf: Mapping[str, str]) -> list[str]:
 
 
 def hidden_options(options: Sequence[str]) -> list[str]:
-    """Java's own options; system properties that are secrets by an argument file, which Java reads in their place."""
+    """Java options, with secret system properties replaced by an argument file that Java reads."""
     found = []
     for option in options:
         name, _, value = option.partition("=")
@@ -36,14 +36,14 @@ def hidden_options(options: Sequence[str]) -> list[str]:
 
 
 def _property(text: str) -> str:
-    """As `java.util.Properties` reads it; all but letters and digits by their numbers."""
+    """A text as `java.util.Properties` parses it; everything but letters and digits is escaped."""
     units = text.encode("utf-16-be")
     numbers = [int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2)]
     return "".join(chr(each) if chr(each).isascii() and chr(each).isalnum() else f"\\u{each:04x}" for each in numbers)
 
 
 def _kept(text: str) -> str:
-    """The path of a file that holds this; gone with the process."""
+    """Write the text to a file that is removed with the process; returns its path."""
     descriptor, path = tempfile.mkstemp(prefix="argument-", dir=scratch_folder())
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

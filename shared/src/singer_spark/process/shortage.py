@@ -1,4 +1,4 @@
-"""Memory or disk that is used up, as Python, Arrow and Spark tell of it."""
+"""Recognise exhausted memory or disk in errors of Python, Arrow and Spark."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# With the class in front: a database server may say the same of its own disk.
+# With the class in front: a database server may report the same of its own disk.
 _FULL_IN_JAVA = re.compile(r"(?:IOException|FSError): (?:No space left on device|Disk quota exceeded|File too large)")
-# PostgreSQL's driver says it in words of its own.
+# PostgreSQL's driver has a message of its own.
 _MEMORY_IN_JAVA = re.compile(r"java\.lang\.OutOfMemoryError|SparkOutOfMemoryError|Ran out of memory retrieving")
 
 
 def shortage(error: BaseException, place: str = "") -> ResourceError | None:
-    """What to tell the user of an error that comes from a lack of memory or disk; None for any other.
+    """The ResourceError for an error caused by a lack of memory or disk; None for any other.
 
     Args:
-        error: With the causes that it names.
-        place: What was being written, in words, beside temporary files; empty for those alone.
+        error: The error, with its causes.
+        place: What was being written besides temporary files, in words; empty if only those.
     """
     causes = tuple(_causes(error))
     if any(isinstance(cause, MemoryError) for cause in causes):

@@ -1,7 +1,7 @@
-"""SIGTERM, SIGINT and SIGHUP: the first one stops the run, one that comes later the process; none stops a commit.
+"""SIGTERM, SIGINT and SIGHUP: the first one stops the run, a later one the process; none stops a commit.
 
-Whoever sends a signal often sends it twice in one breath: a terminal to all of its processes, then the shell to its
-own. So what comes right behind the first one means the same.
+Signals often come twice in quick succession: from a terminal to all of its processes, then from the shell to its own.
+So one right after the first means the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Stopped(BaseException):
     """A signal asked the program to stop.
 
     Attributes:
-        exit_code: What the program leaves with: 143, 130, 129.
+        exit_code: The program's exit code: 143, 130 or 129.
     """
 
     def __init__(self, number: int) -> None:
@@ -36,15 +36,15 @@ class Stopped(BaseException):
 
 
 class _Stopping:
-    """What has been asked of this process.
+    """The signal handler, and its state.
 
     Attributes:
-        program: Its name, for what is said.
+        program: The program's name, for messages.
         if_stopped: What the user should know after a signal.
-        at_once: Called right before the process leaves without any clean-up.
+        at_once: Called right before the process exits without any clean-up.
         loading: Whether nothing has begun yet, so that there is nothing to clean up.
-        asked_at: When the first signal came, by the monotonic clock.
-        too_late: Whether what is being done now must come to its end.
+        signalled_at: When the first signal came, by the monotonic clock.
+        too_late: Whether the current work must be finished.
     """
 
     def __init__(self) -> None:
@@ -52,27 +52,27 @@ class _Stopping:
         self.if_stopped = ""
         self.loading = False
         self.at_once: Callable[[], None] = lambda: None
-        self.asked_at: float | None = None
+        self.signalled_at: float | None = None
         self.too_late = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal."""
+        """Handle a signal."""
         now, name = time.monotonic(), signal.Signals(number).name
         if self.loading:
             self._say(f"stopped by {name}; {self.if_stopped}")
             os._exit(128 + number)
-        if self.asked_at is None:
-            self.asked_at = now
+        if self.signalled_at is None:
+            self.signalled_at = now
             if not self.too_late:
                 raise Stopped(number)
             self._say(f"{name} came too late to stop the commit; another one ends the process, whatever it is doing")
-        elif now - self.asked_at > SAME_BREATH_SECONDS:
+        elif now - self.signalled_at > SAME_BREATH_SECONDS:
             self._say(f"ended by a second {name}; the next run finishes or undoes what was begun")
             self.at_once()
             os._exit(128 + number)
 
     def swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Raises what came in the middle of a destructor, where no exception gets out of, a moment later."""
+        """Raise a signal that came within a destructor, which no exception can leave, a moment later."""
         if not isinstance(unraisable.exc_value, Stopped):
             sys.__unraisablehook__(unraisable)
         elif not self.too_late:
@@ -96,20 +96,20 @@ _stopping = _Stopping()
 
 
 def stop_on_signals(program: str, at_once: Callable[[], None], if_stopped: str) -> None:
-    """Lets the first signal raise `Stopped` in the main thread; a later one leaves the process at once."""
+    """Let the first signal raise `Stopped` in the main thread, and a later one exit the process at once."""
     _stopping.program, _stopping.at_once, _stopping.if_stopped = program, at_once, if_stopped
     sys.unraisablehook = _stopping.swallowed
     for number in STOP_SIGNALS:
-        # Who starts a program by `nohup` wants it to go on without its terminal.
+        # A program started by `nohup` is meant to go on without its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stopping)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """For the imports of a program: a signal ends the process there and then.
+    """For the imports of a program: within it, a signal ends the process immediately.
 
-    An exception out of a handler, in the middle of a compiled module's start, can crash the interpreter.
+    An exception raised by a handler while a compiled module is initialised can crash the interpreter.
     """
     _stopping.loading = True
     try:
@@ -119,5 +119,5 @@ def loading() -> Iterator[None]:
 
 
 def too_late_to_stop() -> None:
-    """From here to the process's end a first signal is only taken note of: the commit has begun, or all is said."""
+    """From here to the process's end, only note a first signal: the commit has begun, or everything is done."""
     _stopping.too_late = True

@@ -1,4 +1,4 @@
-"""Standard error is for people: where nobody can read it any more, or its disk is full, the run goes on without."""
+"""Standard error, which is only for people: if it has no reader any more, or its disk is full, the run goes on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 import sys
 from contextlib import suppress
 
-# To the line's beginning, and everything from there on is wiped.
+# Move to the line's beginning, and wipe everything from there on.
 WIPE = "\r\x1b[J"
 
 
-class _Unheard(io.TextIOWrapper):
-    """Text for standard error; what can't be written now is tried again with the next, or lost."""
+class _NeverFailing(io.TextIOWrapper):
+    """Text for standard error; what can't be written now is retried with the next text, or lost."""
 
     wipes = False
     _in_line = False
@@ -30,22 +30,22 @@ class _Unheard(io.TextIOWrapper):
 
 
 def claim_stderr() -> None:
-    """Makes `sys.stderr` one that never fails; call it before anything logs."""
+    """Replace `sys.stderr` by one that never fails; to be called before anything logs."""
     raw = io.FileIO(2, "w", closefd=False)
-    sys.stderr = _Unheard(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.stderr = _NeverFailing(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def share_terminal() -> None:
-    """From now on a line wipes the live lines below it, of this program or of another one on the same terminal.
+    """Let each line wipe the live lines below it, of this program or of another on the same terminal.
 
-    Whoever shows live lines leaves the cursor above them and draws them anew (`live_lines`).
+    A program with live lines leaves the cursor above them and redraws them (`live_lines`).
     """
-    if isinstance(sys.stderr, _Unheard):
+    if isinstance(sys.stderr, _NeverFailing):
         sys.stderr.wipes = True
 
 
 def release_stderr() -> None:
-    """Says what is left to say, or drops it: the interpreter would take a failure at its end for one of the run."""
+    """Write what is left, or drop it: a failure at the interpreter's exit would count as one of the run."""
     try:
         sys.stderr.buffer.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""Standard output belongs to Singer messages: the JVM and every library are sent to standard error."""
+"""Standard output is for Singer messages only: the JVM and all libraries write to standard error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CHUNK_BYTES = 1 << 24
 
 
 def claim_stdout() -> None:
-    """Keeps file descriptor 1 for Singer lines alone; call it first, before any JVM starts.
+    """Reserve standard output for Singer lines; to be called first, before any JVM starts.
 
     Afterwards descriptor 1, which child processes inherit, is standard error, and `sys.stdout` is the real output.
     """
-    _open_what_is_closed()
+    _open_closed()
     sys.stdout.flush()
     singer = os.dup(1)
     os.set_inheritable(singer, False)
@@ -26,7 +26,7 @@ def claim_stdout() -> None:
 
 
 def check_reader() -> None:
-    """Looks, without writing, whether anybody reads the output; nothing where it is no pipe.
+    """Check, without writing, that the output still has a reader; does nothing unless it is a pipe.
 
     Raises:
         BrokenPipeError: the reader is gone.
@@ -42,7 +42,7 @@ def check_reader() -> None:
 
 
 def write(data: bytes) -> None:
-    """Writes whole lines to the Singer output and flushes them.
+    """Write whole lines to the Singer output and flush them.
 
     Raises:
         BrokenPipeError: the reader is gone.
@@ -53,7 +53,7 @@ def write(data: bytes) -> None:
 
 
 def send_file(path: Path) -> None:
-    """Appends a file's bytes to the Singer output, inside the kernel where both ends are real files.
+    """Append a file's bytes to the Singer output, inside the kernel if both ends are real files.
 
     Raises:
         BrokenPipeError: the reader is gone.
@@ -69,8 +69,8 @@ def send_file(path: Path) -> None:
         _send(source.fileno(), output, path.stat().st_size)
 
 
-def _open_what_is_closed() -> None:
-    """Gives the descriptors 0 to 2 something where the caller closed them, else the next files opened would be they."""
+def _open_closed() -> None:
+    """Open descriptors 0 to 2 if the caller closed them; otherwise the next files opened would get these numbers."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -79,7 +79,7 @@ def _open_what_is_closed() -> None:
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
     if sys.stdout is None:
-        # What must be said can't be: as in a pipe that nobody reads.
+        # Messages can't be written, as to a pipe without a reader.
         reader, writer = os.pipe()
         os.close(reader)
         os.dup2(writer, 1)

@@ -1,4 +1,4 @@
-"""Files of this machine that others read while they are written anew: the old one or the new one, never a part."""
+"""Atomic replacement of local files: others read the old one or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tempfile import NamedTemporaryFile
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replaces a file.
+    """Replace a file.
 
     Raises:
         OSError: it can't be written; the old one stays.
     """
-    # As any new file of the user, not for him alone as scratch files are.
+    # With the mode of any new file of the user, and not private as temporary files are.
     mask = os.umask(0)
     os.umask(mask)
     with NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

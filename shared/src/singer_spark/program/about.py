@@ -1,4 +1,4 @@
-"""`--about` in plain text, each setting with what it is for; singer-sdk's own text leaves that out."""
+"""`--about` as plain text, with a description of each setting; singer-sdk's own text leaves that out."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LINK = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)")
 
 
 class DescribedText(AboutFormatter, format_name="text"):
-    """Takes the place of the SDK's formatter of this name, by the registry that it keeps."""
+    """Replaces the SDK's formatter of this name in its registry."""
 
     def format_about(self, about_info: AboutInfo) -> str:
-        """Name, version, capabilities and settings, as text for people."""
+        """Name, version, capabilities and settings, as text for users."""
         lines = [f"{about_info.name} {about_info.version} (Meltano SDK {about_info.sdk_version})"]
         lines += [fill(about_info.description or "", WIDTH), ""]
         lines += [
@@ -28,8 +28,8 @@ class DescribedText(AboutFormatter, format_name="text"):
         required = about_info.settings.get("required", ())
         for name, schema in about_info.settings.get("properties", {}).items():
             lines += ["", f"  {name} ({_kind(schema, required=name in required)})"]
-            told = _LINK.sub("", schema.get("description") or "")
-            lines += [fill(told, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+            description = _LINK.sub("", schema.get("description") or "")
+            lines += [fill(description, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
         return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them, with their units."""
+"""Human-readable numbers with units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _AGE_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def size_text(size: float) -> str:
-    """A number of bytes: `1.5 kB`; a thousand to the next unit."""
+    """A number of bytes, `1.5 kB`; a unit is a thousand of the one before."""
     for unit in _SIZES[:-1]:
         if abs(size) < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -20,7 +20,7 @@ def size_text(size: float) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """A span of time by its two greatest units: `2 h 5 min`; below ten seconds with a decimal."""
+    """A span of time in its two largest units, `2 h 5 min`; below ten seconds with one decimal."""
     if abs(seconds) < 9.95:
         return f"{seconds:.1f} s"
     left = round(abs(seconds))
@@ -35,7 +35,7 @@ def span_text(seconds: float) -> str:
 
 
 def seconds_of(age: str) -> float | None:
-    """The seconds of an age such as `90`, `30m`, `6h` or `2d`; None where it is none."""
+    """The seconds of an age such as `90`, `30m`, `6h` or `2d`; None if it is not one."""
     found = _AGE.fullmatch(age.strip())
     return None if found is None else float(found[1]) * _AGE_SECONDS[found[2]]
 

@@ -1,4 +1,4 @@
-"""The frame around both programs: signals, the one line that tells an error, the JVM's end, the exit code."""
+"""The frame around both programs: signals, errors as one line, the JVM's end, the exit code."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str) -> NoReturn:
-    """Runs `main` and leaves the process with its exit code; an error or a signal becomes one line.
+    """Run `main` and exit with its exit code; an error or a signal becomes one line.
 
     Args:
-        main: Gives the exit code; everything heavy is imported in it, under `loading`, so that signals are handled from
-            early on.
-        program: Its name.
+        main: Returns the exit code; it imports everything heavy under `loading`, so that signals are handled from early
+            on.
+        program: The program's name.
         if_stopped: What the user should know after a signal.
 
     Raises:
-        SystemExit: always, but after a signal: then nothing that still runs in a thread is waited for.
+        SystemExit: always, except after a signal: then threads that are still running are not awaited.
     """
-    # Arrow's own keeps what it has freed; the system's allocator gives it back, and is no slower.
+    # Arrow's own allocator keeps freed memory; the system's returns it, and is no slower.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     claim_stdout()
     claim_stderr()
@@ -41,7 +41,7 @@ def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str
         code = _run(main, program)
         too_late_to_stop()
     except (Stopped, KeyboardInterrupt) as stopped:
-        # A KeyboardInterrupt comes from the handler that Spark puts over ours while a session is being made.
+        # A KeyboardInterrupt comes from the handler that Spark installs over ours while it makes a session.
         too_late_to_stop()
         sys.stderr.write(f"{program}: stopped by {str(stopped) or signal.SIGINT.name}; {if_stopped}\n")
         _end()
@@ -60,39 +60,39 @@ def _run(main: Callable[[], int | None], program: str) -> int | str | None:
     except Exception as error:
         if stopped := _stopped_before(error):
             raise stopped from error
-        failed, code = True, report(_told(error), program)
+        failed, code = True, report(_root_failure(error), program)
     try:
         output.close()
     except OSError as error:
-        return code if failed else report(_told(error), program)
+        return code if failed else report(_root_failure(error), program)
     return code
 
 
 def _stopped_before(error: BaseException | None) -> Stopped | None:
-    """The signal in whose wake an error came, of what was being closed then; None: there was none."""
+    """The signal that led to an error while things were being closed; None: there was none."""
     while error is not None and not isinstance(error, Stopped):
         error = error.__context__
     return error
 
 
-def _told(error: Exception) -> Exception:
-    """The error that the user needs to know of, whatever it led to."""
+def _root_failure(error: Exception) -> Exception:
+    """The error to report to the user: the cause rather than what it led to."""
     if isinstance(error, ResourceError):
         return error
-    # A JVM that is gone explains all that went wrong after.
-    told = jvm_failure()
-    if told is None and isinstance(error, BrokenPipeError):
-        told = ResourceError("nobody reads standard output any more; look at why the program behind the pipe ended")
-    if told is None and not isinstance(error, SingerSparkError):
-        told = shortage(error)
-    if told is None:
+    # A JVM that is gone explains all later failures.
+    failure = jvm_failure()
+    if failure is None and isinstance(error, BrokenPipeError):
+        failure = ResourceError("nobody reads standard output any more; look at why the program behind the pipe ended")
+    if failure is None and not isinstance(error, SingerSparkError):
+        failure = shortage(error)
+    if failure is None:
         return error
-    told.__cause__ = error
-    return told
+    failure.__cause__ = error
+    return failure
 
 
 def _end() -> None:
-    # All is said; what still waits for an answer of the JVM would complain with traces.
+    # Everything is reported; threads still waiting for the JVM would print tracebacks.
     logging.disable()
     end_jvm(for_good=True)
     remove_scratch()

@@ -1,7 +1,7 @@
 """Live lines at the end of a terminal that other programs write to as well.
 
-The cursor rests on an empty line above them. So whatever anybody writes, `tap` and `target` in one pipe or a JVM, lands
-there, in whole lines, and the live lines are drawn anew below it: the log scrolls up, and they stay at the end.
+The cursor rests on an empty line above them. So all other output, of `tap` and `target` in one pipe or of a JVM, goes
+there, in whole lines, and the live lines are redrawn below it: the log scrolls up, and they stay at the end.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FRAME_SECONDS = 0.25
 
 
 class LiveLines:
-    """Draws until it is stopped, in a thread of its own."""
+    """Live lines, drawn until stopped, in a thread of their own."""
 
     def __init__(self, console: Console, content: Callable[[int], RenderableType | None]) -> None:
-        """Begins to draw.
+        """Start drawing.
 
         Args:
-            console: How wide and high the terminal is, and what it can do.
-            content: What to draw, in at most so many lines; None: nothing yet.
+            console: The terminal's size and capabilities.
+            content: Returns what to draw, in at most the given number of lines; None: nothing yet.
         """
         self._console = console
         self._content = content
@@ -38,7 +38,7 @@ class LiveLines:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wipes the lines; the cursor stands where they were."""
+        """Wipe the lines, and leave the cursor where they were."""
         if not self._ended.is_set():
             self._ended.set()
             self._thread.join()
@@ -50,7 +50,7 @@ class LiveLines:
             content = self._content(max(height - 3, 1))
             if content is None:
                 continue
-            # One column is left free: a full line may wrap, and the cursor would come back to another one.
+            # One column is left free: a full line may wrap, and the cursor would return to another line.
             with self._console.capture() as drawn:
                 self._console.print(content, width=max(width - 1, 1), no_wrap=True, overflow="ellipsis", end="")
             lines = drawn.get().splitlines()
@@ -58,7 +58,7 @@ class LiveLines:
 
 
 def _write(text: str) -> None:
-    """At once, so that no line of another program comes between; past what marks the beginnings of lines."""
+    """Write in one call, so that no other program's line comes between; bypasses the marking of line beginnings."""
     stream = getattr(sys.stderr, "buffer", None)
     try:
         if stream is None:
@@ -68,5 +68,5 @@ def _write(text: str) -> None:
             stream.write(text.encode("utf-8", "replace"))
             stream.flush()
     except OSError:
-        # Nobody sees the terminal any more; what counts is told elsewhere.
+        # The terminal is gone; whatever matters is reported elsewhere.
         return

@@ -1,4 +1,4 @@
-"""What the programs log: lines on standard error, or as the logging config says that `SINGER_SDK_LOG_CONFIG` names."""
+"""Logging of both programs: lines on standard error, or as in the logging config that `SINGER_SDK_LOG_CONFIG` names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CHATTY = ("py4j", "botocore", "fsspec", "s3fs", "urllib3", "asyncio", "pyiceberg
 
 
 def set_up_logs(program: str, level: str | None) -> None:
-    """Begins to log, secrets masked.
+    """Set up logging, with secrets masked.
 
     Args:
-        program: Its name.
-        level: One of `LEVELS`, by default what the environment says; singer-sdk's own lines, METRIC too, need `debug`,
-            or a logging config that the user wrote.
+        program: The program's name.
+        level: One of `LEVELS`, by default from the environment; singer-sdk's own lines, METRIC too, need `debug`, or a
+            logging config written by the user.
     """
     variables = (f"{program.upper().replace('-', '_')}_LOGLEVEL", "LOGLEVEL", "SINGER_SDK_LOG_LEVEL")
     level = level or next(filter(None, map(os.environ.get, variables)), "info")
@@ -39,10 +39,10 @@ def set_up_logs(program: str, level: str | None) -> None:
 
 
 def leave_out_libraries(*, sdk: bool = True) -> None:
-    """Keeps what libraries say of their own work out of the log; their warnings stay.
+    """Keep the libraries' messages about their own work out of the log, except warnings.
 
     Args:
-        sdk: Whether singer-sdk is one of them: on the handlers that are there, and not at `debug`.
+        sdk: Whether to include singer-sdk: on the present handlers, and not at `debug`.
     """
     for chatty in CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
@@ -52,11 +52,11 @@ def leave_out_libraries(*, sdk: bool = True) -> None:
 
 
 def logs_as_configured() -> bool:
-    """Sets logging up as the variable says; False where it says nothing, or names no file."""
+    """Set up logging from the file that the variable names; False if it is unset, or there is no such file."""
     path = os.environ.get(LOG_CONFIG)
     if not path:
         return False
-    # As JSON is YAML, this reads Meltano's and what people write.
+    # As JSON is YAML, this reads both Meltano's files and those written by hand.
     import yaml
 
     try:
@@ -69,7 +69,7 @@ def logs_as_configured() -> bool:
 
 
 def is_structured() -> bool:
-    """Whether a program reads what is logged: then all that is said goes through the log."""
+    """Whether the log is read by a program: then all messages go through the log."""
     return any(type(each.formatter).__name__ == "StructuredFormatter" for each in logging.getLogger().handlers)
 
 

@@ -1,4 +1,4 @@
-"""The SDK's METRIC lines, for what our streams do past the SDK's own counting."""
+"""The SDK's METRIC lines, for work that bypasses the SDK's own counting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class OwnMetric(StrEnum):
-    """What the SDK has no name for: bytes, and seconds that a watermark lies behind."""
+    """Metrics the SDK has no name for: bytes, and a watermark's lag in seconds."""
 
     BYTE_COUNT = "byte_count"
     WATERMARK_LAG = "watermark_lag"
@@ -18,7 +18,7 @@ RECORD_COUNT, SYNC_DURATION = "record_count", "sync_duration"
 
 
 def log_metric(kind: str, metric: OwnMetric | str, value: float, stream: str) -> None:
-    """Logs a counter, timer or gauge as the SDK does, for programs: not on a terminal, not without the SDK loaded."""
+    """Log a counter, timer or gauge as the SDK does, for programs: not on a terminal, nor unless the SDK is loaded."""
     metrics = sys.modules.get("singer_sdk.metrics")
     if metrics is None or sys.stderr.isatty():
         return

@@ -1,4 +1,4 @@
-"""Progress for people: live lines on a terminal, a log line every few seconds elsewhere, a summary at the end."""
+"""Progress for users: live lines on a terminal, a log line every few seconds elsewhere, a summary at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Count:
-    """What has been done of one stream; moments are the monotonic clock's, None before its first rows."""
+    """What has been done of one stream; times are by the monotonic clock, None before its first rows."""
 
     started: float | None = None
     ended: float | None = None
@@ -44,12 +44,12 @@ class Count:
 
     @property
     def seconds(self) -> float:
-        """How long it took so far, from its first rows on."""
+        """Time taken so far, since its first rows."""
         return 0.0 if self.started is None or self.ended is None else self.ended - self.started
 
     @property
     def percent(self) -> int | None:
-        """How much of it is done, where that can be told; an estimate never says that it is all."""
+        """The percentage done, if known; never 100 by an estimate."""
         return min(99, 100 * self.rows // self.expected) if self.expected else None
 
 
@@ -57,34 +57,34 @@ class Progress:
     """Counts rows and bytes of each stream and shows them on standard error; safe to call from any thread."""
 
     def __init__(self, verb: str) -> None:
-        """Begins to count."""
+        """Start counting."""
         self._verb = verb
         self._counts: dict[str, Count] = {}
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._phase, self._logs_phase, self._phase_began = "", False, self._began
-        self._told_rows = 0
+        self._logged_rows = 0
         self._shown: LiveLines | None = None
         self._log_thread: threading.Thread | None = None
         self._stopped = threading.Event()
         self._on_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not is_structured()
-        # In `tap | target` one live display is enough: the one at the pipe's end. What is said here must not tear it.
+        # In `tap | target` the live display at the pipe's end is enough. Lines written here must not break it.
         self._feeds_a_pipe = _feeds_a_pipe()
         if self._on_terminal and self._feeds_a_pipe:
             share_terminal()
 
     def phase(self, name: str, *, logged: bool = True) -> None:
-        """Says what the run does from now on, and begins to show it.
+        """Set the run's current phase, and start showing it.
 
         Args:
             name: `connecting`, `reading`, `merging`, …
-            logged: Whether it is said in log lines, too: where there is no terminal one program of a pipe suffices.
+            logged: Whether to write log lines, too: without a terminal, those of one program of a pipe suffice.
         """
         with self._lock:
             if name != self._phase:
                 self._phase, self._phase_began = name, time.monotonic()
             self._logs_phase = logged
-            self._told_rows = sum(count.rows for count in self._counts.values())
+            self._logged_rows = sum(count.rows for count in self._counts.values())
         if self._on_terminal:
             if self._shown is None and not self._feeds_a_pipe:
                 self._shown = LiveLines(_console(), self._lines)
@@ -93,12 +93,12 @@ class Progress:
             self._log_thread.start()
 
     def expect(self, stream: str, rows: int | None) -> None:
-        """Tells how many rows are to come, where that is known, for the percentage."""
+        """Set the number of rows to come, if known, for the percentage."""
         with self._lock:
             self._count(stream).expected = rows
 
     def advance(self, stream: str, rows: int, size: int) -> None:
-        """Counts rows, and their size in bytes, of a stream."""
+        """Count rows of a stream, and their size in bytes."""
         with self._lock:
             count, now = self._count(stream), time.monotonic()
             count.rows += rows
@@ -106,17 +106,17 @@ class Progress:
             count.started, count.ended = count.started or now, now
 
     def forget(self, stream: str) -> None:
-        """Takes a stream out of the summary: what was done of it does not count."""
+        """Remove a stream from the summary: what was done of it is void."""
         with self._lock:
             self._counts.pop(stream, None)
 
     def counts(self) -> dict[str, Count]:
-        """What has been done by stream, those alone of which anything has."""
+        """What has been done by stream, for streams with any work done."""
         with self._lock:
             return {stream: count for stream, count in self._counts.items() if count.ended is not None}
 
     def stop(self) -> None:
-        """Leaves the terminal as it was, without a summary: for a run that failed."""
+        """Restore the terminal, without a summary: for a run that failed."""
         self._stopped.set()
         if self._shown is not None:
             self._shown.stop()
@@ -124,27 +124,27 @@ class Progress:
             self._log_thread.join()
 
     def finish(self) -> None:
-        """The summary of a program whose rows go on to another one: `sent 340 records in 1 stream(s), 3.2 s`."""
+        """Print the summary of a program that feeds another one: `sent 340 records in 1 stream(s), 3.2 s`."""
         counts = self._ended()
-        _say(f"{self._verb} {self._total(counts)}")
+        _print(f"{self._verb} {self._total(counts)}")
         if not self._feeds_a_pipe:
-            self._say_streams(counts, {})
+            self._print_streams(counts, {})
 
     def finish_run(self, place: str, next_runs: Mapping[str, object]) -> None:
-        """The summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s: ./lake/raw`.
+        """Print the summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s: ./lake/raw`.
 
         Args:
             place: Where the rows are.
-            next_runs: Where the next run of a stream begins, of those that are incremental.
+            next_runs: Where the next run begins, by incremental stream.
         """
         counts = self._ended()
-        _say(f"Done! {self._total(counts)}: {place}")
-        self._say_streams(counts, next_runs)
+        _print(f"Done! {self._total(counts)}: {place}")
+        self._print_streams(counts, next_runs)
 
     def _ended(self) -> dict[str, Count]:
         self.stop()
         counts = self.counts()
-        # Before the summary, whose lines belong together.
+        # Before the summary, whose lines must not be separated.
         for stream, count in counts.items():
             log_metric("counter", RECORD_COUNT, count.rows, stream)
             log_metric("counter", OwnMetric.BYTE_COUNT, count.size, stream)
@@ -155,15 +155,15 @@ class Progress:
         rows = sum(count.rows for count in counts.values())
         return f"{rows} records in {len(counts)} stream(s), {span_text(time.monotonic() - self._began)}"
 
-    def _say_streams(self, counts: Mapping[str, Count], next_runs: Mapping[str, object]) -> None:
+    def _print_streams(self, counts: Mapping[str, Count], next_runs: Mapping[str, object]) -> None:
         lines = []
         for stream, count in counts.items():
             parts = [f"{count.rows} records {self._verb}", size_text(count.size), count.rate]
             following = f"; the next run starts at {next_runs[stream]}" if stream in next_runs else ""
             lines.append(f"{stream}: {', '.join(filter(None, parts))}{following}")
         if lines:
-            # A scheduler puts its own words before each line: one line is enough there.
-            _say(" | ".join(lines) if is_structured() else "\n".join(f"  {line}" for line in lines))
+            # A scheduler adds its own prefix to each line, so there it is one line.
+            _print(" | ".join(lines) if is_structured() else "\n".join(f"  {line}" for line in lines))
 
     def _count(self, stream: str) -> Count:
         return self._counts.setdefault(stream, Count())
@@ -171,22 +171,22 @@ class Progress:
     def _log_on(self) -> None:
         while not self._stopped.wait(LOG_SECONDS):
             if self._logs_phase:
-                _say(self.line())
+                _print(self.line())
 
     def line(self) -> str:
-        """What there is to say now: of the stream that moved last, else of the phase."""
+        """The current log line: on the stream that moved last, else on the phase."""
         counts = self.counts()
         rows = sum(count.rows for count in counts.values())
-        if rows == self._told_rows:
+        if rows == self._logged_rows:
             return f"{self._phase}, {span_text(time.monotonic() - self._phase_began)}"
-        self._told_rows = rows
+        self._logged_rows = rows
         stream, count = max(counts.items(), key=lambda each: each[1].ended or 0.0)
         percent = "" if count.percent is None else f" ({count.percent} %)"
         parts = [f"{count.rows} records {self._verb}{percent}", count.rate, size_text(count.size)]
         return f"{stream}: {', '.join(filter(None, parts))}"
 
     def _lines(self, most: int) -> RenderableType:
-        """The phase, and a line for each stream, of many those that moved last."""
+        """The phase, and a line for each stream; if there are many, for those that moved last."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -229,7 +229,7 @@ def _console() -> Console:
     return Console(stderr=True, force_terminal=True)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     if is_structured():
         logger.info("%s", line.strip())
         return

@@ -1,4 +1,4 @@
-"""Singer's protocol as both programs speak it: messages, bookmarks, keys, types. Plain Python but for one mapping.
+"""Singer's protocol as both programs speak it: messages, bookmarks, keys, types. Plain Python except one mapping.
 
 It may import `config` and the errors. Start with `messages`, then `bookmark`.
 """

@@ -1,4 +1,4 @@
-"""Bookmarks: where a stream's next run starts, and which rows at that very value were already sent."""
+"""Bookmarks: where a stream's next run starts, and which rows at exactly that value were already sent."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ class Boundary:
     """Fingerprints of the rows that were sent at the bookmark's value: a multiset of constant size.
 
     Attributes:
-        rows: How many rows were sent at that value.
-        hashes: One fingerprint a row, sorted, twins repeated; empty where there are more than `MAX_BOUNDARY_HASHES`.
-        buckets: Then sums (modulo 2**64) of the fingerprints, one for each value of their first byte; else empty.
-        checksum: What the database itself said of these rows, where it can: a run that gets the same answer need not
-            read them.
-        mixed: Rows that were sent before another one came to this value may have become that one: their fingerprints
-            do not say that they are what the target has.
+        rows: Number of rows sent at that value.
+        hashes: One fingerprint a row, sorted, twins repeated; empty if there are more than `MAX_BOUNDARY_HASHES`.
+        buckets: In that case, sums (modulo 2**64) of the fingerprints by their first byte; else empty.
+        checksum: The database's own checksum of these rows, if it has one: a run that gets the same need not read them.
+        mixed: Rows sent before another one came to this value may have become that one: their fingerprints do not
+            prove that the target has them.
     """
 
     rows: int = 0
@@ -43,7 +42,7 @@ class Boundary:
 
     @classmethod
     def of(cls, hashes: Iterable[str]) -> Boundary:
-        """The boundary of these rows, given the fingerprint (16 hexadecimal characters) of each."""
+        """The boundary of rows, given the fingerprint (16 hexadecimal characters) of each."""
         ordered = tuple(sorted(hashes))
         if len(ordered) <= MAX_BOUNDARY_HASHES:
             return cls(len(ordered), ordered)
@@ -58,7 +57,7 @@ class Boundary:
         return cls(rows, (), tuple(value % 2**64 for value in sums))
 
     def to_json(self) -> dict[str, Any]:
-        """`{"format_version", "rows"}` and `hashes` or `buckets`, in base64 (8 bytes each); what else there is."""
+        """`{"format_version", "rows"}`, `hashes` or `buckets` in base64 (8 bytes each), and further members if set."""
         packed: dict[str, Any] = {"format_version": FORMAT_VERSION, "rows": self.rows}
         if self.hashes:
             packed["hashes"] = base64.b64encode(bytes.fromhex("".join(self.hashes))).decode()
@@ -70,7 +69,7 @@ class Boundary:
 
     @classmethod
     def from_json(cls, packed: Mapping[str, Any]) -> Boundary:
-        """Reads what `to_json` gave.
+        """Parse the result of `to_json`.
 
         Raises:
             ValueError: it is malformed, or of a newer format.
@@ -103,9 +102,9 @@ class Bookmark:
     Attributes:
         replication_key: The column's name.
         value: The greatest value that was sent, or one at which nothing was sent yet.
-        boundary: Which rows at that value were sent; None where it is unknown: then all of them are sent again.
-        raw: The database's own text of the value, where its order is the text's order (SQLite).
-        snapshot: What of the rows below the value was there to be sent; None: all that will ever be there.
+        boundary: Which rows at that value were sent; None if unknown: then all of them are sent again.
+        raw: The database's own text of the value, if its order is that of the text (SQLite).
+        snapshot: Which transactions' rows below the value could be sent; None: all there will ever be.
     """
 
     replication_key: str
@@ -123,7 +122,7 @@ class Bookmark:
         if self.raw is not None:
             entry["replication_key_raw"] = self.raw
         if self.boundary is not None:
-            # With the value that it is of: who edits the bookmark's does not know of it.
+            # With the value it belongs to: someone who edits the bookmark's value will not know of it.
             entry["boundary"] = {**self.boundary.to_json(), "value": entry["replication_key_value"]}
         if self.snapshot is not None:
             entry["snapshot"] = self.snapshot.to_json()
@@ -133,10 +132,10 @@ class Bookmark:
     def from_json(
         cls, stream: str, entry: Mapping[str, Any], replication_key: str, key_type: KeyType, *, aware: bool
     ) -> Bookmark | None:
-        """Reads a stream's entry; the two documented fields alone are a good one. None where it holds no value.
+        """Parse a stream's entry, for which the two documented fields suffice; None if it holds no value.
 
         Raises:
-            StateError: the value is no value of the key's type, or belongs to another key.
+            StateError: the value is not of the key's type, or belongs to another key.
         """
         value = entry.get("replication_key_value")
         if value is None:
@@ -158,25 +157,25 @@ class Bookmark:
                 f"stream {stream}: the saved bookmark can't be used: {error}; mend the state, or run with --full"
             ) from error
         raw = entry.get("replication_key_raw")
-        # Somebody who edits the value does not know of the raw text: it counts only while both agree.
+        # Someone who edits the value will not know of the raw text: it is used only while both agree.
         if raw is not None and not _agrees(raw, parsed, key_type, aware):
             raw, boundary = None, None
         kept = packed.get("value") if packed is not None else None
         if kept is not None and not _agrees(kept, parsed, key_type, aware):
             boundary = None
-            # What of open transactions is still to come stays to come below a lower value; a greater one skips it.
+            # Rows of open transactions are still to come below a lower value; a greater one skips them.
             snapshot = snapshot if _is_below(parsed, kept) else None
         return cls(replication_key, parsed, boundary, raw, snapshot)
 
 
 def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> None:
-    """Refuses what would be read as a value, but stands elsewhere in the order of the key's column as it is now.
+    """Refuse a value that can be parsed, but has another place in the current order of the key's column.
 
     Args:
-        value: As it was saved.
-        key_type: The key's type now.
-        aware: Whether the column has a time zone now.
-        ours: Whether it is surely a value as `to_json` writes it, and not somebody's own spelling.
+        value: The saved value.
+        key_type: The key's current type.
+        aware: Whether the column currently has a time zone.
+        ours: Whether the value is certainly written by `to_json`, and not by hand.
     """
     changed = "was saved of a key of another type: the column's type has changed since"
     if key_type in (KeyType.STRING, KeyType.UUID, KeyType.BINARY) and not isinstance(value, str):

@@ -1,6 +1,6 @@
-"""JSON with exact numbers: what `json` and `orjson` would round stays as it is.
+"""JSON with exact numbers, including those that `json` and `orjson` would round.
 
-Records have their numbers as Decimals, to be judged. A state is nobody's to judge: its numbers keep their very text.
+Numbers of records are Decimals, to be validated. A state is not validated: its numbers keep their exact text.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from typing import Any, Self
 import orjson
 
 _MEMBER_NAME = re.compile(r'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*')
-# Python reads and writes no longer integer.
+# The longest integer that Python parses and prints.
 _LONGEST_INTEGER = 4300
 
 
 class Number(float):
-    """A number of a state as it is written there; in calculations it is the nearest float."""
+    """A number of a state that keeps its text; in calculations it is the nearest float."""
 
     text: str
 
     def __new__(cls, text: str) -> Self:
-        """Keeps the text, which is a JSON number."""
+        """Keep the text, which is a JSON number."""
         number = super().__new__(cls, text)
         number.text = text
         return number
 
     def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]
-        """A copy is made of the text."""
+        """Copy by the text."""
         return (self.text,)
 
     def __repr__(self) -> str:
-        """The text, also by `str`."""
+        """The text, also for `str`."""
         return self.text
 
 
 class Spelled(Decimal):
-    """A number of a record that is printed as it is written there: `1.50`, `1e-10`, `0.0000000001`."""
+    """A number of a record that is printed as it was spelled: `1.50`, `1e-10`, `0.0000000001`."""
 
     _text: str
 
     def __new__(cls, text: Any) -> Self:
-        """Reads the text; of another Decimal it takes the digits."""
+        """Parse the text; from another Decimal, take the digits."""
         number = super().__new__(cls, text)
         number._text = str(text)
         return number
@@ -58,10 +58,10 @@ class Spelled(Decimal):
 
 
 def from_json(text: bytes | str) -> Any:
-    """Parses JSON; numbers become int or Decimal, and keep their spelling.
+    """Parse JSON; numbers become int or Decimal, and keep their spelling.
 
     Raises:
-        ValueError: it is no JSON (a bare NaN is none), no UTF-8, or a text in it is no Unicode.
+        ValueError: it is not JSON (a bare NaN is not), not UTF-8, or a string in it is not Unicode.
     """
     text = text.decode() if isinstance(text, bytes) else text
     value = json.loads(text, parse_float=Spelled, parse_int=_integer, parse_constant=_refuse)
@@ -71,10 +71,10 @@ def from_json(text: bytes | str) -> Any:
 
 
 def state_from_json(text: bytes | str) -> Any:
-    """Parses JSON of which every number, and every text, is to be written again as it came.
+    """Parse JSON so that every number and every string can be written again exactly as it was.
 
     Raises:
-        ValueError: it is no JSON (a bare NaN is none), or no UTF-8.
+        ValueError: it is not JSON (a bare NaN is not), or not UTF-8.
         RecursionError: it is nested too deeply.
     """
     text = text.decode() if isinstance(text, bytes) else text
@@ -85,8 +85,8 @@ def to_json(value: Any, indent: int | None = None, *, ascii_only: bool = False, 
     """JSON text that keeps every digit.
 
     Args:
-        value: Also with Decimals and Numbers.
-        indent: Blanks a level, for people; None: all in one line.
+        value: JSON values, Decimals and Numbers included.
+        indent: Spaces a level, for readability; None: all in one line.
         ascii_only: Whether all other characters are escaped.
         sort_keys: Whether members are sorted by name.
     """
@@ -94,7 +94,7 @@ def to_json(value: Any, indent: int | None = None, *, ascii_only: bool = False, 
 
 
 def to_json_bytes(value: Any, indent: int | None = None) -> bytes:
-    """JSON in UTF-8 that keeps every digit; what UTF-8 has no bytes for stays escaped."""
+    """JSON in UTF-8 that keeps every digit; lone surrogates, which UTF-8 can't encode, stay escaped."""
     if indent is None:
         try:
             return orjson.dumps(value, default=_as_written)
@@ -104,16 +104,16 @@ def to_json_bytes(value: Any, indent: int | None = None) -> bytes:
 
 
 def rounded(value: Any) -> Any:
-    """A value as those who know no exact numbers hold it: decimals as floats.
+    """The value for code that does not support exact numbers: decimals become floats.
 
     Raises:
-        ValueError: an integer in it is longer than Python reads.
+        ValueError: an integer in it is longer than Python parses.
     """
     return json.loads(to_json(value))
 
 
 def member_text(text: str, name: str) -> str:
-    """A member's value as it stands in the text of a JSON object; the last one where the name stands twice."""
+    """The text of a member's value in the text of a JSON object; the last one if the name occurs twice."""
     decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     position, found = text.index("{") + 1, ""
     while match := _MEMBER_NAME.match(text, position):

@@ -1,4 +1,4 @@
-"""Values of a replication key: read as databases print them, kept as canonical text, compared by value."""
+"""Values of a replication key: parsed as databases print them, kept as canonical text, compared by value."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class KeyValue:
 
     Attributes:
         key_type: What kind of value it is.
-        text: Canonical, one for each value: `42`, `1.5`, `2025-01-20`, `2025-01-20T15:30:00.000000` (nine digits where
-            finer).
-        aware: Whether it is an instant (then in UTC, the text ends with `Z`) and not a wall-clock time.
+        text: Canonical text, one for each value: `42`, `1.5`, `2025-01-20`, `2025-01-20T15:30:00.000000` (nine digits
+            if finer).
+        aware: Whether it is an instant (then in UTC, the text ends with `Z`), not a wall-clock time.
     """
 
     key_type: KeyType
@@ -73,7 +73,7 @@ class KeyValue:
 
     @classmethod
     def parse(cls, raw: Any, key_type: KeyType, *, aware: bool = False) -> KeyValue:
-        """Reads what a database prints, a state holds or a user writes.
+        """Parse a value printed by a database, held by a state or written by a user.
 
         Args:
             raw: Text or JSON number; `2025-01-20 15:30:00.5`, `…+01`, `…Z`, `42`.
@@ -81,7 +81,7 @@ class KeyValue:
             aware: The column has a time zone; a value without one is then taken as UTC.
 
         Raises:
-            ValueError: it is no value of that type, or a zone stands on a key that has none.
+            ValueError: it is not a value of that type, or has a zone although the key has none.
         """
         text = str(raw).strip() if not isinstance(raw, str) or key_type is not KeyType.STRING else raw
         if isinstance(raw, bool) or raw is None:
@@ -97,14 +97,14 @@ class KeyValue:
                 return cls(key_type, text)
 
     def json_value(self) -> int | str:
-        """How a bookmark holds it: a number for integers, else text."""
+        """The value as in a bookmark: a number for integers, else text."""
         return int(self.text) if self.key_type is KeyType.INTEGER else self.text
 
     def moment(self) -> datetime:
-        """The moment to the microsecond, without zone (UTC where aware).
+        """The moment to the microsecond, without zone (UTC if aware).
 
         Raises:
-            ValueError: the value is no moment.
+            ValueError: the value is not a moment.
         """
         if not self.key_type.is_moment:
             raise ValueError(f"a {self.key_type} key has no moment")
@@ -130,7 +130,7 @@ class KeyValue:
         earlier = moment - lag if moment - earliest > lag else earliest
         if self.key_type is KeyType.DATE:
             return KeyValue(self.key_type, earlier.date().isoformat())
-        # The digits below a microsecond go: a lower bound may only fall.
+        # Digits below a microsecond are cut off: a lower bound may only fall.
         return KeyValue(self.key_type, _moment_text(earlier, "", self.aware), self.aware)
 
     def __lt__(self, other: KeyValue) -> bool:
@@ -151,7 +151,7 @@ class KeyValue:
 
 
 def has_zone(text: str) -> bool:
-    """Whether a moment, as a database prints it, says its time zone."""
+    """Whether a moment, as a database prints it, includes its time zone."""
     match = _MOMENT.match(text.strip())
     return match is not None and bool(match["zone"])
 
@@ -174,7 +174,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _plain(number: Decimal) -> str:
-    """Its digits without an exponent; a scale or a signed zero makes no other value: databases take 1.5 for 1.500."""
+    """The digits without exponent, scale or sign of zero: to databases, 1.5 and 1.500 are the same value."""
     text = format(number, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

@@ -1,6 +1,6 @@
 """Singer lines as bytes (Singer specification 0.3, with BATCH and ACTIVATE_VERSION as the SDK has them).
 
-The tap's lines always have the same framing, so that a reader can tell a stream's RECORD lines by their prefix.
+The tap's lines always have the same framing, so that a reader can recognise a stream's RECORD lines by their prefix.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from singer_spark.singer.exact_json import to_json_bytes
 
 JSON = dict[str, Any]
 
-# A stream with this annotation holds the keys that another stream's source has now, and nothing else.
+# A stream with this annotation holds only the keys that another stream's source has now.
 KEYS_OF = "x-keys-of"
 # Beside a STATE's value: the streams that failed in this run.
 SKIPPED = "skipped"
-# The rows that follow were committed late: each is its key's newest, whatever its replication key says.
+# The rows that follow were committed late: each is its key's newest, whatever its replication key.
 LATE_ROWS = "x-late-rows"
-# `source`: only the database can order the bookmark property's values: the last one of a key's rows is the newest.
+# `source`: only the database can order the bookmark property's values; the last one of a key's rows is the newest.
 CURSOR_ORDER, SOURCE_ORDER = "x-cursor-order", "source"
-# Beside a SCHEMA's JSON Schema: how many rows are to come, about, for the percentage that people see.
+# Beside a SCHEMA's JSON Schema: the approximate number of rows to come, for the percentage shown to users.
 ROW_ESTIMATE = "row_estimate"
 STREAM_ANNOTATIONS = ("x-replication-method", "x-extent", "x-load-method", KEYS_OF, LATE_ROWS, CURSOR_ORDER)
 
@@ -38,7 +38,7 @@ def timestamp_text(moment: datetime) -> str:
 
 
 def keys_stream(stream: str) -> str:
-    """Name of the stream that holds the keys of this one."""
+    """Name of the stream that holds the keys of `stream`."""
     return f"{stream}__keys"
 
 
@@ -66,20 +66,20 @@ def schema_message(
     source_order: bool = False,
     row_estimate: int | None = None,
 ) -> bytes:
-    """A SCHEMA line; all that the Singer specification has no place for stands as annotations in the JSON Schema.
+    """A SCHEMA line; whatever the Singer specification has no place for is an annotation in the JSON Schema.
 
     Args:
         stream: The stream's name.
         schema: JSON Schema of the record.
         key_properties: Names of the primary key's properties.
-        bookmark_properties: Name of the replication key's property, in a list, or none.
+        bookmark_properties: The name of the replication key's property in a list, or an empty list.
         replication_method: `FULL_TABLE`, `INCREMENTAL` or `LOG_BASED`.
         extent: `full` or `delta`: what this run sends of the stream.
-        load_method: What the user asked for, if anything.
+        load_method: The load method that the user wants, if any.
         keys_of: The stream whose present keys this one holds; None for a stream of records.
         late_rows: Whether the rows that follow were committed late.
-        source_order: Whether the database alone knows the order of the replication key's values.
-        row_estimate: About so many rows are to come, where the database knows.
+        source_order: Whether only the database knows the order of the replication key's values.
+        row_estimate: Approximate number of rows to come, if the database has an estimate.
     """
     annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
     if load_method:
@@ -97,7 +97,7 @@ def schema_message(
         "key_properties": key_properties,
         "bookmark_properties": bookmark_properties,
     }
-    # Beside the JSON Schema, which it says nothing of: a table's schema is not another one because there are more rows.
+    # Beside the JSON Schema, not in it: a table's schema does not change because it has more rows.
     return _line(message if row_estimate is None else {**message, ROW_ESTIMATE: row_estimate})
 
 
@@ -109,14 +109,14 @@ def state_message(
     resume: JSON | None = None,
     skipped: Sequence[str] = (),
 ) -> bytes:
-    """A STATE line; all but the value stands beside it, where other targets do not look.
+    """A STATE line; everything but the value is put beside it, where other targets do not look.
 
     Args:
         value: The Singer STATE value.
         final: False in a run's first message, true in its last.
         start: What the run starts from, in its first message.
-        resume: What the tap needs beyond the value to go on from here; the target keeps it for the tap.
-        skipped: Streams that failed: what the run sent of them does not count.
+        resume: What the tap needs beyond the value to continue from here; the target keeps it for the tap.
+        skipped: Streams that failed: what the run sent of them is void.
     """
     message: JSON = {"type": "STATE", "value": value}
     if final is not None:
@@ -131,12 +131,12 @@ def state_message(
 
 
 def activate_version_message(stream: str, version: int) -> bytes:
-    """An ACTIVATE_VERSION line: rows of lower versions, or of none, are no longer there."""
+    """An ACTIVATE_VERSION line: rows of lower versions, or of none, no longer exist."""
     return _line({"type": "ACTIVATE_VERSION", "stream": stream, "version": version})
 
 
 def bare_state(value: JSON) -> bytes:
-    """A state as a target prints it: the value alone, a line."""
+    """A state as a target prints it: only the value, in one line."""
     return _line(value)
 
 
@@ -149,13 +149,13 @@ def batch_message(
     time_extracted: datetime | None = None,
     record_metadata: bool = False,
 ) -> bytes:
-    """A BATCH line (singer-sdk, `docs/batch.md`), and beside it what our target spares itself to look for.
+    """A BATCH line (singer-sdk, `docs/batch.md`), with details that save our target from looking into the files.
 
     Args:
         stream: The stream's name.
         encoding: How the files are written: `{"format": "parquet", "compression": "zstd"}`.
-        manifest: URLs of the files, all of them whole.
-        files: What each holds, in the manifest's order: `{"rows": …, "bytes": …}`.
+        manifest: URLs of the files, all of them complete.
+        files: Content of each, in the manifest's order: `{"rows": …, "bytes": …}`.
         time_extracted: When their rows were extracted.
         record_metadata: Whether they hold the metadata columns of `record_metadata`.
     """

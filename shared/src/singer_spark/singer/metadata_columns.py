@@ -4,11 +4,11 @@ from __future__ import annotations
 
 DELETED_AT = "_sdc_deleted_at"
 TABLE_VERSION = "_sdc_table_version"
-# Of a row from a database's log: the place of its commit.
+# Of a row from a database's log: the position of its commit.
 LOG_PLACE = "_sdc_lsn"
-# The columns of such a row, a JSON array of names, whose values the log does not repeat as they did not change.
+# The columns of such a row (a JSON array of names) whose unchanged values are not in the log.
 UNCHANGED = "_sdc_unchanged"
-# Column name to Spark type, in the table's order; of these only DELETED_AT may come with a record.
+# Column name to Spark type, in the table's order; only DELETED_AT may come with a record.
 METADATA_COLUMNS = {
     "_sdc_extracted_at": "timestamp",
     "_sdc_received_at": "timestamp",

@@ -1,6 +1,6 @@
-"""JSON Schema to Spark: which lake column a property becomes.
+"""JSON Schema to Spark: the lake column of each property.
 
-JSON types decide first, the SQL annotation refines them: a value that the schema admits always fits the column.
+JSON types come first, and the SQL annotation refines them: a value that the schema admits always fits the column.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def stream_spark_schema(schema: JSON, stream: str) -> StructType:
 
 
 def spark_type(schema: JSON, column: str) -> DataType:
-    """The narrowest Spark type that holds every value which the property admits.
+    """The narrowest Spark type that holds every value the property admits.
 
     Args:
         schema: JSON Schema of one property.
@@ -68,13 +68,13 @@ def spark_type(schema: JSON, column: str) -> DataType:
 
 
 def json_types(schema: JSON) -> set[str]:
-    """The JSON types that a property admits, without `null`; empty where it does not say."""
+    """The JSON types that a property admits, without `null`; empty if it has none."""
     declared = schema.get("type", [])
     return {declared} - {"null"} if isinstance(declared, str) else set(declared) - {"null"}
 
 
 def single_branch(schema: JSON) -> JSON:
-    """The one branch of `anyOf` or `oneOf` that is not null, with what stands beside it; else the schema itself."""
+    """The only non-null branch of `anyOf` or `oneOf`, with the members beside it; else the schema itself."""
     for keyword in ("anyOf", "oneOf"):
         branches = [each for each in schema.get(keyword, []) if each.get("type") not in ("null", ["null"])]
         if "type" not in schema and len(branches) == 1:
@@ -104,7 +104,7 @@ def _number_type(schema: JSON) -> DataType:
     if sql is not None and sql.name == "REAL":
         return FloatType()
     if sql is None and (scale := _scale_of(schema.get("multipleOf"))) is not None:
-        # Beside a fine step few digits are left before the point: there only bounds tell whether that is enough.
+        # A fine step leaves few digits before the point: only bounds show whether these are enough.
         greatest = _greatest(schema)
         fits = scale <= _COMMON_SCALE or (greatest is not None and greatest <= 10 ** (MAX_DECIMAL_PRECISION - scale))
         return DecimalType(MAX_DECIMAL_PRECISION, scale) if fits else StringType()
@@ -112,14 +112,14 @@ def _number_type(schema: JSON) -> DataType:
 
 
 def _greatest(schema: JSON) -> float | None:
-    """The greatest amount that the bounds admit; None where there is none above."""
+    """The greatest absolute value that the bounds admit; None if unbounded."""
     bounds = {name: schema[name] for name in _BOUNDS if isinstance(schema.get(name), int | float)}
     amounts = [abs(bound) for bound in bounds.values() if not isinstance(bound, bool)]
     return max(amounts) if {"maximum", "exclusiveMaximum"} & set(bounds) and amounts else None
 
 
 def _scale_of(multiple: Any) -> int | None:
-    """Taps that know a decimal's scale say so by `multipleOf` 0.01; None for any other step."""
+    """The scale of a decimal, which taps express by `multipleOf`, as 0.01; None for any other step."""
     if not isinstance(multiple, int | float) or not 0 < multiple <= 1:
         return None
     digits = round(-math.log10(multiple))

@@ -1,6 +1,6 @@
-"""ANSI SQL types by name, and the JSON Schema property that stands for each (no Spark here).
+"""ANSI SQL types by name, and the JSON Schema property of each (no Spark here).
 
-The one vocabulary of types: of `x-sql-datatype`, of the tap's `type_overrides` and of the target's `columns`.
+The only vocabulary of types: for `x-sql-datatype`, the tap's `type_overrides` and the target's `columns`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class SqlType:
 
     Attributes:
         name: `BIGINT`, `DECIMAL`, `TIMESTAMP WITH TIME ZONE`, …; `ARRAY` for an array.
-        precision: Digits of a DECIMAL, or length of a VARCHAR; None where unbounded.
-        scale: Digits behind the point of a DECIMAL.
+        precision: Digits of a DECIMAL, or length of a VARCHAR; None if unbounded.
+        scale: Digits of a DECIMAL after the point.
         element: Type of an array's elements.
     """
 
@@ -79,10 +79,10 @@ class SqlType:
 
     @classmethod
     def parse(cls, text: str) -> SqlType:
-        """Reads an ANSI name, Spark's or a common alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`, `timestamptz`.
+        """Parse an ANSI name, Spark's or a common alias: `decimal(12, 2)`, `INTEGER ARRAY`, `long`, `timestamptz`.
 
         Raises:
-            ValueError: it is no type name.
+            ValueError: it is not a type name.
         """
         upper = " ".join(text.upper().split())
         if upper.endswith(" ARRAY"):
@@ -107,7 +107,7 @@ class SqlType:
 
     @property
     def is_exact_decimal(self) -> bool:
-        """Whether it is a DECIMAL that Spark's decimal holds whole."""
+        """Whether it is a DECIMAL that fits Spark's decimal."""
         return (
             self.name == "DECIMAL"
             and self.precision is not None
@@ -119,7 +119,7 @@ class SqlType:
 def property_schema(sql_type: SqlType, *, nullable: bool) -> dict[str, Any]:
     """The JSON Schema property of a column, with its exact SQL type as an annotation.
 
-    A type that no lake type holds (an unbounded NUMERIC, an INTERVAL) is a string: its text is exact.
+    A type without a lake type (an unbounded NUMERIC, an INTERVAL) is a string: its text is exact.
     """
     if sql_type.element is not None:
         schema: dict[str, Any] = {"type": "array", "items": property_schema(sql_type.element, nullable=True)}
@@ -132,7 +132,7 @@ def property_schema(sql_type: SqlType, *, nullable: bool) -> dict[str, Any]:
 
 
 def annotated_type(schema: dict[str, Any]) -> SqlType | None:
-    """The SQL type that a property is annotated with; None where there is none that can be read."""
+    """The SQL type that a property is annotated with; None if there is none that can be parsed."""
     text = schema.get(SQL_DATATYPE)
     try:
         return SqlType.parse(text) if isinstance(text, str) else None

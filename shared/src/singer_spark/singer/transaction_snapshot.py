@@ -1,4 +1,4 @@
-"""Which transactions' rows a run could see: kept with a bookmark where some were still open (plain Python)."""
+"""The transactions whose rows a run could see: kept with a bookmark if some were still open (plain Python)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAX_SEEN = 50_000
 
 @dataclass(frozen=True)
 class TransactionSnapshot:
-    """What a database showed to a run, by the numbers of the transactions that wrote it.
+    """The rows visible to a run, by the numbers of the transactions that wrote them.
 
     Attributes:
-        system: The database's own identifier: numbers of another one mean nothing.
-        xmin: Every transaction below had ended.
-        xmax: None from here on had ended.
-        seen: Those in between whose rows the run could see, ascending; at most `MAX_SEEN`.
+        system: The database system's identifier: another one's numbers mean nothing.
+        xmin: Every transaction below it had ended.
+        xmax: No transaction from here on had ended.
+        seen: The transactions in between whose rows the run could see, ascending; at most `MAX_SEEN`.
         quiet: No transaction was open for long.
     """
 
@@ -45,7 +45,7 @@ class TransactionSnapshot:
 
     @classmethod
     def from_json(cls, packed: Any) -> TransactionSnapshot:
-        """Reads what `to_json` gave.
+        """Parse the result of `to_json`.
 
         Raises:
             ValueError: it is malformed, or of a newer format.

@@ -1,4 +1,4 @@
-"""The session by which an archive of classes is made: `python -m singer_spark.spark.class_rehearsal FOLDER`."""
+"""The session from which an archive of classes is made: `python -m singer_spark.spark.class_rehearsal FOLDER`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singer_spark.spark.session import SparkOptions, get_session
 
 
 def rehearse(folder: Path) -> None:
-    """Does once what the programs do, from a JDBC table to Parquet, so that the classes of all that are loaded."""
+    """Do once what the programs do, from a JDBC table to Parquet, so that all their classes are loaded."""
     url, spark = f"jdbc:derby:memory:{folder.name};create=true", get_session(SparkOptions("class archive"))
     columns = "TABLEID AS A, TABLENAME AS B, CURRENT_TIMESTAMP AS C, CAST(1.5 AS DECIMAL(9,2)) AS D"
     table = f"(SELECT {columns} FROM SYS.SYSTABLES) s"

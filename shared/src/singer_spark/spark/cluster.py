@@ -1,6 +1,6 @@
-"""A session whose executors run on other machines: what it asks of a cluster, what it says while that has none.
+"""Sessions whose executors run on other machines: their settings, and warnings while no executor is available.
 
-Executors of a cluster reach no disk of this machine. `shares_disk` is the one question for it.
+A cluster's executors can't access this machine's disk; `shares_disk` is the only test for that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCAL = "local[*]"
-# Two programs share the cluster: neither takes more than this of it, and what one does not use the other may have.
+# Two programs share the cluster: each takes at most this much of it, and leaves unused executors to the other.
 SHARED_CONF = {
     "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
@@ -27,15 +27,14 @@ SHARED_CONF = {
     "spark.dynamicAllocation.maxExecutors": "2",
     "spark.dynamicAllocation.executorIdleTimeout": "20s",
 }
-# Who names one of these says how much is taken.
+# A user who sets one of these decides how much is taken.
 SIZED_BY = ("spark.cores.max", "spark.executor.instances", "spark.dynamicAllocation.enabled")
 CLUSTER_CONF = {
-    # What a task sends to this process lies in its memory; a slice that is larger is sent in pieces.
+    # A task's result is held in this process's memory; larger slices are sent in pieces.
     "spark.driver.maxResultSize": "192m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
-# What `spark-submit` finds out for a Python program, and a context that is made without its answer does not know: that
-# executors need PySpark.
+# `spark-submit` determines for a Python program that executors need PySpark; a context made without it must be told.
 YARN_CONF = {"spark.yarn.isPython": "true"}
 KUBERNETES, YARN = "k8s://", "yarn"
 REMOTE_TASKS = 4
@@ -43,12 +42,12 @@ LOOK_SECONDS = 20.0
 
 
 def is_local(master: str | None) -> bool:
-    """Whether executors are threads, or processes, of this machine."""
+    """Whether executors are threads or processes of this machine."""
     return (master or LOCAL).startswith("local")
 
 
 def master_url(master: str | None) -> str:
-    """The master as a context takes it: Kubernetes' by its protocol, which `spark-submit` would add."""
+    """The master in the form a context accepts: for Kubernetes with the protocol that `spark-submit` would add."""
     if master is None or not master.startswith(KUBERNETES):
         return master or LOCAL
     place = master.removeprefix(KUBERNETES)
@@ -56,24 +55,24 @@ def master_url(master: str | None) -> str:
 
 
 def shares_disk(session: SparkSession) -> bool:
-    """Whether what this process writes to its disk can be read by executors, and the reverse."""
+    """Whether executors can read what this process writes to its disk, and the reverse."""
     return not is_remote(session) and is_local(session.conf.get("spark.master", LOCAL))
 
 
 def is_remote(session: SparkSession) -> bool:
-    """Whether the session is a client of Spark Connect; what it says of its master is the server's."""
+    """Whether the session is a client of Spark Connect; the master it reports is the server's."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def cluster_conf(given: Mapping[str, str], master: str | None = None) -> dict[str, str]:
-    """The settings of a session on a cluster that the user has not made."""
-    shared = {} if any(name in given for name in SIZED_BY) else SHARED_CONF
+def cluster_conf(conf: Mapping[str, str], master: str | None = None) -> dict[str, str]:
+    """The settings of a session on a cluster that are not in the user's `conf`."""
+    shared = {} if any(name in conf for name in SIZED_BY) else SHARED_CONF
     managed = YARN_CONF if master == YARN else {}
-    return {name: value for name, value in {**CLUSTER_CONF, **shared, **managed}.items() if name not in given}
+    return {name: value for name, value in {**CLUSTER_CONF, **shared, **managed}.items() if name not in conf}
 
 
 def tasks_at_once(session: SparkSession) -> int:
-    """How many tasks the session runs side by side, once it has all the executors that it asks for."""
+    """How many tasks the session runs in parallel, once it has all the executors that it requests."""
     if is_remote(session):
         return REMOTE_TASKS
     if shares_disk(session):
@@ -83,8 +82,8 @@ def tasks_at_once(session: SparkSession) -> int:
     if str(session.conf.get("spark.dynamicAllocation.enabled", "false")) == "true":
         executors = _number(session, "spark.dynamicAllocation.maxExecutors")
     most = _number(session, "spark.cores.max")
-    asked = executors * cores if executors else None
-    return min(filter(None, (most, asked)), default=int(session.sparkContext.defaultParallelism))
+    requested = executors * cores if executors else None
+    return min(filter(None, (most, requested)), default=int(session.sparkContext.defaultParallelism))
 
 
 def _number(session: SparkSession, name: str) -> int | None:
@@ -92,8 +91,8 @@ def _number(session: SparkSession, name: str) -> int | None:
     return int(value) if value.isdecimal() and int(value) < 2**31 - 1 else None
 
 
-def tell_of_waiting(context: SparkContext) -> None:
-    """Says in the log, from another thread, when the cluster gives the context's jobs nothing to run on."""
+def warn_while_waiting(context: SparkContext) -> None:
+    """Log a warning, from another thread, when the cluster gives the context's jobs no executor."""
     threading.Thread(target=_watch, args=(context,), name="cluster", daemon=True).start()
 
 
@@ -103,7 +102,7 @@ def _watch(context: SparkContext) -> None:
     while not over.wait(LOOK_SECONDS):
         try:
             waited = waited + LOOK_SECONDS if _is_starved(context.statusTracker()) else 0.0
-        except Exception:  # the JVM is gone, and with it whoever waited
+        except Exception:  # the JVM is gone, and with it any waiting job
             return
         if waited > LOOK_SECONDS:
             logger.warning(

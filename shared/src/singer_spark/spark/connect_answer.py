@@ -1,4 +1,4 @@
-"""What a query on a Spark Connect server gives, in one question: PySpark's `collect` and `toArrow` ask two or more."""
+"""The result of a query on a Spark Connect server by one request: PySpark's `collect` and `toArrow` make two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def answer(frame: Any) -> tuple[pa.Table, StructType]:
-    """All rows, and their schema; a JDBC relation costs a connection to the database for each question."""
+    """All rows, and their schema; a JDBC relation costs a connection to the database for each request."""
     client = frame.sparkSession.client
     table, schema, _ = client.to_table(frame._plan.to_proto(client), frame._plan.observations)
     return table, frame.schema if schema is None else schema

@@ -1,4 +1,4 @@
-"""A session on a Spark Connect server: what a session can be told is told, what the server owns is looked at."""
+"""Sessions on a Spark Connect server: settings of the session are set, those of the server are checked."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Names of the zone in which a wall clock is the same as UTC's.
+# Names of UTC and zones equal to it.
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Universal", "Etc/Universal")
 _ZONE = "reflect('java.time.ZoneId', 'systemDefault') AS zone"
-# With pauses that grow up to five seconds: about fifteen in all.
+# With pauses of up to five seconds, about fifteen seconds in all.
 RETRIES = 6
-# Tasks that look; they meet several executors where there are any.
+# Number of tasks that check, so that several executors are covered, if there are any.
 ZONE_LOOKS = 8
-# Hadoop's URLs of each kind of settings.
+# URL schemes for each kind of Hadoop setting.
 _SCHEMES = {"s3a": ("s3a",), "gs": ("gs",), "azure": ("abfs", "abfss")}
 _SERVER_WAY = "the server owns it: set it where the server is started"
 
@@ -30,17 +30,17 @@ def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], j
 
     Args:
         url: `sc://host:port/;…`.
-        conf: Settings of Spark SQL for this session.
+        conf: Spark SQL settings for this session.
         hadoop_conf: Storage options for this session, without a prefix.
         jars: Local paths of jars that the session needs, sent to the server.
 
     Raises:
-        ConfigurationError: a package is missing, the server can't be reached, or is not set up as it must be.
+        ConfigurationError: a package is missing, the server can't be reached, or is not set up correctly.
     """
     try:
         from pyspark.sql import SparkSession
 
-        # An application's name would be a first question, asked with the patience that is set only behind this line.
+        # An application's name would cause a first request before the retries are set below.
         session: Any = SparkSession.builder.remote(url).create()
         _be_patient(session, RETRIES)
         atexit.register(_leave, session)
@@ -62,14 +62,14 @@ def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], j
 
 
 def _be_patient(session: Any, retries: int) -> None:
-    """How often a server that is not there is asked again; by itself PySpark waits for ten minutes."""
+    """Set how often requests to an unreachable server are retried; by default PySpark waits for ten minutes."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     session.client.set_retry_policies([DefaultPolicy(max_retries=retries, max_backoff=5_000)])
 
 
 def _leave(session: Any) -> None:
-    """The server forgets the session; should it be gone itself, nobody waits for it."""
+    """Release the session on the server, without waiting for a server that is gone."""
     _be_patient(session, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -77,14 +77,14 @@ def _leave(session: Any) -> None:
 
 
 def _own_files(hadoop_conf: Mapping[str, str]) -> dict[str, str]:
-    """The server keeps connections to storage by host alone: another session's account must not be used."""
+    """Disable the server's cache of filesystems, which is by host only: another session's account must not be used."""
     kinds = {name.split(".")[1] for name in hadoop_conf}
     schemes = [scheme for kind, schemes in _SCHEMES.items() if kind in kinds for scheme in schemes]
     return {**hadoop_conf, **{f"fs.{scheme}.impl.disable.cache": "true" for scheme in schemes}}
 
 
 def _set_all(session: Any, conf: Mapping[str, str]) -> None:
-    """In one question; where the server refuses, setting by setting, to name the one."""
+    """Set everything in one request; if the server refuses, one by one, to name the setting."""
     try:
         session.conf._set_all(dict(conf), silent=False)
     except Exception:
@@ -96,14 +96,14 @@ def _set(session: SparkSession, name: str, value: str) -> None:
     try:
         session.conf.set(name, value)
     except Exception as error:
-        # The value may be a secret, and so may what the server says of it.
+        # The value may be a secret, and so may the server's message about it.
         if "CANNOT_MODIFY" in str(error):
             raise ConfigurationError(f"spark.conf: {name} can't be set for one session, {_SERVER_WAY}") from None
         raise
 
 
 def check_zone(session: SparkSession) -> None:
-    """Looks whether the server's JVMs are in UTC: times without a zone pass through their zone.
+    """Check that the server's JVMs are in UTC: times without a zone pass through their zone.
 
     Raises:
         ConfigurationError: they are not.
@@ -118,10 +118,10 @@ def check_zone(session: SparkSession) -> None:
 
 
 def check_reach(session: SparkSession, url: str) -> None:
-    """Looks whether the server itself reaches a bucket.
+    """Check that the server itself can access a bucket.
 
     Raises:
-        ConfigurationError: it does not.
+        ConfigurationError: it can't.
     """
     try:
         session.read.text(url).schema  # noqa: B018

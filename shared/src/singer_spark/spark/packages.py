@@ -1,7 +1,7 @@
-"""Jars of Maven packages: fetched once into the user's cache, checked, then started from there without a network.
+"""Jars of Maven packages: fetched once into the user's cache, verified, then used from there without a network.
 
-The Ivy that ships with PySpark fetches them, each by its own coordinates and nothing that these ask for in turn: a set
-of jars is listed whole by whoever needs it.
+The Ivy that ships with PySpark fetches them, each by its own coordinates and without dependencies: every caller lists
+all jars that it needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from singer_spark.jvm.command import spark_home
 
 RESOLVE_SECONDS = 180
 COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+")
-# Ivy's default would read the package's own list of dependencies, and those of its parents, for nothing.
+# By default, Ivy would needlessly read the package's dependencies, and those of its parents.
 SETTINGS = """\
 <ivysettings><settings defaultResolver="central"/><resolvers>
 <ibiblio name="central" m2compatible="true" usepoms="false"/>
@@ -34,9 +34,9 @@ class JarCache:
 
     Attributes:
         folder: Its name there.
-        kind: What a jar of it is to the user: `the driver`.
-        way_out: What helps on a machine without network.
-        pinned: What packages must hash to (SHA-256), whatever repository or mirror serves them.
+        kind: How messages call its jars: `the driver`.
+        way_out: Advice for a machine without network.
+        pinned: SHA-256 of packages, whatever repository or mirror serves them.
     """
 
     folder: str
@@ -46,18 +46,18 @@ class JarCache:
 
     @property
     def path(self) -> Path:
-        """Where the jars are kept, in the folder of all that is made once."""
+        """The path of the folder in the user's cache."""
         return java.cache_folder() / self.folder
 
     def jars(self, packages: Sequence[str], *, ivy_settings: str | None = None) -> tuple[str, ...]:
-        """Local paths of the packages' jars, fetched where the cache lacks them.
+        """Local paths of the packages' jars, fetched if not in the cache.
 
         Args:
-            packages: Maven coordinates, `group:artifact:version`, with `:classifier` behind them where there is one.
-            ivy_settings: Path of an Ivy settings file that names the repositories; the public one else.
+            packages: Maven coordinates, `group:artifact:version`, optionally followed by `:classifier`.
+            ivy_settings: Path of an Ivy settings file that names the repositories; by default the public one.
 
         Raises:
-            ConfigurationError: a jar can't be had, or is not what was pinned.
+            ConfigurationError: a jar is unavailable, or is not the pinned one.
         """
         missing = [package for package in packages if not self._has(package)]
         if missing:
@@ -83,7 +83,7 @@ class JarCache:
             )
 
     def _fetch(self, packages: Sequence[str], ivy_settings: str | None) -> None:
-        """Puts jars and their checksums into the cache, each whole or not at all."""
+        """Put jars and their checksums into the cache, each atomically."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self.path, prefix=".fetch-") as folder:
@@ -108,7 +108,7 @@ class JarCache:
         fetched.replace(jar)
 
     def _resolve(self, packages: Sequence[str], folder: Path, ivy_settings: str | None) -> None:
-        """Has Ivy bring the jars into a folder."""
+        """Let Ivy fetch the jars into a folder."""
         wanted, settings = folder / "ivy.xml", folder / "ivysettings.xml"
         wanted.write_text(_wanted(packages))
         settings.write_text(SETTINGS)
@@ -149,7 +149,7 @@ def sha256(path: Path) -> str:
 
 
 def _wanted(packages: Sequence[str]) -> str:
-    """What Ivy shall bring, as its module file; coordinates hold nothing that XML would take for markup."""
+    """Ivy's module file for the packages; their coordinates contain no XML markup."""
     lines = []
     for package in packages:
         group, artifact, version, *classifier = package.split(":")
@@ -164,11 +164,11 @@ def _wanted(packages: Sequence[str]) -> str:
 
 
 def _reason(output: str) -> str:
-    """The telling line of Ivy's output."""
+    """The line of Ivy's output that shows the cause."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    # The first of these that Ivy says is the cause; what follows them are consequences.
+    # The first such line in Ivy's output is the cause; the following ones are consequences.
     for word in ("Exception", "not found", "unresolved dependency", "no answer"):
         for line in lines:
             if word in line:
                 return line.strip(":\t ")[:200]
-    return lines[-1][:200] if lines else "Ivy said nothing"
+    return lines[-1][:200] if lines else "no output from Ivy"

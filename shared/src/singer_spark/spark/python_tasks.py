@@ -1,4 +1,4 @@
-"""Python in Spark's tasks: what of these packages a task needs is sent along, so executors need not have them."""
+"""Python functions in Spark tasks: these packages' code is sent along, so executors need not have them installed."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ R = TypeVar("R")
 
 
 def send_along(session: SparkSession, package: ModuleType) -> None:
-    """From now on tasks of the session may call functions of this package, and of `singer_spark`."""
+    """Let tasks of the session call functions of this package, and of `singer_spark`."""
     _by_value(package)
     if not is_remote(session):
         _settle(session.sparkContext)
 
 
 def in_task(context: SparkContext, package: ModuleType, work: Callable[[], R]) -> R:
-    """Does a package's work in a task; needs no session."""
+    """Run a package's function in a task; needs no session."""
     _by_value(package)
     _settle(context)
-    # The JVM's own `collect`: PySpark's leaves the socket open that it reads results from.
+    # The JVM's own `collect`, as PySpark's leaves open the socket from which it reads results.
     (found,) = context.parallelize([0], 1).map(lambda _: work())._jrdd.collect()
     result: R
     (result,) = pickle.loads(found)
@@ -42,7 +42,7 @@ def in_task(context: SparkContext, package: ModuleType, work: Callable[[], R]) -
 
 
 def in_remote_task(session: SparkSession, package: ModuleType, work: Callable[[], R]) -> R:
-    """Does a package's work in a task of Spark Connect."""
+    """Run a package's function in a task of Spark Connect."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -63,7 +63,7 @@ def in_remote_task(session: SparkSession, package: ModuleType, work: Callable[[]
 
 def _by_value(package: ModuleType) -> None:
     for each in (package, singer_spark):
-        # PySpark's copy of cloudpickle says no types.
+        # PySpark's copy of cloudpickle has no types.
         cloudpickle.register_pickle_by_value(each)  # type: ignore[no-untyped-call]
 
 
@@ -71,9 +71,9 @@ def _settle(context: SparkContext) -> None:
     conf = context.getConf()
     ours = sys.executable if is_local(conf.get("spark.master")) else "python3"
     context.pythonExec = str(conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", ours)))
-    # Of a JVM that is gone the run's own error tells; the server of the counters would print a trace beside it.
-    context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]
+    # The run itself reports a JVM that is gone; the accumulator server would also print a traceback.
+    context._accumulatorServer.handle_error = _ignore_error  # type: ignore[method-assign]
 
 
-def _say_nothing(request: object, client_address: object) -> None:
-    """In the place of `socketserver.BaseServer.handle_error`."""
+def _ignore_error(request: object, client_address: object) -> None:
+    """Replaces `socketserver.BaseServer.handle_error`."""

@@ -1,4 +1,4 @@
-"""The jars of S3A, by which Spark itself reads and writes on S3; `store_connectors` fetches them."""
+"""The jars of S3A, with which Spark itself reads and writes on S3; `store_connectors` fetches them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from singer_spark.spark.packages import JarCache
 
 AWS = "software.amazon.awssdk"
 AWS_VERSION = "2.29.52"
-# hadoop-aws of the Hadoop that PySpark carries, and of Amazon's SDK what it really uses, in place of the one jar of
-# 640 MB that its package asks for. Netty, the HTTP client and the logging are Spark's own.
+# hadoop-aws of the Hadoop in PySpark, and the parts of Amazon's SDK that it really uses, instead of the single jar of
+# 640 MB that its package requires. Netty, the HTTP client and logging are Spark's own.
 PINNED_SHA256 = {
     "org.apache.hadoop:hadoop-aws:3.4.2": "d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
     "org.reactivestreams:reactive-streams:1.0.4": "f75ca597789b3dac58f61857b9ac2e1034a68fa672db35055a8fb4509e325f28",
@@ -55,5 +55,5 @@ CACHE = JarCache(
     "on a machine without network name jars of your own in `spark.conf`: `spark.jars`, hadoop-aws and what it needs",
     PINNED_SHA256,
 )
-# Where the user's own settings of Spark may bring a connector.
+# Spark settings by which the user may bring a connector.
 JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")

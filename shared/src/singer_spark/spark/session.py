@@ -1,4 +1,4 @@
-"""The only place where a Spark session is made, or the context alone that runs tasks."""
+"""The only module that makes Spark sessions, or just the context that runs tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from singer_spark.jvm import gateway
 from singer_spark.jvm.command import with_jars
 from singer_spark.jvm.spark_jvm import start_jvm
 from singer_spark.process.shortage import shortage
-from singer_spark.spark.cluster import is_local, master_url, tell_of_waiting
+from singer_spark.spark.cluster import is_local, master_url, warn_while_waiting
 from singer_spark.spark.connect_session import connect
 from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, local_cores, remote_conf, session_conf
 from singer_spark.spark.session_jvm import command_for, grace_seconds
@@ -41,10 +41,10 @@ _starting = threading.Lock()
 
 
 def begin_jvm(options: SparkOptions) -> None:
-    """Starts the JVM in the background, unless there is one, or a server has it; no session is made in it.
+    """Start the JVM in the background, without a session, unless there is one, or Spark runs on a server.
 
     Raises:
-        ConfigurationError: no Java is there.
+        ConfigurationError: there is no Java.
     """
     if options.remote or gateway.is_begun():
         return
@@ -56,10 +56,10 @@ def begin_jvm(options: SparkOptions) -> None:
 
 
 def get_gateway(options: SparkOptions) -> Any:
-    """Py4J's gateway to the JVM, in which a session may be made or not.
+    """Py4J's gateway to the JVM, with or without a session in it.
 
     Raises:
-        ConfigurationError: no Java is there, or it does not start with these settings.
+        ConfigurationError: there is no Java, or it does not start with these settings.
     """
     begin_jvm(options)
     try:
@@ -69,20 +69,20 @@ def get_gateway(options: SparkOptions) -> Any:
 
 
 def import_pyspark() -> None:
-    """Imports PySpark from its root; to be called before anything else imports it that may not be alone with that.
+    """Import PySpark from its root; to be called before any import of it that may be concurrent with others.
 
-    Its root imports its parts, and whoever imports a part imports the root. Of two threads that begin at both ends, one
-    gets a half of it.
+    Its root imports its parts, and importing a part imports the root. If two threads start at both ends, one gets a
+    partial module.
     """
     gateway.import_py4j()
     importlib.import_module("pyspark")
 
 
 def get_session(options: SparkOptions) -> SparkSession:
-    """Starts the session, or gives the one that runs in this process.
+    """Start the session, or return the one that runs in this process.
 
     Raises:
-        ConfigurationError: no Java is there, or Spark can't start with these settings.
+        ConfigurationError: there is no Java, or Spark can't start with these settings.
     """
     if options.remote:
         import_pyspark()
@@ -100,10 +100,10 @@ def get_session(options: SparkOptions) -> SparkSession:
 
 
 def get_context(options: SparkOptions) -> SparkContext:
-    """Starts what runs tasks, or gives the one of this process; a session, which takes twice as long, is not needed.
+    """Start the context that runs tasks, or return this process's; a session, which takes twice as long, is not made.
 
     Raises:
-        ConfigurationError: no Java is there, or Spark can't start with these settings.
+        ConfigurationError: there is no Java, or Spark can't start with these settings.
     """
     begin_jvm(options)
     # While the JVM starts: both take a second.
@@ -118,12 +118,12 @@ def get_context(options: SparkOptions) -> SparkContext:
                 context = known or SparkContext(conf=conf)
         except Exception as error:
             raise _not_started(error) from error
-    # Set here and not in `conf`: PySpark hands that to the JVM's command line, for all to see.
+    # Set here and not in `conf`, which PySpark puts on the JVM's command line, visible to everyone.
     hadoop = context._jsc.hadoopConfiguration()
     for name, value in hadoop_conf(options).items():
         hadoop.set(name, value)
     if known is None and not is_local(options.master):
-        tell_of_waiting(context)
+        warn_while_waiting(context)
     return context
 
 
@@ -133,13 +133,13 @@ def _conf(options: SparkOptions) -> dict[str, str]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Py4J logs a trace by the root logger when the JVM is gone, which the program tells in one line."""
+    """Filter out Py4J's tracebacks in the root logger when the JVM is gone, which the program reports in one line."""
     return Path(record.pathname).parent.name != "py4j"
 
 
 @contextmanager
 def _same_ctrl_c() -> Iterator[None]:
-    """Keeps the program's handler of SIGINT, which a SparkContext made in the main thread replaces by its own."""
+    """Keep the program's SIGINT handler, which a SparkContext made in the main thread replaces by its own."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield

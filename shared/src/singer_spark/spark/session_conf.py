@@ -1,4 +1,4 @@
-"""What a Spark session is told: UTC everywhere, ANSI casts, and what the user says laid over it."""
+"""Settings of a Spark session: UTC everywhere, ANSI casts, and the user's settings over them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ BASE_CONF = {
     "spark.sql.sources.timestampNTZTypeInference.enabled": "true",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
-    # A column may be named ${env:HOME}: no text that we hand to Spark has variables.
+    # A column may be named ${env:HOME}: variables must not be substituted in any text passed to Spark.
     "spark.sql.variable.substitute": "false",
-    # What a driver calls CHAR(n) is read as it is: the database itself says whether it is padded.
+    # A driver's CHAR(n) is read as it is: the database itself pads it or not.
     "spark.sql.readSideCharPadding": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -30,14 +30,14 @@ BASE_CONF = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.shuffle.partitions": "8",
-    # What a Python worker of an executor is handed at a time.
+    # Rows passed to an executor's Python worker at a time.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.driver.memory": "1g",
-    # What a mask hashes by, in what Spark tells of its plans.
+    # Keys of masks, in Spark's output of plans.
     "spark.sql.redaction.string.regex": "(?i)(0x|X')[0-9a-f]{128}'?",
 }
 BASE_HADOOP_CONF = {
-    # Whatever Spark writes is staged out of sight, so the quick committer is safe.
+    # Everything Spark writes is staged where readers do not look, so the fast committer is safe.
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
@@ -48,15 +48,15 @@ class SparkOptions:
     """What a session needs.
 
     Attributes:
-        app_name: Shown by a cluster.
-        master: `local[*]` where not given.
+        app_name: The name shown by a cluster.
+        master: The Spark master; `local[*]` if None.
         remote: A Spark Connect URL, instead of a master.
-        conf: The user's own settings; they win over ours, but for the time zone.
+        conf: The user's own settings; they override ours, except the time zone.
         jars: Local paths of drivers and connectors.
         hadoop_conf: Storage options, without the `spark.hadoop.` prefix.
-        rows: Whether rows are expected to pass the JVM; it begins with a smaller heap where none are.
-        log_level: Of the JVM: `ERROR`, `WARN`, `INFO`; where not given, `WARN` if the user wants traces, else `OFF`:
-            Spark reports a failed job with traces, several times over, and the program says it in one line.
+        rows: Whether rows are expected to pass through the JVM; if not, it begins with a smaller heap.
+        log_level: The JVM's log level: `ERROR`, `WARN`, `INFO`; by default `WARN` if the user wants tracebacks, else
+            `OFF`: Spark reports a failed job several times, with traces, and the program reports it in one line.
     """
 
     app_name: str
@@ -70,9 +70,9 @@ class SparkOptions:
 
 
 def session_conf(options: SparkOptions) -> dict[str, str]:
-    """All settings of the session but the storage's and our jars, those of the user laid over ours."""
+    """All settings of the session except the storage's and our jars; the user's override ours."""
     conf = dict(BASE_CONF)
-    # Loopback spares a wait on machines whose host name does not resolve; a cluster must reach the driver.
+    # Loopback avoids a wait on machines whose host name does not resolve; a cluster must reach the driver.
     if is_local(options.master):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     else:
@@ -86,7 +86,7 @@ def session_conf(options: SparkOptions) -> dict[str, str]:
 
 
 def remote_conf(options: SparkOptions) -> dict[str, str]:
-    """Of our settings those that one session on a server may have, and all of the user's."""
+    """Those of our settings that can be set for a session on a server, and all of the user's."""
     ours = {name: value for name, value in {**BASE_CONF, **CLUSTER_CONF}.items() if name.startswith("spark.sql.")}
     del ours["spark.sql.catalogImplementation"]
     user = {name: str(value) for name, value in options.conf.items() if not name.startswith(HADOOP_PREFIX)}
@@ -94,14 +94,14 @@ def remote_conf(options: SparkOptions) -> dict[str, str]:
 
 
 def hadoop_conf(options: SparkOptions) -> dict[str, str]:
-    """Hadoop's settings, those of storage among them: ours, and all of the user's."""
+    """Hadoop settings, including the storage's: ours, and all of the user's."""
     prefixed = {name: str(value) for name, value in options.conf.items() if name.startswith(HADOOP_PREFIX)}
     user = {name.removeprefix(HADOOP_PREFIX): value for name, value in prefixed.items()}
     return {**BASE_HADOOP_CONF, **options.hadoop_conf, **user}
 
 
 def local_cores(options: SparkOptions) -> int | None:
-    """How many tasks a session on this machine runs at a time; None where only the session can tell."""
+    """How many tasks a session on this machine runs at a time; None if only the session knows."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", options.master or LOCAL)
     if found is None or options.remote or "spark.default.parallelism" in options.conf:
         return None

@@ -1,4 +1,4 @@
-"""What the JVM of a session is started with: which Java, its memory, its class path, its logging."""
+"""The command line of a session's JVM: its Java, memory, class path and logging."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from singer_spark.spark.cluster import is_local, master_url
 from singer_spark.spark.session_conf import SparkOptions, session_conf
 
 SECONDS_TO_CLEAN_UP = 5
-# A program's JVM lives for seconds or minutes: compiled later than a server's, what runs often enough to pay for it is
-# all the same compiled soon.
+# A program's JVM lives for seconds or minutes, so it compiles later than a server's; code that runs often enough is
+# still compiled soon.
 COMPILER_OPTIONS = (
     "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=60000 "
     "-XX:Tier4BackEdgeThreshold=160000"
 )
-# With its first compiler alone a JVM has room for 48 MB of compiled code, and once they are full compiles nothing more.
+# With only its first compiler, a JVM has room for 48 MB of compiled code, and stops compiling when they are full.
 CODE_CACHE_OPTIONS = "-XX:ReservedCodeCacheSize=240m"
-# A heap that begins small grows by what lives, and not by what was once alive.
+# A heap that begins small grows with live data, not with garbage.
 HEAP_OPTIONS = "-Xms224m -XX:NewSize=112m"
 SMALL_HEAP_OPTIONS = "-Xms96m -XX:NewSize=40m"
-# They log the URL, or pieces of it, that they can't read; the error of the connection says the same, redacted.
+# Drivers log a URL that they can't parse, or pieces of it; the connection's error has the same, redacted.
 DRIVERS = (
     "org.postgresql org.mariadb.jdbc com.mysql oracle.jdbc oracle.net com.microsoft.sqlserver com.ibm.db2 org.h2 "
     "org.apache.derby org.sqlite org.duckdb net.snowflake"
@@ -51,7 +51,7 @@ def command_for(options: SparkOptions) -> JvmCommand:
     """The command that starts the JVM for these options.
 
     Raises:
-        ConfigurationError: no Java is there.
+        ConfigurationError: there is no Java.
     """
     java_home = find_java_home()
     os.environ["JAVA_HOME"] = str(java_home)
@@ -60,7 +60,7 @@ def command_for(options: SparkOptions) -> JvmCommand:
     level = options.log_level or ("WARN" if wants_traceback(options.app_name) else "OFF")
     conf = {"spark.master": master_url(options.master), "spark.app.name": options.app_name, **session_conf(options)}
     java_options = [
-        # A JVM without memory may hang as well as fail; in front, so that the user's own options win.
+        # A JVM out of memory may hang instead of failing; in front, so that the user's own options win.
         "-XX:+ExitOnOutOfMemoryError",
         COMPILER_OPTIONS,
         CODE_CACHE_OPTIONS,
@@ -74,13 +74,13 @@ def command_for(options: SparkOptions) -> JvmCommand:
 
 
 def grace_seconds(options: SparkOptions) -> float:
-    """A local JVM that keeps all it writes in our scratch folder leaves nothing; others have something to clean up."""
+    """How long the JVM may clean up: 0 for a local one that only writes to our scratch folder."""
     elsewhere = "spark.local.dir" in options.conf or "SPARK_LOCAL_DIRS" in os.environ
     return 0 if is_local(options.master) and not elsewhere else SECONDS_TO_CLEAN_UP
 
 
 def _log_configuration(level: str) -> Path:
-    """The JVM's logging as a file."""
+    """The JVM's logging configuration file."""
     text = LOGGING.format(level=level.lower())
     text += "".join(f"logger.driver{n}.name = {name}\nlogger.driver{n}.level = off\n" for n, name in enumerate(DRIVERS))
     path = cache_folder() / f"log4j2-{hashlib.sha256(text.encode()).hexdigest()[:12]}.properties"

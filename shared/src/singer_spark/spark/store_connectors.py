@@ -1,4 +1,4 @@
-"""The jars by which Spark itself reads and writes in a bucket: pinned one by one, fetched when first needed.
+"""The jars with which Spark itself reads and writes in a bucket: each pinned, fetched when first needed.
 
 `python -m singer_spark.spark.store_connectors [s3] [gs] [az]` fills the cache of jars beforehand.
 """
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _WAY_OUT = "on a machine without network name jars of your own in `spark.conf`: `spark.jars`, {} and what it needs"
-# Google's connector carries all that it needs in this one jar, under names of its own.
+# Google's connector contains everything it needs in this single jar, under its own package names.
 GOOGLE_SHA256 = {
     "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26:shaded": (
         "cbaa2773283c2237f933f48deb77a6f912619e367b26efe186aee74f4b35d89c"
     ),
 }
-# Of the Hadoop that PySpark carries; what it needs of others is Spark's own.
+# Of the Hadoop in PySpark; its other dependencies are in Spark.
 AZURE_SHA256 = {
     "org.apache.hadoop:hadoop-azure:3.4.2": "f02ab756037abaecc45ea1869144ad3a69e25ccd84062bc37805837ca254e21c",
 }
@@ -35,14 +35,14 @@ _NAMES = {"s3": "hadoop-aws", "gs": "gcs-connector", "az": "hadoop-azure"}
 
 
 def connector_jars(kind: str, conf: Mapping[str, str]) -> tuple[str, ...]:
-    """Local paths of a connector's jars, fetched where the cache lacks them.
+    """Local paths of a connector's jars, fetched if not in the cache.
 
     Args:
-        kind: Of the store, as `Storage.kind` has it; of another there are none.
-        conf: The user's settings of Spark, which may bring another connector.
+        kind: The kind of store, as in `Storage.kind`; other kinds have no connector.
+        conf: The user's Spark settings, which may bring another connector.
 
     Raises:
-        ConfigurationError: a jar can't be had, or is not the pinned one.
+        ConfigurationError: a jar is unavailable, or is not the pinned one.
     """
     cache = CACHES.get(kind)
     if cache is None or any(_NAMES[kind] in conf.get(name, "") for name in s3_connector.JAR_SETTINGS):

@@ -1,6 +1,5 @@
-"""Where a pipeline's state is kept: in the lake, another folder, or a database.
+"""Storage of a pipeline's state: in the lake, another folder, or a database.
 
-Both programs find the state here, and what a dead run left of its own (`checkpoint`). It may import `storage`,
-`singer` and what lies below. Start with `store`, then `backend` for the places there are, and `choice` for which copy
-counts.
+Both programs use it for the state, and for what a dead run left (`checkpoint`). It may import `storage`, `singer` and
+what lies below. Start with `store`, then `backend` for the kinds of places, and `choice` for which copy is valid.
 """

@@ -1,6 +1,6 @@
 """Where the published copy of a pipeline's state is kept: the target's `state_backend`, or else the lake's bucket.
 
-The journal in the bucket decides which state counts; what is kept here is the copy that people and the tap read.
+The journal in the bucket decides which state is valid; the copy kept here is read by people and the tap.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class StateBackend:
     """A place for states.
 
     Attributes:
-        uri: `s3://…`, `file://…`, a path, `sqlite:///…` or `postgresql://…`; None: the lake's own bucket. May hold a
-            password, so it is shown to nobody.
-        table_name: Of a database, with a schema before a dot where wanted.
-        storage_options: fsspec's, of another bucket or folder.
+        uri: `s3://…`, `file://…`, a path, `sqlite:///…` or `postgresql://…`; None: the lake's own bucket. May contain a
+            password, so it is never shown.
+        table_name: A database's table, optionally with its schema before a dot.
+        storage_options: fsspec's options for another bucket or folder.
     """
 
     uri: str | None = field(default=None, repr=False)
@@ -42,20 +42,20 @@ class StateBackend:
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None, storage_options: Mapping[str, Any] | None = None) -> StateBackend:
-        """Reads `state_backend`.
+        """Parse `state_backend`.
 
         Args:
             config: Its value; None: the state is in the lake's bucket.
             storage_options: The target's, for a backend that has none of its own.
         """
         known = ("uri", "table_name", "storage_options")
-        given = {name: value for name, value in (config or {}).items() if name in known and value is not None}
-        given.setdefault("storage_options", dict(storage_options or {}))
-        return cls(**given)
+        values = {name: value for name, value in (config or {}).items() if name in known and value is not None}
+        values.setdefault("storage_options", dict(storage_options or {}))
+        return cls(**values)
 
     @staticmethod
     def problems(config: Any) -> list[str]:
-        """What is wrong with a `state_backend`, each with the name of the setting; knows its password from here on."""
+        """Problems of a `state_backend`, each with the setting's name; registers its password with `redact`."""
         uri = config.get("uri") if isinstance(config, dict) else None
         if not isinstance(uri, str):
             return []
@@ -102,10 +102,10 @@ def open_database_state(database: DatabaseUrl, table: str | None, pipeline: str,
     """The state of one pipeline in a table.
 
     Args:
-        database: Where.
+        database: The database.
         table: Name of the table; None: the default one.
         pipeline: Name of the isolated state.
-        lake: URL of the bucket whose runs save it; None where it is only read.
+        lake: URL of the bucket whose runs save it; None if it is only read.
 
     Raises:
         ConfigurationError: the table can't have this name.
@@ -116,11 +116,11 @@ def open_database_state(database: DatabaseUrl, table: str | None, pipeline: str,
 def _table(database: DatabaseUrl, text: str) -> TableName:
     table = TableName.parse(text)
     if table.schema is not None and database.kind != POSTGRESQL:
-        raise ConfigurationError(f"SQLite has no schemas; a name with a dot stands in double quotes, not {text!r}")
+        raise ConfigurationError(f"SQLite has no schemas; put a name with a dot in double quotes, not {text!r}")
     return table
 
 
 def _shown(storage: Storage) -> str | None:
-    """The lake's URL for its states' places; none that holds somebody's password."""
+    """The lake's URL as noted beside its states; None if it contains a password."""
     host = storage.url.partition("://")[2].partition("/")[0]
     return None if "@" in host else redact(storage.url)

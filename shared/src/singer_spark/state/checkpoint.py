@@ -1,7 +1,7 @@
 """What a run finished before it died: `checkpoint.json` beside `state.json`, written by the target, read by both.
 
-It stands for slices that are staged whole. It is a good place to go on only while the run that wrote it and the next
-one begin at the same place: the same last commit, and the same state. Whatever moves either makes it void.
+It covers slices that are completely staged. It can be continued only while the run that wrote it and the next one begin
+at the same place: the same last commit, and the same state. Whatever moves either makes it void.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What can be continued.
+    """The progress of a dead run that can be continued.
 
     Attributes:
         run_id: The run that wrote it.
         after: The last committed run before that one; None: there was none.
         began_from: The saved state that it began from; None: there was none.
-        state: The value of the STATE that the staged files stand for.
-        resume: What the tap said beside that STATE: only the tap knows what it means.
-        target: What the target has staged: only the target knows what it means.
+        state: The value of the STATE up to which files are staged.
+        resume: What the tap put beside that STATE, opaque to the target.
+        target: What the target has staged, opaque to the tap.
     """
 
     run_id: str
@@ -42,16 +42,16 @@ class Checkpoint:
     target: JSON
 
     def fits(self, saved: Mapping[str, Any] | None, last: RunEntry | None) -> bool:
-        """Whether a run that begins now begins where the dead one did."""
+        """Whether a run that begins now begins at the same place as the dead one."""
         return self.after == (last.run_id if last else None) and same_state(self.began_from, saved)
 
     def to_bytes(self) -> bytes:
-        """As it is written."""
+        """The checkpoint as it is written."""
         return encode(asdict(self))
 
     @staticmethod
     def from_bytes(data: bytes, path: str) -> Checkpoint:
-        """Reads `to_bytes` back.
+        """Parse the result of `to_bytes`.
 
         Raises:
             DamagedError: it is not as it was written.
@@ -64,17 +64,17 @@ class Checkpoint:
             raise DamagedError(f"{path} lacks {error}; remove it, the next run then starts anew") from error
         wrong = [name for name in ("state", "resume", "target") if not isinstance(getattr(found, name), dict)]
         if wrong:
-            raise DamagedError(f"{path}: {', '.join(wrong)} is no object; remove it, the next run then starts anew")
+            raise DamagedError(f"{path}: {', '.join(wrong)} is not an object; remove it, the next run then starts anew")
         return found
 
 
 def checkpoint_path(pipeline: str) -> str:
-    """The checkpoint of a pipeline in its bucket."""
+    """The path of a pipeline's checkpoint in its bucket."""
     return f"{LAKE_FOLDER}/state/{folder_name(pipeline)}/checkpoint.json"
 
 
 def read_checkpoint(storage: Storage, path: str) -> Checkpoint | None:
-    """The checkpoint at a path, None where nothing is.
+    """The checkpoint at a path, None if there is none.
 
     Raises:
         DamagedError: it is not as it was written.

@@ -1,7 +1,7 @@
-"""Which state counts, wherever its published copy is kept, and also when that place has just been changed.
+"""Which state is valid, wherever its published copy is kept, and also when that place has just been changed.
 
-The journal says where the last committed run kept it. Is the store another place by now, the state moves there by
-itself. A state of unknown origin that stands there already is refused: nobody can say which of the two is meant.
+The journal says where the last committed run kept it. If the store is another place by now, the state moves there by
+itself. A state of unknown origin that is already there is refused: it is unclear which of the two is meant.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
 
-# In a run's journal: where it kept the state. Without it, as in journals of the first version: in the lake's bucket.
+# In a run's journal: where it kept the state. Journals of the first version lack it: the state is in the lake's bucket.
 STATE_PLACE = "state_place"
 IN_THE_BUCKET = "the lake's bucket"
 
 
 @dataclass(frozen=True)
 class ChosenState:
-    """The state that counts.
+    """The valid state.
 
     Attributes:
-        saved: It; None before the first.
-        moves_from: The place that it was kept in before, for people; None where the store is that place.
-        replaces: What stands at the store and is replaced, when it moves; None where nothing does.
-        written: Whether it stands at the store already.
+        saved: The state; None before the first.
+        moves_from: The place where it was kept before, as text for users; None if it stays in the store.
+        replaces: The content of the store that is replaced when it moves there; None if there is none.
+        written: Whether the store already holds it.
     """
 
     saved: SavedState | None
@@ -49,16 +49,16 @@ class ChosenState:
 
 
 def place_of(entry: RunEntry) -> str | None:
-    """Where the state was kept after this run; None: in the lake's bucket."""
+    """The place where this run kept the state; None: the lake's bucket."""
     place = entry.body.get(STATE_PLACE)
     return None if place is None else str(place)
 
 
 def chosen_state(storage: Storage, pipeline: str, store: StateStore, entry: RunEntry | None) -> ChosenState:
-    """The state that counts.
+    """The valid state.
 
     Raises:
-        StateError: the published copy is malformed, with line and column; or two different states stand in two places.
+        StateError: the published copy is malformed, with line and column; or two places hold different states.
         StorageError: a place can't be read.
     """
     unpublished = entry is not None and entry.phase == COMMITTED and entry.state is not None
@@ -66,10 +66,10 @@ def chosen_state(storage: Storage, pipeline: str, store: StateStore, entry: RunE
         return ChosenState(committed_state(store, entry))
     before, journalled = place_of(entry), _journalled(entry)
     moves_from = before or IN_THE_BUCKET
-    # The bucket can be asked, so what a person changed there, or removed, counts.
+    # The bucket can be read, so changes and removals made there by hand take effect.
     here = journalled if before else published_state(BucketState(storage, state_path(pipeline)))
-    standing = store.content()
-    there = None if standing is None else SavedState(read_state(standing, store.origin), store.origin)
+    content = store.content()
+    there = None if content is None else SavedState(read_state(content, store.origin), store.origin)
     if there is None:
         return ChosenState(here, moves_from, written=here is None)
     if same_as(here, there) or (here is None and same_as(journalled, there)):
@@ -82,11 +82,11 @@ def chosen_state(storage: Storage, pipeline: str, store: StateStore, entry: RunE
             f"the state was kept in {moves_from} up to run {entry.run_id}, and {store.origin} holds another one: "
             "remove that one, then the state moves there by itself, or change state_backend back"
         )
-    return ChosenState(here, moves_from, standing, written=False)
+    return ChosenState(here, moves_from, content, written=False)
 
 
 def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> ConfigurationError:
-    """The config names another place than the last run's, and it is not for this command to move the state."""
+    """The error of a command that must not move the state, for a config with another place than the last run's."""
     return ConfigurationError(
         f"pipeline {pipeline} keeps its state in {place_of(entry) or IN_THE_BUCKET}, and this config names "
         f"{store.place or IN_THE_BUCKET}: give the target's config with its state_backend; if that has changed, "
@@ -95,18 +95,18 @@ def kept_elsewhere(pipeline: str, store: StateStore, entry: RunEntry) -> Configu
 
 
 def same_as(one: SavedState | None, other: SavedState | None) -> bool:
-    """Whether two states are the same, wherever they are from."""
+    """Whether two states are equal, whatever their origin."""
     return same_state(one.value if one else None, other.value if other else None)
 
 
 def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | None:
-    """Refuses a place that another lake's runs save to.
+    """Refuse a place that another lake's runs save to.
 
     Returns:
-        The run that saved last; None where none did.
+        The run that saved last; None if none did.
 
     Raises:
-        StateError: another lake's run did.
+        StateError: another lake's run saved last.
     """
     signature = store.signature()
     if signature is None or signature.run_id is None:
@@ -121,13 +121,13 @@ def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | Non
 
 
 def _journalled(entry: RunEntry) -> SavedState | None:
-    """What the last run saved, or found and left."""
+    """The state that the last run saved, or found and left unchanged."""
     value: dict[str, Any] | None = entry.body.get("previous_state") if entry.state is None else entry.state
     return None if value is None else SavedState(value, f"the journal of run {entry.run_id}")
 
 
 def _was_saved(storage: Storage, pipeline: str, value: dict[str, Any]) -> bool:
-    """Whether a run of this pipeline saved it once: then it is what was left behind at an earlier change of places."""
+    """Whether a run of this pipeline once saved this state: then it was left behind at an earlier change of places."""
     runs = runs_folder(pipeline)
     entries = (read_entry(storage, runs, run_id) for run_id in run_ids(storage, runs))
     return any(entry is not None and same_state(entry.state, value) for entry in entries)

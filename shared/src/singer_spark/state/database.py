@@ -1,4 +1,4 @@
-"""Databases that keep states: SQLite by Python's own module, PostgreSQL by psycopg, both as Python's DB-API has it."""
+"""Databases that keep states: SQLite by Python's own module, PostgreSQL by psycopg, both through Python's DB-API."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _FIND = {
 _BEGIN_READING = {SQLITE: "BEGIN", POSTGRESQL: "SET TRANSACTION READ ONLY"}
 _BEGIN_WRITING = {SQLITE: "BEGIN IMMEDIATE", POSTGRESQL: f"SET LOCAL lock_timeout = '{LONGEST_WAIT_SECONDS}s'"}
 _MOMENT = {SQLITE: "TEXT", POSTGRESQL: "TIMESTAMP WITH TIME ZONE"}
-# "SPARKLAK" as a number: nobody else's advisory lock.
+# "SPARKLAK" as a number, so that no other program uses the same advisory lock.
 _CREATION_LOCK = 0x535041524B4C414B
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class StateSession:
-    """One transaction, in SQL that all databases know."""
+    """One transaction, in SQL that all supported databases accept."""
 
     def __init__(self, connection: Any, kind: str, table: TableName) -> None:
         self._connection = connection
@@ -45,11 +45,11 @@ class StateSession:
         return self._kind == POSTGRESQL and self._connection.info.parameter_status("server_encoding") != "UTF8"
 
     def has_table(self) -> bool:
-        """Whether the table of states is there."""
+        """Whether the table of states exists."""
         return self._has(self._tables[0])
 
     def create(self, *statements: str) -> None:
-        """Makes states and history where they are missing; of two at once one waits, or it would fail."""
+        """Create the tables of states and history if missing; a concurrent creation waits, as it would fail."""
         if all(self._has(table) for table in self._tables):
             return
         if self._kind == POSTGRESQL:
@@ -59,7 +59,10 @@ class StateSession:
                 self.execute(statement, {})
 
     def execute(self, sql: str, values: Mapping[str, Any]) -> Any:
-        """A cursor; `{table}` and `{history}` stand for the tables, `{moment}` for a type, `:name` for a value."""
+        """Execute SQL and return a cursor.
+
+        In the text, `{table}` and `{history}` are the tables, `{moment}` is a type, and `:name` a value.
+        """
         if self._kind == SQLITE:
             return self._connection.execute(sql.format(**self._names), values)
         names = {name: quoted.replace("%", "%%") for name, quoted in self._names.items()}
@@ -70,7 +73,7 @@ class StateSession:
 
 
 class StateDatabase:
-    """A database with a table of states; each transaction has a connection of its own, so none is held for hours."""
+    """A database with a table of states; each transaction opens its own connection, so that none is held for hours."""
 
     def __init__(self, url: DatabaseUrl, table: TableName) -> None:
         self.place = f"{url.place}, table {table}"
@@ -79,7 +82,7 @@ class StateDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[StateSession | None]:
-        """A transaction that changes nothing; None where there is no table yet.
+        """A read-only transaction; None if there is no table yet.
 
         Raises:
             StorageError: the database can't be read.
@@ -89,7 +92,7 @@ class StateDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[StateSession]:
-        """A transaction, committed at its end, or undone by an error; it does not wait for long for others.
+        """A transaction that is committed at its end, or rolled back on an error; it does not wait long for others.
 
         Raises:
             StorageError: the database can't be written to.
@@ -123,19 +126,19 @@ class StateDatabase:
 def _file(sqlite3: Any, file: Path, writes: bool) -> Any:
     if writes:
         file.parent.mkdir(parents=True, exist_ok=True)
-    # As a URI, so that no file is made by a look; read-write, so that what a killed writer left is undone.
+    # As a URI, so that reading creates no file; read-write, so that what a killed writer left is rolled back.
     url = f"{file.as_uri()}?mode={'rwc' if writes else 'rw'}"
     connection = sqlite3.connect(url, uri=True, isolation_level=None, timeout=LONGEST_WAIT_SECONDS)
-    # A person may have written what is no UTF-8.
+    # Text written by hand may not be UTF-8.
     connection.text_factory = lambda text: text.decode(errors="surrogateescape")
     return connection
 
 
 def _server(psycopg: Any, url: DatabaseUrl) -> Any:
-    given = psycopg.conninfo.conninfo_to_dict(url.connect)
-    given.setdefault("connect_timeout", LONGEST_WAIT_SECONDS)
-    given.setdefault("application_name", "spark-lake")
-    # Poolers that share connections between transactions know no prepared statements.
-    connection = psycopg.connect(**given, client_encoding="utf-8", prepare_threshold=None)
+    parameters = psycopg.conninfo.conninfo_to_dict(url.connect)
+    parameters.setdefault("connect_timeout", LONGEST_WAIT_SECONDS)
+    parameters.setdefault("application_name", "spark-lake")
+    # Poolers that share connections between transactions do not support prepared statements.
+    connection = psycopg.connect(**parameters, client_encoding="utf-8", prepare_threshold=None)
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     return connection

@@ -1,4 +1,4 @@
-"""URLs of databases that keep states, and names of tables in them; a password is known to `redact` from here on."""
+"""URLs of databases that keep states, and names of their tables; passwords are registered with `redact`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ WITHOUT_PACKAGE = (
     "PostgreSQL needs a package that is not installed: pip install 'target-spark-lake[postgresql]', and "
     "'tap-spark-jdbc[postgresql]' where only the tap is"
 )
-# PostgreSQL cuts names at 63 bytes; the history's table has a longer name.
+# PostgreSQL truncates names to 63 bytes; the history's table has a longer name.
 LONGEST_NAME = 63 - len("_history")
 _SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "postgres": POSTGRESQL}
 _OURS = ("table", "pipeline")
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^."]+)')
-# What says which database it is, beside the URL's own host and path, and the variables that libpq takes for it.
+# Parameters that identify the database, besides the URL's host and path, and libpq's environment variables for them.
 _WHERE = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "port": "PGPORT", "dbname": "PGDATABASE", "service": "PGSERVICE"}
 
 
@@ -37,29 +37,29 @@ class TableName:
 
     @staticmethod
     def parse(text: str) -> TableName:
-        """Reads `name` or `schema.name`; a part that holds a dot stands in double quotes.
+        """Parse `name` or `schema.name`; a part that contains a dot is in double quotes.
 
         Raises:
-            ConfigurationError: it is no name of a table.
+            ConfigurationError: it is not a table's name.
         """
         parts, rest = [], f".{text}"
         while rest.startswith(".") and (found := _PART.match(rest, 1)):
             parts.append(found[1].replace('""', '"') if found[1] else found[2])
             rest = rest[found.end() :]
         if rest or not 1 <= len(parts) <= 2 or any("\0" in part or not part.strip() for part in parts):
-            raise ConfigurationError(f"{text!r} is no name of a table: give name or schema.name")
+            raise ConfigurationError(f"{text!r} is not a table's name: give name or schema.name")
         if any(len(part.encode()) > LONGEST_NAME for part in parts):
             raise ConfigurationError(f"{text!r} is too long for a table: {LONGEST_NAME} bytes at most")
         return TableName(parts[-1], parts[0] if len(parts) == 2 else None)
 
     @property
     def history(self) -> TableName:
-        """The table of earlier states beside it."""
+        """The table of its earlier states."""
         return TableName(f"{self.name}_history", self.schema)
 
     @property
     def quoted(self) -> str:
-        """As it stands in SQL."""
+        """The name quoted for SQL."""
         parts = (part for part in (self.schema, self.name) if part is not None)
         return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
@@ -73,10 +73,10 @@ class DatabaseUrl:
 
     Attributes:
         kind: `sqlite` or `postgresql`.
-        connect: What the driver is given: a path, or a URL that may hold a password.
-        place: Which database it is, for people and for the journal; without user and password.
-        table: What `?table=` says.
-        pipeline: What `?pipeline=` says.
+        connect: The path or URL for the driver; may contain a password.
+        place: The database, as text for users and the journal; without user and password.
+        table: The parameter `table`.
+        pipeline: The parameter `pipeline`.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class DatabaseUrl:
 
     @staticmethod
     def parse(url: str) -> DatabaseUrl | None:
-        """Reads a URL; None where it is not one of a database.
+        """Parse a URL; None if it is not a database's.
 
         Raises:
             ConfigurationError: it names no database file.
@@ -97,12 +97,12 @@ class DatabaseUrl:
         if kind is None:
             return None
         place, _, query = rest.partition("?")
-        # As libpq reads it: a plus sign is one.
-        given = [
+        # As in libpq, a plus sign is not a space.
+        parameters = [
             (name, unquote(value)) for name, _, value in (part.partition("=") for part in query.split("&")) if name
         ]
-        ours = {name: value for name, value in given if name in _OURS}
-        other = {name: value for name, value in given if name not in _OURS}
+        ours = {name: value for name, value in parameters if name in _OURS}
+        other = {name: value for name, value in parameters if name not in _OURS}
         if kind == SQLITE:
             file = _sqlite_file(place, other)
             return DatabaseUrl(kind, str(file), f"sqlite:///{file}", **ours)

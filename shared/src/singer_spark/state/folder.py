@@ -1,4 +1,4 @@
-"""States in another bucket or folder than the lake's: plain JSON as in the lake, and beside it whose it is."""
+"""States in another bucket or folder than the lake's: plain JSON as in the lake, with its owner in a file beside it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class FolderState(BucketState):
     """`state.json` in a place of its own, with `lake.json` beside it.
 
     Attributes:
-        lake: URL of the bucket whose runs save it; None where it is only read.
+        lake: URL of the bucket whose runs save it; None if it is only read.
     """
 
     lake: str | None = None
 
     def __post_init__(self) -> None:
-        """Its place is its URL, without a user."""
+        """Set `place` to the URL without its user."""
         self.place = re.sub(r"://[^/@]*@", "://", self.origin)
 
     @property
     def owner_path(self) -> str:
-        """The object that says whose it is."""
+        """The path of the object that names its owner."""
         return f"{self.path.rpartition('/')[0]}/lake.json".lstrip("/")
 
     def signature(self) -> Signature | None:
-        """Whose it is; None where nothing says so.
+        """The lake and run that saved it; None if not recorded.
 
         Raises:
             StorageError: `lake.json` is damaged, or of a newer version of the programs.
@@ -41,7 +41,7 @@ class FolderState(BucketState):
         return self._signature(self.storage.read(self.owner_path))
 
     def register(self) -> None:
-        """Says which lake's runs save it."""
+        """Record which lake's runs save it."""
         while True:
             seen = self.storage.read(self.owner_path)
             before = self._signature(seen)
@@ -51,14 +51,14 @@ class FolderState(BucketState):
                 return
 
     def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
-        """Replaces the content that was seen, as the run's; False when someone else or another lake wrote meanwhile."""
+        """Replace the content that was `seen`, for a run; False if someone else or another lake wrote meanwhile."""
         owner = self.storage.read(self.owner_path)
         before = self._signature(owner)
         if before is not None and before.lake not in (None, self.lake):
             return False
         if self.content() not in (seen, state_text(value, mark).encode()):
             return False
-        # First: a state whose run the lake does not know is taken for another lake's.
+        # The owner first: a state saved by a run that is not in the lake's journal counts as another lake's.
         if not self.storage.exchange(self.owner_path, owner, self._owner(run_id)):
             return False
         return super().write(value, seen, run_id, mark)

@@ -1,11 +1,11 @@
-"""Where the state lies, as Meltano's state backend hands it to the programs that Meltano starts.
+"""The location of the state, handed over by Meltano's state backend to the programs that Meltano starts.
 
-Meltano gives a tap a copy of the state as a file, or none: it does not say whether there is no state yet, or none is
-wanted. The place itself tells, and a checkpoint lies beside it. The backend is asked for a state only where one is
-wanted, so what it puts into the environment says that too.
+Meltano gives a tap a copy of the state as a file, or none: then it is unclear whether there is no state yet, or none is
+wanted. The location itself shows that, and has the checkpoint beside it. The backend is only asked for a state if one
+is wanted, so whether it sets the variable shows that, too.
 
-Meltano gives its environment to every plugin. So it names the pipeline alone; what may hold secrets lies in a file that
-this user alone can read, and that goes with Meltano's process.
+Every plugin gets Meltano's environment. So the variable only names the pipeline; settings that may contain secrets are
+in a file that only this user can read, and that is removed with Meltano's process.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ REST = "rest"
 
 
 def hand_over(place: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
-    """Puts the place into the environment of the programs that are started from here on.
+    """Put the location into the environment of programs started from here on.
 
     Args:
-        place: Of the target's config, what says where the state is: bucket, pipeline, state_backend, storage_options.
+        place: The target's settings that locate the state: bucket, pipeline, state_backend, storage_options.
         environ: This process's environment.
 
     Raises:
@@ -37,13 +37,13 @@ def hand_over(place: Mapping[str, Any], environ: MutableMapping[str, str]) -> No
     """
     file = scratch_folder() / "handed-state.json"
     file.write_text(json.dumps({name: value for name, value in place.items() if name not in PLAIN}))
-    told = {**{name: place[name] for name in PLAIN}, REST: str(file)}
-    # Meltano takes a dollar sign in a variable for the name of another one.
-    environ[VARIABLE] = json.dumps(told).replace("$", "\\u0024")
+    handed = {**{name: place[name] for name in PLAIN}, REST: str(file)}
+    # Meltano takes a dollar sign in a variable for a reference to another one.
+    environ[VARIABLE] = json.dumps(handed).replace("$", "\\u0024")
 
 
 def handed_over(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """The place that was handed over; None where none was.
+    """The location that was handed over; None if there is none.
 
     Raises:
         ConfigurationError: it is not as it was handed over.
@@ -52,8 +52,8 @@ def handed_over(environ: Mapping[str, str]) -> dict[str, Any] | None:
     if not text:
         return None
     try:
-        told = dict(json.loads(text))
-        file = told.pop(REST, None)
-        return told if file is None else {**told, **json.loads(Path(file).read_text())}
+        handed = dict(json.loads(text))
+        file = handed.pop(REST, None)
+        return handed if file is None else {**handed, **json.loads(Path(file).read_text())}
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"{VARIABLE} is not what Meltano's state backend says: unset it ({error})") from error
+        raise ConfigurationError(f"{VARIABLE} is not as Meltano's state backend sets it: unset it ({error})") from error

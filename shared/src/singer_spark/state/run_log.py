@@ -1,7 +1,7 @@
-"""The runs of a pipeline as their journal objects tell them: what both programs must agree on.
+"""The journal objects of a pipeline's runs, as both programs read them.
 
-A run's object is created once, if absent: as a commit, as a failure, or as another run's verdict that it is dead.
-Whoever creates it decides. A commit has two phases: `committed`, and `published` once readers see all of it.
+A run's object is created once, if absent: as a commit, as a failure, or as another run's verdict that it is dead. Its
+creation decides the run. A commit has two phases: `committed`, and `published` once readers see all of it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _RUN_ID_TIME = "%Y%m%dT%H%M%S%fZ"
 
 
 def new_run_id(moment: datetime) -> str:
-    """A run id of this moment (UTC), which no other run has."""
+    """A new, unique run id for this moment (UTC)."""
     return f"{moment.strftime(_RUN_ID_TIME)}-{secrets.token_hex(4)}"
 
 
 def time_of(run_id: str) -> datetime:
-    """The moment that a run id names."""
+    """The moment in a run id."""
     return datetime.strptime(run_id.partition("-")[0], _RUN_ID_TIME).replace(tzinfo=UTC)
 
 
 def moment_of(run_id: str) -> datetime:
-    """The same; the beginning of time where a person named the run."""
+    """The moment in a run id; 1970 if the id was made up by hand."""
     try:
         return time_of(run_id)
     except ValueError:
@@ -46,7 +46,7 @@ def moment_of(run_id: str) -> datetime:
 
 
 def folder_name(name: str) -> str:
-    """A name as a path segment: all but letters, digits, `-_.` percent-encoded, a leading `.` or `_` too."""
+    """A name as a path segment: percent-encoded except letters, digits and `-_.`; a leading `.` or `_` is encoded."""
     encoded = quote(name, safe="").replace("~", "%7E")
     if encoded[:1] in (".", "_"):
         encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
@@ -63,10 +63,10 @@ class RunEntry:
     """A decided run, read back from its journal object.
 
     Attributes:
-        run_id: Sortable by time; also below the clocks of several machines, for the lock hands it on.
+        run_id: Sortable by time, even across machines with differing clocks, as the lock passes on the last one.
         phase: `committed`, `published` or `aborted`.
-        last_committed: The newest committed run before this one, if there was one.
-        state: The state that it saved; None when it saved none.
+        last_committed: The newest committed run before this one, if any.
+        state: The state that it saved; None if it saved none.
         body: The whole object.
     """
 
@@ -78,12 +78,12 @@ class RunEntry:
 
 
 def encode(body: dict[str, Any]) -> bytes:
-    """An object of the lake's own folder as it is written: JSON with its format version first."""
+    """Serialise an object of the lake's own folder: JSON with its format version first."""
     return to_json({"format_version": FORMAT_VERSION, **body}, 1, ascii_only=True).encode()
 
 
 def decode(data: bytes, path: str) -> dict[str, Any]:
-    """Reads such an object back.
+    """Parse the result of `encode`.
 
     Raises:
         DamagedError: it is not as it was written.
@@ -123,8 +123,8 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
 
 
 def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
-    """Adds to a journal that was edited by hand what it tells people, where it lacks that."""
-    # Of the two ways not to happen the one that is never forgotten.
+    """Add missing members to a journal that was edited by hand."""
+    # An aborted run is a failure or a dead run: assume the outcome that is never pruned.
     outcome = "rolled_back" if phase == ABORTED else "succeeded"
     usual: dict[str, Any] = {"finished_at": None, "outcome": outcome, "streams": {}, "error": None}
     for name, value in usual.items():
@@ -140,7 +140,7 @@ def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = 
     Args:
         storage: The bucket.
         runs: Folder of the journals.
-        decided: Ids of the runs, newest first, where they are known already.
+        decided: Ids of the runs, newest first, if known already.
     """
     for run_id in run_ids(storage, runs) if decided is None else decided:
         entry = read_entry(storage, runs, run_id)

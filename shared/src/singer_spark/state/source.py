@@ -1,8 +1,8 @@
-"""The state as a tap finds it: by a path or URL, or by the target's config; and what a dead run left beside it.
+"""The state as a tap finds it: by a path or URL, or by the target's config; and the checkpoint beside it.
 
-Who knows the lake gets the committed state, also where a run committed and died before its published copy followed,
-and the checkpoint. A state outside of the lake names its lake; where that can't be reached from here, the published
-copy is all there is. It may be one run behind then: the target compares, and refuses what does not fit.
+If the lake is known, that is the committed state, even if a run committed and died before it published the copy, and
+the checkpoint. A state outside of the lake names its lake; if that can't be reached from here, only the published copy
+is available. It may then be one run behind: the target compares, and refuses a state that does not fit.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class StateSource:
     """A place to read one pipeline's state from.
 
     Attributes:
-        store: Where the published copy is.
-        lake: The bucket whose runs save it; None where it is not known, or can't be reached.
+        store: The store of the published copy.
+        lake: The bucket whose runs save it; None if unknown or unreachable.
         pipeline: Name of the isolated state.
     """
 
@@ -53,15 +53,15 @@ class StateSource:
 
     @property
     def origin(self) -> str:
-        """Where it is, for people."""
+        """The place, as text for users."""
         return self.store.origin
 
     @cached_property
     def saved(self) -> SavedState | None:
-        """The state that counts, None before the first.
+        """The valid state, None before the first.
 
         Raises:
-            StateError: it is malformed, with line and column; or another lake's; or two of them stand in two places.
+            StateError: it is malformed, with line and column; or another lake's; or two places hold different states.
             StorageError: the place can't be read.
         """
         if self.lake is None:
@@ -74,7 +74,7 @@ class StateSource:
 
     @cached_property
     def checkpoint(self) -> Checkpoint | None:
-        """What a dead run left, if a run that begins now may continue it.
+        """The checkpoint of a dead run, if a run that begins now may continue it.
 
         Raises:
             StateError: the state is malformed.
@@ -97,13 +97,13 @@ class StateSource:
 
 
 def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> StateSource:
-    """The state that a path, an fsspec URL or the URL of a database names.
+    """The state at a path, an fsspec URL or the URL of a database.
 
-    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is known by its path.
+    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is recognised by its path.
 
     Args:
         url: `sqlite:///rel.db?table=T&pipeline=P`, `postgresql://…?table=T&pipeline=P`, any other as fsspec has it.
-        options: fsspec's, of the state and of its lake.
+        options: fsspec's options, for the state and for its lake.
 
     Raises:
         ConfigurationError: the URL does not name a state.
@@ -126,9 +126,9 @@ def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> Sta
 
 
 def check_state_url(url: str) -> DatabaseUrl | None:
-    """The database that a state's URL names, None where it names none; without a look at it.
+    """The database in a state's URL, None if it is not a database's; without connecting to it.
 
-    Its secrets are known to `redact` from here on.
+    Its secrets are registered with `redact`.
 
     Raises:
         ConfigurationError: the URL names no state in a database.
@@ -146,7 +146,7 @@ def check_state_url(url: str) -> DatabaseUrl | None:
 
 
 def source_of_target(config: Mapping[str, Any]) -> StateSource:
-    """The state that a target of this config keeps, wherever its `state_backend` is.
+    """The state kept by a target with this config, whatever its `state_backend`.
 
     Raises:
         ConfigurationError: its `state_backend` can't be used.

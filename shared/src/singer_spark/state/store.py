@@ -1,4 +1,4 @@
-"""Where a pipeline's Singer state is kept, and how it is read back."""
+"""Stores of a pipeline's Singer state, and parsing it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SavedState:
-    """A state that was found: the Singer STATE value, and where it came from, for people."""
+    """A state that was found: the Singer STATE value, and its origin as text for users."""
 
     value: dict[str, Any]
     origin: str
@@ -27,11 +27,11 @@ class SavedState:
 
 @dataclass(frozen=True)
 class Signature:
-    """Whose a place outside of the lake is.
+    """The owner of a state outside of the lake.
 
     Attributes:
-        lake: URL of the bucket whose runs save there; None where it is not said.
-        run_id: The run that saved last; None where none did, or a person wrote it.
+        lake: URL of the bucket whose runs save there; None if not recorded.
+        run_id: The run that saved last; None if none did, or it was written by hand.
     """
 
     lake: str | None
@@ -39,32 +39,32 @@ class Signature:
 
 
 class StateStore(Protocol):
-    """A place for the published copy of a pipeline's state; the journal in the bucket stays the truth.
+    """A place for the published copy of a pipeline's state; the journal in the bucket stays authoritative.
 
     Attributes:
-        place: Which place it is, as runs note it in their journals, without secrets; None: the lake's own bucket.
+        place: The place as noted in journals, without secrets; None: the lake's own bucket.
     """
 
     place: str | None
 
     @property
     def origin(self) -> str:
-        """Where it is, for people."""
+        """The place, as text for users."""
 
     def content(self) -> bytes | None:
-        """The published state as it is written there, or None."""
+        """The published state as bytes, or None."""
 
     def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
-        """Replaces the content that was seen, as the run's; False when someone else wrote meanwhile.
+        """Replace the content that was `seen`, for a run; False if someone else wrote meanwhile.
 
-        `mark` are blanks at the end, which tell the text from any other with the same value.
+        `mark` are trailing blanks, which distinguish the text from any other with the same value.
         """
 
     def signature(self) -> Signature | None:
-        """Whose the place is, None where nothing says so."""
+        """The owner of the place, None if not recorded."""
 
     def register(self) -> None:
-        """Says there which lake's runs save it."""
+        """Record there which lake's runs save it."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class BucketState:
 
     @property
     def origin(self) -> str:
-        """Where it is, for people."""
+        """The place, as text for users."""
         return f"{self.storage.url}/{self.path}"
 
     def content(self) -> bytes | None:
@@ -85,29 +85,29 @@ class BucketState:
         return self.storage.read(self.path)
 
     def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
-        """Replaces the content that was seen; False when someone else wrote meanwhile."""
+        """Replace the content that was `seen`; False if someone else wrote meanwhile."""
         return self.storage.exchange(self.path, seen, state_text(value, mark).encode())
 
     def signature(self) -> Signature | None:
-        """None: it lies among the lake's own objects."""
+        """None: it is among the lake's own objects."""
         return None
 
     def register(self) -> None:
-        """Nothing needs to be said."""
+        """Do nothing: the place belongs to the lake."""
 
 
 def state_text(value: Mapping[str, Any], mark: str = "") -> str:
-    """A state as people read it; what UTF-8 has no bytes for stays escaped."""
+    """A state in readable form; lone surrogates, which UTF-8 can't encode, stay escaped."""
     return f"{to_json_bytes(value, 2).decode()}{mark}\n"
 
 
 def state_path(pipeline: str) -> str:
-    """The state object of a pipeline in its bucket."""
+    """The path of a pipeline's state in its bucket."""
     return f"{LAKE_FOLDER}/state/{folder_name(pipeline)}/state.json"
 
 
 def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
-    """Parses a Singer STATE value.
+    """Parse a Singer STATE value.
 
     Raises:
         StateError: it is not JSON, with line and column, or not an object.
@@ -130,12 +130,12 @@ def read_state(text: str | bytes, origin: str = "state") -> dict[str, Any]:
 
 
 def same_state(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Whether two states are the same JSON, whatever the order of their keys; 1 and true, or 1 and 1.0, are not."""
+    """Whether two states are the same JSON, regardless of key order; 1 differs from true and from 1.0."""
     return to_json(one, sort_keys=True) == to_json(other, sort_keys=True)
 
 
 def committed_state(store: StateStore, entry: RunEntry | None) -> SavedState | None:
-    """The state that counts: the last commit's while its publishing is unfinished, else the published copy.
+    """The valid state: the last commit's while its publishing is unfinished, else the published copy.
 
     Raises:
         StateError: the published copy is malformed, with line and column.

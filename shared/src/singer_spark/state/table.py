@@ -34,7 +34,7 @@ _REGISTER = (
     "INSERT INTO {table} (pipeline, format_version, lake) VALUES (:pipeline, :version, :lake) "
     "ON CONFLICT (pipeline) DO UPDATE SET lake = excluded.lake"
 )
-# The two conditions: the very text that was seen, and no other lake that came in between.
+# Two conditions: exactly the text that was seen, and no other lake in between.
 _REPLACE = (
     "UPDATE {table} SET state = :state, format_version = :version, run_id = :run_id, saved_at = :saved_at "
     "WHERE pipeline = :pipeline AND CAST(state AS TEXT) = :seen AND (lake IS NULL OR lake = :lake)"
@@ -63,12 +63,12 @@ class StateTable:
     place: str | None
 
     def __init__(self, database: StateDatabase, pipeline: str, lake: str | None = None) -> None:
-        """Knows the row; nothing is read or made yet.
+        """Nothing is read or created yet.
 
         Args:
-            database: Where the table is; made when something is first written.
+            database: The database of the table, which is created when something is first written.
             pipeline: Key of the row.
-            lake: URL of the bucket whose runs save it; None where only read.
+            lake: URL of the bucket whose runs save it; None if only read.
         """
         self._database = database
         self._pipeline = pipeline
@@ -77,11 +77,11 @@ class StateTable:
 
     @property
     def origin(self) -> str:
-        """Where it is, for people."""
+        """The place, as text for users."""
         return f"{self.place}, pipeline {self._pipeline}"
 
     def content(self) -> bytes | None:
-        """The state as it stands in the row, or None.
+        """The state in the row as bytes, or None.
 
         Raises:
             StorageError: the database can't be read, or a newer version of the programs wrote the row.
@@ -90,7 +90,7 @@ class StateTable:
             return None if session is None else self._row(session)[0]
 
     def signature(self) -> Signature | None:
-        """Whose the row is; None where there is none.
+        """The owner of the row; None if there is no row.
 
         Raises:
             StorageError: the database can't be read.
@@ -99,7 +99,7 @@ class StateTable:
             return None if session is None else self._row(session)[1]
 
     def register(self) -> None:
-        """Says in the row which lake's runs save it; makes table and row where they are not yet.
+        """Record in the row which lake's runs save it; creates table and row if missing.
 
         Raises:
             StorageError: the database can't be written to.
@@ -111,17 +111,17 @@ class StateTable:
                 session.execute(_REGISTER, self._values())
 
     def write(self, value: Mapping[str, Any], seen: bytes | None, run_id: str | None = None, mark: str = "") -> bool:
-        """Replaces the content that was seen, and keeps it as the run's in the history.
+        """Replace the content that was `seen`, and add the new one to the history for the run.
 
         Returns:
-            False when someone else wrote meanwhile.
+            False if someone else wrote meanwhile.
 
         Raises:
-            StorageError: the database can't be written to; whether it is done is told by writing again.
+            StorageError: the database can't be written to; writing again shows whether it was done.
         """
         try:
             seen_text = None if seen is None else seen.decode()
-        except UnicodeDecodeError:  # not what a program wrote: left to the person who did
+        except UnicodeDecodeError:  # not written by a program: left to whoever did
             return False
         with self._database.writing() as session:
             session.create(_CREATE, _CREATE_HISTORY)
@@ -129,7 +129,7 @@ class StateTable:
             saved = timestamp_text(datetime.now(UTC))
             new = {**self._values(), "state": text, "run_id": run_id, "saved_at": saved, "seen": seen_text}
             if not session.execute(_FIRST if seen is None else _REPLACE, new).rowcount:
-                # An answer may have got lost: what stands there may be ours.
+                # An answer may have been lost: the row may hold our own write.
                 return self._row(session) == (text.encode(), Signature(self._lake, run_id))
             if run_id is not None:
                 session.execute(_REMEMBER, new)

@@ -1,4 +1,4 @@
-"""Many requests at once, where each of them has to travel."""
+"""Many requests in parallel, if each has to travel over a network."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Result = TypeVar("Result")
 
 
 def each(storage: Storage, action: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Does the action for all items: one after another on a disk, side by side in a bucket.
+    """Run the action for all items: one after another on a disk, in parallel in a bucket.
 
     Args:
-        storage: Where it is done.
-        action: Of one item; it must not depend on another's.
-        items: All of them.
+        storage: The storage it works on.
+        action: Handles one item, independently of the others.
+        items: All items.
 
     Returns:
-        The results, in the order of the items; of several that fail the first one's error is raised.
+        The results, in the order of the items; if several fail, the first one's error is raised.
     """
     if storage.local:
         return [action(item) for item in items]

@@ -1,4 +1,4 @@
-"""What a storage tells of a file."""
+"""A storage's metadata of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class FileInfo:
     Attributes:
         path: Relative to the storage's root.
         size: In bytes.
-        modified: When it was written, by the storage's clock, in seconds since the epoch; None where it does not say.
+        modified: When it was written, by the storage's clock, in seconds since the epoch; None if unknown.
     """
 
     path: str

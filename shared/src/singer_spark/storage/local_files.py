@@ -24,9 +24,9 @@ LONGEST_WAIT_SECONDS = 20
 
 
 class LocalFiles:
-    """Files below a folder; content appears whole, by a hard link or a rename out of a scratch folder.
+    """Files below a folder; content appears atomically, by a hard link or a rename out of a scratch folder.
 
-    Failures are OSErrors, FileNotFoundError where nothing is. `ObjectFiles` offers the same; tests put faults here.
+    Failures are OSErrors, FileNotFoundError for a missing file. `ObjectFiles` offers the same; tests put faults here.
     """
 
     def __init__(self, root: Path, scratch: str) -> None:
@@ -34,7 +34,7 @@ class LocalFiles:
         self.scratch = root / scratch
 
     def read(self, path: str) -> bytes:
-        """The content; FileNotFoundError where nothing is."""
+        """The content; FileNotFoundError if there is none."""
         return (self.root / path).read_bytes()
 
     def open(self, path: str) -> IO[bytes]:
@@ -42,20 +42,20 @@ class LocalFiles:
         return (self.root / path).open("rb")
 
     def open_writer(self, path: str) -> IO[bytes]:
-        """A file at a path that nothing else writes to, opened for writing; it is there from the start."""
+        """A file at a path that nothing else writes to, opened for writing; it exists from the start."""
         _make_folder((self.root / path).parent)
         return (self.root / path).open("wb")
 
     def create(self, path: str, data: bytes) -> None:
-        """Creates a file; FileExistsError where one stands."""
+        """Create a file; FileExistsError if there is one."""
         self._land(path, lambda scratch: _write(scratch, data), _link)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Writes a file over what stands there."""
+        """Write a file, replacing any existing one."""
         self._land(path, lambda scratch: _write(scratch, data), os.replace)
 
     def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
-        """Writes over the very content `seen`; FileExistsError where something else stands."""
+        """Replace exactly the content `seen`; FileExistsError if there is another."""
         folder = (self.root / path).parent
         _make_folder(folder)
         with _sole_writer(folder):
@@ -68,19 +68,19 @@ class LocalFiles:
             self.replace(path, data)
 
     def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
-        """None: a hard link never goes over a file that stands."""
+        """None: a hard link never replaces an existing file."""
         return ()
 
     def upload(self, source: Path, path: str) -> None:
-        """Copies a file of this machine in, whole or not at all."""
+        """Copy a file of this machine in, completely or not at all."""
         self._land(path, lambda scratch: _copy(source, scratch), os.replace)
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
-        """Copies a file with bytes behind it, whole or not at all."""
+        """Copy a file with bytes appended, completely or not at all."""
         self._land(target, lambda scratch: _copy(self.root / source, scratch, tail), os.replace)
 
     def _land(self, path: str, write: Callable[[Path], None], land: Callable[[Path, Path], None]) -> None:
-        """Writes a scratch file and lands it whole at its path; written again if it was swept away meanwhile."""
+        """Write a scratch file and move it to its path atomically; written again if it was swept away meanwhile."""
         target = self.root / path
         for attempt in range(SCRATCH_TRIES):
             scratch = self.scratch / f"{Process.this().mark()}.{uuid.uuid4().hex}"
@@ -98,7 +98,7 @@ class LocalFiles:
                 scratch.unlink(missing_ok=True)
 
     def move(self, source: str, target: str) -> None:
-        """Renames a file; FileNotFoundError where it is not."""
+        """Rename a file; FileNotFoundError if it is missing."""
         here, there = self.root / source, self.root / target
         there.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -109,15 +109,15 @@ class LocalFiles:
             _move_to_another_disk(here, there)
 
     def delete(self, path: str) -> None:
-        """Removes a file; a missing one is fine."""
+        """Remove a file; a missing one is fine."""
         (self.root / path).unlink(missing_ok=True)
 
     def delete_all(self, prefix: str) -> None:
-        """Removes a folder with all below it; a missing one is fine."""
+        """Remove a folder with everything below it; a missing one is fine."""
         _remove_tree(self.root / prefix)
 
     def remove_empty(self, folders: Iterable[str]) -> None:
-        """Removes those of the folders that hold nothing but others of them."""
+        """Remove those of the folders that contain nothing but others of them."""
         for folder in sorted(folders, reverse=True):  # what is inside comes first
             try:
                 (self.root / folder).rmdir()
@@ -126,7 +126,7 @@ class LocalFiles:
                     raise
 
     def list(self, prefix: str) -> list[FileInfo]:
-        """All files below a folder; one that can't be read is an error, not an empty one."""
+        """All files below a folder; an unreadable folder is an error, not an empty one."""
         found = []
         for folder, _, names in os.walk(self.root / prefix, onerror=_unless_missing):
             for name in names:
@@ -139,11 +139,11 @@ class LocalFiles:
         return found
 
     def size(self, path: str) -> int:
-        """Size in bytes; FileNotFoundError where nothing is."""
+        """Size in bytes; FileNotFoundError if it is missing."""
         return (self.root / path).stat().st_size
 
     def flush(self, paths: Iterable[str]) -> None:
-        """Syncs files, and the folders between them and the root."""
+        """Sync files, and the folders between them and the root."""
         folders: set[Path] = set()
         for path in paths:
             _flush(self.root / path)
@@ -152,20 +152,20 @@ class LocalFiles:
             _flush_folder(self.root / folder)
 
     def flush_folders(self, paths: Iterable[str]) -> None:
-        """Syncs the folders of removed files."""
+        """Sync the folders of removed files."""
         for folder in {(self.root / path).parent for path in paths}:
             with suppress(FileNotFoundError):  # removed as well
                 _flush_folder(folder)
 
     def sweep(self) -> None:
-        """Removes the scratch files that dead writers left; the folder stays for the living."""
+        """Remove the scratch files that dead writers left; the folder stays for living ones."""
         for file in self.list(self.scratch.relative_to(self.root).as_posix()):
             if _is_abandoned(file):
                 self.delete(file.path)
 
 
 def _is_abandoned(scratch: FileInfo) -> bool:
-    """Whether its writer is dead; of one that nobody here can tell, whether it was silent for a day."""
+    """Whether its writer is dead; if that can't be told from here, whether the file is a day old."""
     writer = Process.of_mark(Path(scratch.path).stem)
     if writer is None or not (writer.is_alive() or writer.is_dead()):
         return time.time() - (scratch.modified or 0) > SCRATCH_KEPT_SECONDS
@@ -188,7 +188,7 @@ def _link(scratch: Path, target: Path) -> None:
 
 
 def _move_to_another_disk(source: Path, target: Path) -> None:
-    """Copies to a hidden name beside the target first, so that it appears whole; the kernel does the copying."""
+    """Copy to a hidden name beside the target first, so that it appears atomically; the kernel does the copying."""
     place = target.with_name(f".{target.name}.moving")
     place.mkdir(exist_ok=True)
     try:
@@ -199,16 +199,16 @@ def _move_to_another_disk(source: Path, target: Path) -> None:
         _flush_folder(target.parent)
         source.unlink(missing_ok=True)
     finally:
-        # Others' copies too: of one that died, and of one that sleeps, which then can't bring the file back.
+        # Others' copies, too: of a dead process, and of a suspended one, which then can't bring the file back.
         _remove_tree(place)
 
 
 def _make_folder(folder: Path) -> None:
-    """Makes a folder with those above it, so that a power cut leaves them."""
+    """Create a folder and its parents, and sync them against a power cut."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    with suppress(FileExistsError):  # made meanwhile; a file there is told by the next step
+    with suppress(FileExistsError):  # made meanwhile; if it is a file, the next step fails
         folder.mkdir()
     _flush_folder(folder.parent)
 
@@ -231,7 +231,7 @@ def _write(file: Path, data: bytes) -> None:
 
 @contextmanager
 def _sole_writer(folder: Path) -> Iterator[None]:
-    """Keeps other processes out by the kernel's lock on the folder, which falls with its process."""
+    """Keep other processes out by the kernel's lock on the folder, which is released with its process."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
@@ -250,7 +250,7 @@ def _locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        # Some network disks have no such locks: there the run lock alone must do.
+        # Some network disks have no such locks: there, only the run lock protects.
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EBADF, errno.EINVAL):
             raise
     return True
@@ -275,10 +275,10 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Removes a tree; what vanishes or appears meanwhile is fine, what can't be removed is not."""
+    """Remove a tree; files may vanish or appear meanwhile, but one that can't be removed is an error."""
 
     def unless_in_use(_function: object, _path: str, error: tuple[type, BaseException, object]) -> None:
-        # An orphan may still write there: the next start removes that.
+        # An orphan may still write there: the next start removes its files.
         if getattr(error[1], "errno", None) not in (errno.ENOENT, errno.ENOTEMPTY):
             raise error[1]
 

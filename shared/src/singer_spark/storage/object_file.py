@@ -1,4 +1,4 @@
-"""An object that is read as a file: seeking costs nothing, and what is not read does not travel."""
+"""An object read as a file: seeking costs nothing, and only what is read is transferred."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from singer_spark.storage.stores.bucket import Bucket
 
-# The footer of most Parquet files is within it, so one request brings it, and the size too.
+# The footers of most Parquet files fit in, so one request brings the footer, and the size, too.
 END_BYTES = 1 << 16
-# Who reads a little at a time is given this much at once.
+# Small reads fetch this much at once.
 AHEAD_BYTES = 4 << 20
 
 
 class ObjectFile(io.RawIOBase):
-    """One object; its end is read when it is opened."""
+    """One object; its end is read on opening."""
 
     def __init__(self, bucket: Bucket, key: str) -> None:
-        """Opens it.
+        """Open the object.
 
         Raises:
-            FileNotFoundError: nothing is there.
+            FileNotFoundError: there is none.
         """
         super().__init__()
         self._bucket = bucket
@@ -68,7 +68,7 @@ class ObjectFile(io.RawIOBase):
             return self._ahead[inside : inside + length]
         if length >= AHEAD_BYTES:
             return self._bucket.read_range(self._key, start, length)
-        # What follows right after what was read is likely to be asked for next.
+        # The bytes right after those read are likely to be read next.
         more = AHEAD_BYTES if start == 0 or start == self._ahead_at + len(self._ahead) else length
         self._ahead = self._bucket.read_range(self._key, start, min(max(more, length), self._size - start))
         self._ahead_at = start

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from singer_spark.storage.stores.bucket import Bucket, Entry
 
-# A condition that no object meets, in the spelling of any store.
+# A condition that no object meets, valid for any store.
 NO_OBJECT_HAS_THIS_VERSION = {"If-Match": '"00000000000000000000000000000000"', "ifGenerationMatch": "1"}
 TRIES = 6
 FIRST_PAUSE_SECONDS = 0.05
@@ -28,13 +28,13 @@ class ObjectFiles:
     """Objects below a prefix of a bucket."""
 
     def __init__(self, bucket: Bucket, root: str, kind: str, *, conditional: bool = True) -> None:
-        """Knows the place.
+        """Nothing is requested yet.
 
         Args:
-            bucket: Takes the requests.
+            bucket: The bucket.
             root: The prefix in it; empty for all.
             kind: The URL's scheme, for messages.
-            conditional: Whether the store must decide who is first; else we look, then write.
+            conditional: Whether the store must decide which writer is first; else we look, then write.
         """
         self.bucket = bucket
         self.root = root.rstrip("/")
@@ -45,11 +45,11 @@ class ObjectFiles:
         return f"{self.root}/{path}" if self.root and path else path or self.root
 
     def read(self, path: str) -> bytes:
-        """The content; FileNotFoundError where nothing is."""
+        """The content; FileNotFoundError if there is none."""
         return self.bucket.read(self._key(path))[0]
 
     def open(self, path: str) -> ObjectFile:
-        """The object as a file: what is read of it travels, and nothing else."""
+        """The object as a file; only what is read is transferred."""
         return ObjectFile(self.bucket, self._key(path))
 
     def open_writer(self, path: str) -> IO[bytes]:
@@ -57,7 +57,7 @@ class ObjectFiles:
         return self.bucket.open_writer(self._key(path))
 
     def create(self, path: str, data: bytes) -> None:
-        """Creates an object by a conditional put; FileExistsError where one stands."""
+        """Create an object by a conditional put; FileExistsError if there is one."""
         if not self.conditional:
             with suppress(FileNotFoundError):
                 self.bucket.size(self._key(path))
@@ -69,11 +69,11 @@ class ObjectFiles:
         self._write_if(path, data, ABSENT)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Writes an object; a put is whole or not at all."""
+        """Write an object; a put is atomic."""
         self.bucket.write(self._key(path), data)
 
     def exchange(self, path: str, seen: bytes | None, data: bytes) -> None:
-        """Writes over the very content `seen`; FileExistsError where something else stands."""
+        """Replace exactly the content `seen`; FileExistsError if there is another."""
         if seen is None:
             self.create(path, data)
             return
@@ -89,13 +89,13 @@ class ObjectFiles:
             self.replace(path, data)
 
     def _write_if(self, path: str, data: bytes, version: str) -> None:
-        """Writes on a condition; asks again where nobody has won yet, and where the answer was lost.
+        """Write on a condition; retry if no writer has won yet, or the answer was lost.
 
-        In the latter case the condition may fail by our own first request: the caller compares the content.
+        In the latter case the condition may fail because of our own first request: the caller compares the content.
 
         Raises:
             FileExistsError: the condition does not hold.
-            OSError: the store failed, or still could not say: nobody has won.
+            OSError: the store failed, or is still undecided: no writer has won.
         """
         until = time.monotonic() + MOST_SECONDS
         for attempt in range(TRIES):
@@ -108,7 +108,7 @@ class ObjectFiles:
             time.sleep(FIRST_PAUSE_SECONDS * 2**attempt)
 
     def ignored_conditions(self, path: str, other: bytes) -> tuple[str, ...]:
-        """Asks for writes of `other` that must be refused; names the conditions that the store wrote in spite of."""
+        """Try writes of `other` that must be refused; returns the conditions that the store ignored."""
         if not self.conditional or not self.bucket.conditions:
             return ()
         creation, exchange = self.bucket.conditions
@@ -122,11 +122,11 @@ class ObjectFiles:
         return tuple(ignored)
 
     def upload(self, source: Path, path: str) -> None:
-        """Copies a file of this machine, in pieces, which are an object only once all are there."""
+        """Copy a file of this machine, in pieces that become an object only once all are there."""
         self.bucket.upload(source, self._key(path))
 
     def extend(self, source: str, tail: bytes, target: str) -> None:
-        """Copies an object with bytes behind it; a large one inside the store where that can."""
+        """Copy an object with bytes appended; a large one inside the store, if it supports that."""
         here, there = self._key(source), self._key(target)
         size = self.bucket.size(here)
         if self.bucket.extend(here, size, tail, there):
@@ -134,51 +134,51 @@ class ObjectFiles:
         if size < 2 * PIECE_BYTES:
             self.bucket.write(there, self.bucket.read(here)[0] + tail)
             return
-        stream = self.bucket.open_writer(there)  # closed once it is whole: otherwise no object is made of it
+        stream = self.bucket.open_writer(there)  # closed only when complete: otherwise no object is created
         for start in range(0, size, PIECE_BYTES):
             stream.write(self.bucket.read_range(here, start, min(PIECE_BYTES, size - start)))
         stream.write(tail)
         stream.close()
 
     def move(self, source: str, target: str) -> None:
-        """Copies inside the store and removes the source; FileNotFoundError where it is not."""
+        """Copy inside the store and remove the source; FileNotFoundError if it is missing."""
         self.bucket.copy(self._key(source), self._key(target))
         self.bucket.delete([self._key(source)])
 
     def delete(self, path: str) -> None:
-        """Removes an object; a missing one is fine."""
+        """Remove an object; a missing one is fine."""
         self.bucket.delete([self._key(path)])
 
     def delete_all(self, prefix: str) -> None:
-        """Removes all objects below a prefix, the empty ones that Spark makes for folders too."""
+        """Remove all objects below a prefix, including the empty ones that Spark makes for folders."""
         found = list(self._entries(prefix))
-        # On Azure a folder may be a real one, which can't be removed before what is in it.
+        # On Azure a folder may be a real one, which can't be removed before its content.
         real = set() if self.bucket.folders_are_listed else {above for each in found for above in _above(each.key)}
         own = self._key(prefix)
         keys = [each.key for each in found if not (each.maybe_folder and each.key in real | {own})]
         folders = [f"{each.key}/" for each in found if each.maybe_folder]
         if found:
-            # There the folder's own object is not among those below it; elsewhere it was found if it is there.
+            # There the folder's own object is not listed among those below it; elsewhere it was found if it exists.
             outer = [] if self.bucket.folders_are_listed else [f"{own}/"]
             self.bucket.delete([*keys, *sorted(folders, reverse=True), *outer])
 
     def remove_empty(self, folders: Iterable[str]) -> None:
-        """Removes the empty objects that Spark makes for folders, where nothing else is below them."""
+        """Remove the empty objects that Spark makes for folders, if nothing else is below them."""
         wanted = sorted(set(folders))
         outer = [each for each in wanted if not any(each.startswith(f"{other}/") for other in wanted)]
         for top in outer:
             found = list(self._entries(top))
-            standing = {f"{each.key}/" if each.maybe_folder else each.key for each in found}
+            present = {f"{each.key}/" if each.maybe_folder else each.key for each in found}
             if not self.bucket.folders_are_listed:
                 with suppress(FileNotFoundError):
-                    standing |= {f"{self._key(top)}/"} if self.bucket.is_folder(self._key(top)) else set()
+                    present |= {f"{self._key(top)}/"} if self.bucket.is_folder(self._key(top)) else set()
             for marker in sorted((f"{self._key(each)}/" for each in wanted), reverse=True):
-                if marker in standing and not any(key != marker and key.startswith(marker) for key in standing):
+                if marker in present and not any(key != marker and key.startswith(marker) for key in present):
                     self.bucket.delete([marker])
-                    standing.discard(marker)
+                    present.discard(marker)
 
     def list(self, prefix: str) -> list[FileInfo]:
-        """All objects below a prefix, folder markers left out."""
+        """All objects below a prefix, without folder markers."""
         start = len(self.root) + 1 if self.root else 0
         found = list(self._entries(prefix))
         return [
@@ -188,7 +188,7 @@ class ObjectFiles:
         ]
 
     def _is_folder(self, key: str, found: Sequence[Entry]) -> bool:
-        """Whether an empty object stands for a folder: others lie in it, or the store says so."""
+        """Whether an empty object is a folder marker: others are below it, or the store says so."""
         if any(each.key.startswith(f"{key}/") for each in found):
             return True
         return self.bucket.is_folder(key)
@@ -198,20 +198,20 @@ class ObjectFiles:
         return self.bucket.entries(f"{folder}/" if folder else "")
 
     def size(self, path: str) -> int:
-        """Size in bytes; FileNotFoundError where nothing is."""
+        """Size in bytes; FileNotFoundError if it is missing."""
         return self.bucket.size(self._key(path))
 
     def flush(self, paths: Iterable[str]) -> None:
-        """Nothing to do: an object store answers when the object is durable."""
+        """Do nothing: an object store answers once the object is durable."""
 
     def flush_folders(self, paths: Iterable[str]) -> None:
-        """Nothing to do either."""
+        """Do nothing."""
 
     def sweep(self) -> None:
-        """Nothing to do: a put leaves nothing half done."""
+        """Do nothing: a put leaves nothing half done."""
 
 
 def _above(key: str) -> list[str]:
-    """The folders that an object lies in."""
+    """The folders above an object."""
     parts = key.split("/")[:-1]
     return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]

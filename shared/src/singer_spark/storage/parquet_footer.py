@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAGIC = b"PAR1"
 END_BYTES = 8
 BLOCK_BYTES = 1 << 22
-# Most footers are within it, so one request brings them.
+# Most footers fit in, so that one request brings them.
 LIKELY_BYTES = 1 << 16
 # A field number of parquet.thrift.
 ROWS = 3
@@ -27,7 +27,7 @@ ROWS = 3
 
 @contextmanager
 def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
-    """A file of a storage, opened for reading; only what is read of it travels.
+    """A file of a storage, opened for reading; only what is read is transferred.
 
     Raises:
         StorageError: it can't be read.
@@ -42,7 +42,7 @@ def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
 
 
 def download(storage: Storage, path: str, target: Path) -> None:
-    """Copies a file of a storage to this machine, a block at a time.
+    """Copy a file of a storage to this machine, a block at a time.
 
     Raises:
         StorageError: it can't be read or written.
@@ -52,7 +52,7 @@ def download(storage: Storage, path: str, target: Path) -> None:
 
 
 def footer_of(file: IO[bytes]) -> bytes | None:
-    """The bytes of a file's footer; None where it has none that is open to all."""
+    """The bytes of a file's footer; None if it has none, or an encrypted one."""
     size = file.seek(0, io.SEEK_END)
     file.seek(max(size - LIKELY_BYTES, 0))
     end = file.read()
@@ -66,10 +66,10 @@ def footer_of(file: IO[bytes]) -> bytes | None:
 
 
 def rows_of(storage: Storage, path: str) -> int:
-    """Rows of a Parquet file, from its footer.
+    """Number of rows of a Parquet file, from its footer.
 
     Raises:
-        StorageError: it can't be read, or is no whole Parquet file.
+        StorageError: it can't be read, or is not a complete Parquet file.
     """
     with open_parquet(storage, path) as file:
         try:

@@ -1,4 +1,4 @@
-"""How a failure of the storage becomes one line: what could not be done, where, why, and what to do."""
+"""Storage failures as one line: what could not be done, where, why, and what to do."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CONDITIONAL_WAY_OUT = (
 
 
 class UnconditionalStoreError(OSError):
-    """Nothing is known of this kind of store that would let one of two writers win."""
+    """This kind of store has no known way to let exactly one of two writers win."""
 
 
 class StoreFailure(OSError):
-    """A store's refusal or failure, in its own words.
+    """A store's refusal or failure, with its own message.
 
     Attributes:
-        code: The store's name for it, or its HTTP status, or empty.
+        code: The store's error code, or the HTTP status, or empty.
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -33,16 +33,16 @@ class StoreFailure(OSError):
 
 
 class MissingError(StoreFailure, FileNotFoundError):
-    """There is no such object, or no such bucket."""
+    """The object, or the bucket, does not exist."""
 
 
 class RefusedError(StoreFailure, PermissionError):
-    """The store does not let this account do that."""
+    """The store denies this account the operation."""
 
 
 @contextmanager
-def told(verb: str, place: str) -> Iterator[None]:
-    """Turns any failure inside into one StorageError that names the place."""
+def storage_errors(verb: str, place: str) -> Iterator[None]:
+    """Turn any failure inside into one StorageError that names the place."""
     try:
         yield
     except SingerSparkError:
@@ -53,7 +53,7 @@ def told(verb: str, place: str) -> Iterator[None]:
 
 @contextmanager
 def missing_is_fine() -> Iterator[None]:
-    """Passes over a file that is not there; a bucket that is not there is an error all the same."""
+    """Ignore a missing file; a missing bucket is still an error."""
     try:
         yield
     except FileNotFoundError as error:
@@ -62,7 +62,7 @@ def missing_is_fine() -> Iterator[None]:
 
 
 def error_code(error: BaseException | None) -> str:
-    """The store's own code of a failure (`NoSuchBucket`), or empty."""
+    """The store's own code for a failure (`NoSuchBucket`), or empty."""
     while error is not None:
         if isinstance(error, StoreFailure):
             return error.code
@@ -74,7 +74,7 @@ def error_code(error: BaseException | None) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """The cause without our own module's words: the system's text, or the store's."""
+    """The cause in the words of the system, or the store."""
     if isinstance(error, OSError) and error.strerror and not error_code(error):
         return error.strerror
     return f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""Thrift's compact protocol, as Parquet writes its footers: read to plain values and written back, without an IDL.
+"""Thrift's compact protocol, as in Parquet's footers: parsed to plain values and written back, without an IDL.
 
-A struct is a dict of field number to type and content; what is not known here is kept as it is.
-A list's content is the type of its items, and they; texts and doubles are bytes; a boolean's type is all of it.
+A struct is a dict of field number to type and content; unknown fields are kept as they are.
+A list's content is its items' type, and the items; strings and doubles are bytes; a boolean has only a type.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def read_struct(data: BytesIO) -> Struct:
-    """Reads one struct.
+    """Parse one struct.
 
     Raises:
-        ValueError: it is none, or uses what Parquet does not (maps).
+        ValueError: it is not one, or uses types that Parquet does not (maps).
     """
     struct: Struct = {}
     number = 0
@@ -69,7 +69,7 @@ def _signed(data: BytesIO) -> int:
 
 
 def struct_bytes(struct: Struct) -> bytes:
-    """Writes one struct."""
+    """Serialise one struct."""
     data = bytearray()
     _write(data, STRUCT, struct)
     return bytes(data)

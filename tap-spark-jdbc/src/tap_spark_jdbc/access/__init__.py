@@ -1,4 +1,4 @@
-"""How a database is got at where an address and a password are not enough: SSH tunnels, logins of a cloud.
+"""Access to a database beyond an address and a password: SSH tunnels, cloud logins.
 
 It may import `config`. Start with `ssh_tunnel`.
 """

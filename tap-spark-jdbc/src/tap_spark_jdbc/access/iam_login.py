@@ -1,4 +1,4 @@
-"""A login of AWS instead of a password (`auth: aws-iam`): a token for RDS and Aurora, made anew before it runs out."""
+"""An AWS login instead of a password (`auth: aws-iam`): a token for RDS and Aurora, renewed before it expires."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _REGION = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.rds\.amazonaws\.com(?:\.cn)?
 
 
 class IamLogin:
-    """Of one user at one server."""
+    """The login of one user at one server."""
 
     def __init__(self, host: str, port: int, user: str) -> None:
-        """Makes no token yet."""
+        """No token is made yet."""
         self._place = host, port, user
         self._making = Lock()
         self._token = ""
         self._made: float | None = None
 
     def token(self) -> str:
-        """What is to be given in the place of a password, good for some minutes at least.
+        """A token to use as password, valid for at least some minutes.
 
         Raises:
-            ConfigurationError: boto3 is not installed, finds no login, or knows no region.
+            ConfigurationError: boto3 is not installed, or finds no login or no region.
         """
         with self._making:
             if self._made is None or time.monotonic() - self._made > FRESH_SECONDS:
@@ -45,10 +45,10 @@ def _token(host: str, port: int, user: str) -> str:
         raise ConfigurationError(
             "auth: aws-iam needs boto3, which is not installed: pip install 'tap-spark-jdbc[aws-secrets]'"
         ) from error
-    # The server may have a name of its own; then the region is the login's.
+    # The server may have a custom host name; then the region is the login's.
     found = _REGION.search(host)
     try:
-        # Of its own: the shared one keeps the first login that it found.
+        # A new session: the shared one keeps the first login that it found.
         client = boto3.Session().client("rds", region_name=found[1] if found else None)
         return str(client.generate_db_auth_token(DBHostname=host, Port=port, DBUsername=user))
     except BotoCoreError as error:

@@ -1,7 +1,7 @@
-"""A tunnel to the database through a machine that speaks SSH, for as long as a run lasts.
+"""A tunnel to the database through an SSH host, for the duration of a run.
 
-Each server of the database has a port of this machine. Whoever connects to it, the JVM, the columnar driver, an
-executor, is passed on through one SSH connection, which is made anew where it broke.
+Each server of the database gets a port on this machine. Connections to it, from the JVM, the columnar driver or an
+executor, are forwarded through one SSH connection, which is re-established if it breaks.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _KEY_TYPE = re.compile(r"ssh-(?:ed25519|ed448|rsa)|(?:ecdsa-sha2|sk)-\S+")
 
 
 class SshTunnel:
-    """Opened by its first `port`."""
+    """An SSH tunnel, opened by the first call of `local`."""
 
     def __init__(self, settings: SshSettings) -> None:
-        """Connects nowhere yet."""
+        """No connection is made yet."""
         self._settings = settings
         self._bind = settings.bind_address or LOOPBACK
         self._ports: dict[tuple[str, int], int] = {}
@@ -47,18 +47,18 @@ class SshTunnel:
         self._thread: threading.Thread | None = None
 
     def local(self, host: str, port: int) -> tuple[str, int]:
-        """Where this machine listens for a server, as the machine of the tunnel names it.
+        """The local address that is forwarded to a server, as the SSH host resolves its name.
 
         Raises:
             ConfigurationError: asyncssh is not installed, the key can't be read, or the host's key is not known.
-            SourceError: the machine of the tunnel can't be reached, or refuses the login.
+            SourceError: the SSH host can't be reached, or refuses the login.
         """
         if (host, port) not in self._ports:
             self._ports[host, port] = self._run(self._listen(host, port))
         return self._bind, self._ports[host, port]
 
     def close(self) -> None:
-        """Ends it, whoever still uses it."""
+        """Close the tunnel, even if it is still in use."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -77,7 +77,7 @@ class SshTunnel:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _listen(self, host: str, port: int) -> int:
-        # What is wrong with the login shall be told at once, and by one line.
+        # A problem with the login should be reported at once, and in one line.
         await self._connected()
 
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,7 +85,7 @@ class SshTunnel:
             assert task is not None
             self._passing.add(task)
             task.add_done_callback(self._passing.discard)
-            # It ends here where `_end` cancels it: asyncio would print a trace of a task that is cancelled.
+            # A cancellation by `_end` is caught here: asyncio would print a traceback of a cancelled task.
             with suppress(asyncio.CancelledError):
                 await self._pass_on(host, port, reader, writer)
 
@@ -105,7 +105,7 @@ class SshTunnel:
             connection = await self._connected()
             far_reader, far_writer = await connection.open_connection(host, port, encoding=None)
         except (asyncssh.Error, OSError, SourceError, ConfigurationError) as error:
-            # The driver sees a connection that ends, and nothing of this.
+            # The driver only sees a connection that ends.
             logger.warning("ssh_tunnel: %s can't reach %s:%d: %s", self._settings.host, host, port, error)
             writer.transport.abort()
             return
@@ -118,7 +118,7 @@ class SshTunnel:
             writer.close()
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
-        """The SSH connection, a new one where the last is gone."""
+        """The SSH connection; a new one if the last is gone."""
         async with self._connecting:
             if self._ssh is None or self._ssh.is_closed():
                 if self._ssh is not None:
@@ -154,7 +154,7 @@ async def _login(settings: SshSettings) -> asyncssh.SSHClientConnection:
         raise ConfigurationError(
             "ssh_tunnel: asyncssh is not installed: it comes with the extra ssh (pip install 'tap-spark-jdbc[ssh]')"
         ) from error
-    # It tells of each connection that it passes on.
+    # It logs each connection that it forwards.
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
     place = f"{settings.host}:{settings.port}"
     try:
@@ -200,7 +200,7 @@ def _keys(settings: SshSettings) -> list[Any] | None:
 
 
 def _known_hosts(settings: SshSettings) -> Any:
-    """The keys that the host may have; never None, by which any would do."""
+    """The keys that the host may have; never None, which would accept any."""
     import asyncssh
 
     if settings.host_key is None:
@@ -215,7 +215,7 @@ def _known_hosts(settings: SshSettings) -> Any:
         lines = [line for line in settings.host_key.splitlines() if line.strip()]
         return [asyncssh.import_public_key(_bare(line)) for line in lines], [], []
     except asyncssh.KeyImportError as error:
-        raise ConfigurationError(f"ssh_tunnel.host_key: it is no public key: {error}") from error
+        raise ConfigurationError(f"ssh_tunnel.host_key: is not a public key: {error}") from error
 
 
 def _bare(line: str) -> str:

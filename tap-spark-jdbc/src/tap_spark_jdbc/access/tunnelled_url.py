@@ -1,4 +1,4 @@
-"""Where a JDBC URL leads to, and the same URL that leads through a tunnel instead (plain Python)."""
+"""The servers in a JDBC URL, and the same URL through a tunnel (plain Python)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _URL = re.compile(
     r"(?P<before>jdbc:oracle:thin:[^@]*@(?://)?|jdbc:[\w:+.-]*?://(?:[^/?;@]*@)?)(?P<servers>[^/?;@]*)(?P<after>.*)",
     re.DOTALL,
 )
-# Of a database on this machine, as PostgreSQL's driver knows it.
+# The short URL of a database on this machine, as PostgreSQL's driver accepts it.
 _SHORT = re.compile(r"jdbc:postgresql:(?P<database>[^/].*)?", re.DOTALL)
 _SERVER = re.compile(r"(?:\[(?P<six>[^]]+)\]|(?P<name>[\w.-]*))(?::(?P<port>\d+))?(?P<rest>:.+)?")
 
 
 def through(url: str, dialect: str, local: Callable[[str, int], tuple[str, int]]) -> str:
-    """The URL with `local(host, port)` in the place of each server.
+    """The URL with each server replaced by `local(host, port)`.
 
     Raises:
-        ConfigurationError: it names its servers in a way that is not known here.
+        ConfigurationError: it names its servers in an unsupported way.
     """
     if short := _SHORT.fullmatch(url):
         url = f"jdbc:postgresql://localhost/{short['database'] or ''}"
@@ -36,7 +36,7 @@ def through(url: str, dialect: str, local: Callable[[str, int], tuple[str, int]]
 
 
 def _local(server: str, dialect: str, local: Callable[[str, int], tuple[str, int]]) -> str:
-    # Oracle's `host:port:SID` is the only one with something behind the port.
+    # Oracle's `host:port:SID` is the only one with something after the port.
     match = _SERVER.fullmatch(server)
     port = None if match is None else match["port"] or PORTS.get(dialect)
     if match is None or port is None or (not server and dialect != "postgresql"):
@@ -48,7 +48,7 @@ def _local(server: str, dialect: str, local: Callable[[str, int], tuple[str, int
 
 
 def first_server(url: str, dialect: str) -> tuple[str, int]:
-    """Host and port of the first server; a ConfigurationError as `through` raises it."""
+    """Host and port of the first server; raises ConfigurationError like `through`."""
     found: list[tuple[str, int]] = []
 
     def local(host: str, port: int) -> tuple[str, int]:

@@ -1,6 +1,6 @@
-"""Rows by Arrow batches from the database's columnar driver: in a thread of the tap, or in a Spark task.
+"""Rows as Arrow batches from the database's columnar driver: in a thread of the tap, or in a Spark task.
 
-No row passes Python one by one, and none passes the JVM. What a worker imports is here alone.
+Rows do not pass through Python one by one, nor through the JVM. A worker imports no more than this module.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ BATCH_BYTES = 4 << 20
 EDGE = "edge"
 _NO_EDGE = pa.scalar(0, pa.int32())
 _EDGE_OF_NULL = 3
-# The years 1 to 9999, which the lake's dates and times can hold, in days and in microseconds since 1970.
+# The years 1 to 9999, the range of the lake's dates and times, in days and in microseconds since 1970.
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-# In the place of an SQLSTATE.
+# Used in place of an SQLSTATE.
 UNREACHABLE, UNWRITABLE, LOST, LEFT = "unreachable", "unwritable", "lost", "left to Spark"
 
 
 @dataclass(frozen=True)
 class ColumnarQuery:
-    """All that is needed to read a slice.
+    """Everything needed to read a slice.
 
     Attributes:
         connection: libpq's connection string.
-        statements: What its session and transaction begin with.
-        sql: Gives the columns, in their order, and `edge` if rows of the slice may lie at one.
-        columns: With the types of the lake.
-        masks: Of the columns, in their order; of one that comes as it shall go there is none.
+        statements: Statements that begin the session and transaction.
+        sql: Selects the columns in order, and `edge` if rows of the slice may lie at one.
+        columns: The columns with the types of the lake.
+        masks: The columns' masks in order; None for a column that is not masked here.
     """
 
     connection: str = field(repr=False)
@@ -51,17 +51,17 @@ class ColumnarQuery:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a slice.
+    """The result of reading a slice.
 
     Attributes:
-        read: Rows that were read.
-        rows: Those of them that were written; without any there is no file.
-        nulls: Those without replication key.
-        size: Bytes of them all in memory.
-        edges: Those at the edges that were asked for, with `edge`, as an Arrow stream; empty where there are none.
-        state: SQLSTATE of what it failed by, or what stands in its place; None: it is written.
-        refused: The reason.
-        number: That of the system's error, where it is one.
+        read: Number of rows read.
+        rows: Number of rows written; if 0, there is no file.
+        nulls: Number of rows without replication key.
+        size: Bytes of all rows read, in memory.
+        edges: The rows at the requested edges, with `edge`, as an Arrow stream; empty if there are none.
+        state: SQLSTATE of the failure, or a substitute for it; None: the slice is written.
+        refused: The reason of the failure.
+        number: The `errno` of a system error.
     """
 
     read: int = 0
@@ -75,29 +75,29 @@ class Outcome:
 
 
 class Sink(Protocol):
-    """Where rows go."""
+    """Receives the rows of a slice."""
 
     def add(self, rows: pa.RecordBatch, edge: pa.Array) -> None:
-        """The next ones, and the edge that each lies at; CrowdedError: too many of them lie at one."""
+        """Take the next rows, and the edge of each; CrowdedError: too many of them lie at an edge."""
 
     def close(self) -> int:
-        """All have come; how many of them were written."""
+        """Finish after the last rows; returns how many were written."""
 
 
 class Unreachable(Exception):
-    """The database can't be read by Arrow: there is no driver, or it gets no connection."""
+    """The database can't be read by the columnar driver, which is not installed or can't connect."""
 
 
 class Unwritable(Exception):
-    """The file can't be written to where it belongs."""
+    """The file can't be written to its location."""
 
 
 class CrowdedError(Exception):
-    """So many rows lie at an edge that Spark should look at them."""
+    """So many rows lie at an edge that Spark should compare them."""
 
 
 def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcome:
-    """Reads a slice into a sink, over a connection of its own."""
+    """Read a slice into a sink, over a connection of its own."""
     with ExitStack() as opened:
         try:
             connection, error_class = _connected(query, database, opened)
@@ -108,10 +108,10 @@ def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcom
         except Unwritable as error:
             number = getattr(error.__cause__, "errno", None) or 0
             return Outcome(state=UNWRITABLE, refused=_in_line(error), number=number)
-        # Spark's error names the column of a value that Arrow can't cast.
+        # Spark's error will name the column of a value that Arrow can't cast.
         except (CrowdedError, pa.ArrowInvalid) as error:
             return Outcome(state=LEFT, refused=_in_line(error))
-        # What fails between two batches is an OSError without SQLSTATE.
+        # A failure between two batches is an OSError without SQLSTATE.
         except (error_class, OSError) as error:
             state = getattr(error, "sqlstate", None) or ("" if _answers(connection, error_class) else LOST)
             return Outcome(state=state, refused=_in_line(error))
@@ -119,20 +119,20 @@ def read(query: ColumnarQuery, sink: Sink, database: ColumnarDatabase) -> Outcom
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Around all that a sink writes."""
+    """Wrap everything a sink writes."""
     try:
         yield
-    # Each filesystem of fsspec raises what its client raises; all of it goes to the tap, which fails by it.
+    # Each fsspec filesystem raises its client's own errors; all of them are passed to the tap, which fails.
     except Exception as error:
         raise Unwritable(f"{type(error).__name__}: {error}") from error
 
 
 def _read(query: ColumnarQuery, connection: Any, sink: Sink) -> Outcome:
     for statement in query.statements:
-        with _asked(connection, statement):
+        with _executed(connection, statement):
             pass
     count = nulls = size = 0
-    with _asked(connection, query.sql) as batches:
+    with _executed(connection, query.sql) as batches:
         for batch in batches:
             columns = _columns(batch, query)
             edge = batch.column(EDGE) if batch.num_columns > len(columns) else pa.repeat(_NO_EDGE, batch.num_rows)
@@ -144,8 +144,8 @@ def _read(query: ColumnarQuery, connection: Any, sink: Sink) -> Outcome:
 
 
 @contextmanager
-def _asked(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
-    # Not by the driver's DB-API: importing that takes a second where Polars and pandas are installed.
+def _executed(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
+    # Not by the driver's DB-API, whose import takes a second if Polars and pandas are installed.
     from adbc_driver_manager import AdbcStatement
 
     with AdbcStatement(connection) as statement:
@@ -156,9 +156,9 @@ def _asked(connection: Any, sql: str) -> Iterator[pa.RecordBatchReader]:
 
 
 def _answers(connection: Any, error_class: type[Any]) -> bool:
-    """Whether the server is still there: it refuses a statement of a failed transaction by an SQLSTATE."""
+    """Whether the server is still there: it refuses a statement in a failed transaction with an SQLSTATE."""
     try:
-        with _asked(connection, "SELECT 1"):
+        with _executed(connection, "SELECT 1"):
             return True
     except error_class as error:
         return error.sqlstate is not None
@@ -191,14 +191,14 @@ def _columns(batch: pa.RecordBatch, query: ColumnarQuery) -> list[pa.Array]:
 
 
 def masked(texts: pa.Array, mask: Mask) -> pa.Array:
-    """What a mask makes of texts: of the distinct ones, each once."""
+    """Mask texts, computing each distinct one once."""
     encoded = texts.dictionary_encode()
     made = [mask.of(each) for each in encoded.dictionary.to_pylist()]
     return pa.array(made, pa.string()).take(encoded.indices)
 
 
 def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values by the type of the lake: numerics come as texts; pa.ArrowInvalid: one doesn't fit."""
+    """Cast values to the lake's type: numerics come as texts; pa.ArrowInvalid: one doesn't fit."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     column = column if column.type.equals(kind) else column.cast(kind)
@@ -212,13 +212,13 @@ def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _check(numbers: pa.Array, least: int, most: int) -> None:
-    """An infinity of PostgreSQL comes as a number beyond these bounds."""
+    """Refuse PostgreSQL's infinities, which come as numbers beyond these bounds."""
     found = pc.min_max(numbers).as_py()
     if found["min"] is not None and (found["min"] < least or found["max"] > most):
         raise pa.ArrowInvalid("it is infinite, or lies outside of the years 1 to 9999")
 
 
 def _with_one_nan(column: pa.Array) -> pa.Array:
-    """NaN in the one form that it has when it is read from a text; processors make others."""
+    """Normalise NaN to the form it has when parsed from text; processors make others."""
     odd = pc.is_nan(column)
     return pc.if_else(odd, pa.scalar(math.nan, column.type), column) if pc.any(odd).as_py() else column

@@ -1,4 +1,4 @@
-"""The database as its columnar driver reads one stream: the queries of its slices, and what becomes of a failure."""
+"""Reading one stream by the database's columnar driver: the queries of its slices, and how failures are handled."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class ColumnarSource:
     """One stream in one run.
 
     Attributes:
-        sql: Of the stream, in this run.
-        number: Prints a floating point number, a single one where so said, as Java does.
-        only: The user wants no other reader where this one can't reach the database.
-        works: It had a connection; one that it gets no more is a broken one.
+        sql: The stream's SQL in this run.
+        number: Formats a floating-point number, single if the second argument is true, as Java does.
+        only: The user wants no other reader, even if this one can't reach the database.
+        works: It has connected once; a later failure to connect is a lost connection.
     """
 
     def __init__(self, sql: StreamSql, lane: Lane, *, only: bool, as_json: bool) -> None:
-        """Asks nothing yet; `as_json`: bytes come as they stand in JSON."""
+        """Nothing is queried yet; `as_json`: bytes are read in their JSON form."""
         self.sql = sql
         self._as_json = as_json
         self.number = lane.database.connection.java_number
@@ -49,19 +49,19 @@ class ColumnarSource:
         self._database = lane.database
 
     def reads(self, each: Slice[Point], look: Look) -> bool:
-        """Whether to try it with this slice: rows that are known by the sums of their buckets are for Spark."""
+        """Whether to try this slice: rows that are only known by the sums of their buckets are left to Spark."""
         return not self._database.is_out_of_reach and not (look.by_buckets and self.may_hold_sent_rows(each))
 
     def query(self, each: Slice[Point], limit: int | None = None) -> ColumnarQuery:
-        """Reads a slice, or so many of its rows."""
+        """The query for a slice, or for `limit` of its rows."""
         first = "" if limit is None else f" LIMIT {limit}"
         columns = "*" if self._has_edges(each) else ", ".join(name for name, _ in self._columnar.aliased)
         sql = f"SELECT {columns} FROM {self._columnar.relation(each)}{first}"
-        # A token of the last slice may have run out.
+        # The last slice's token may have expired.
         return replace(self._query, sql=sql, connection=conninfo(self._source))
 
     def has_read(self, outcome: Outcome, place: str) -> bool:
-        """Whether it could; False: the slice is to be read over JDBC. What it failed by is raised."""
+        """Whether the slice was read; False: it must be read over JDBC. Other failures are raised."""
         if outcome.state != UNREACHABLE:
             self.works = True
         elif not self.works:
@@ -72,24 +72,24 @@ class ColumnarSource:
         return outcome.state is None
 
     def may_hold_sent_rows(self, each: Slice[Point]) -> bool:
-        """Whether rows at the bookmark may be in a slice."""
+        """Whether a slice may have rows at the bookmark."""
         bookmark, key = self.sql.bookmark, each.key
         if bookmark is None:
             return False
-        # The database's order of texts need not be ours.
+        # The database's order of texts may differ from ours.
         if key is None or key.lower is None or key.lower.value.key_type is KeyType.STRING:
             return True
         return not (key.lower.value > bookmark.value or (key.after and key.lower == bookmark))
 
     def _has_edges(self, each: Slice[Point]) -> bool:
-        """Whether rows of a slice may lie at an edge; to fetch one more column takes a fifteenth of the time."""
+        """Whether rows of a slice may lie at an edge; fetching one more column takes a fifteenth of the time."""
         if self.sql.plan.replication_key is None:
             return False
         return each.late or each.nulls or each.key is None or each.key.closed or self.may_hold_sent_rows(each)
 
     @cached_property
     def _columnar(self) -> StreamSql:
-        """The stream's SQL, each column as the columnar driver is asked for it."""
+        """The stream's SQL, with each column as selected for the columnar driver."""
         columns = []
         for each, field in zip(self.sql.plan.columns, self._schema, strict=True):
             select = each.reading.columnar_select or "{c}"
@@ -100,7 +100,7 @@ class ColumnarSource:
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        """The columns by the types of the lake."""
+        """The columns with the types of the lake."""
         return lake_schema(self.sql.plan)
 
     def _is_base64(self, field: pa.Field) -> bool:
@@ -137,8 +137,8 @@ class ColumnarSource:
 
 
 def lake_schema(plan: StreamPlan) -> pa.Schema:
-    """A stream's columns by the types of the lake."""
-    import_pyspark()  # a session's thread may be at it as well
+    """A stream's columns with the types of the lake."""
+    import_pyspark()  # a session's thread may be importing it as well
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from singer_spark.singer.schema_mapping import stream_spark_schema
@@ -147,7 +147,7 @@ def lake_schema(plan: StreamPlan) -> pa.Schema:
 
 
 def unfit(plan: StreamPlan, lane: Lane) -> str | None:
-    """Why a stream can't be read by the database's columnar driver; None where it can."""
+    """Why a stream can't be read by the database's columnar driver; None if it can."""
     source = lane.snapshots.source
     dialect = source.dialect
     if dialect.columnar_driver is None:

@@ -18,23 +18,23 @@ from tap_spark_jdbc.columnar.columnar_query import EDGE, ColumnarQuery, CrowdedE
 from tap_spark_jdbc.source.columnar_database import ColumnarDatabase
 
 Unsent = Callable[[pa.RecordBatch, pa.Array], pa.RecordBatch]
-# What is gathered for a row group lies in memory whole.
+# A row group is collected in memory as a whole.
 GROUP_BYTES = 24 << 20
 MOST_EDGE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class ColumnarTask:
-    """All that a worker needs to write a slice.
+    """Everything a worker needs to write a slice.
 
     Attributes:
-        query: Reads it.
-        constants: The columns of the file that follow those which are read, one value each for all rows.
+        query: The query that reads it.
+        constants: The file's columns after those that are read, with one value each for all rows.
         folder: URL of a folder that no other task writes to.
-        options: fsspec's options of that place.
-        codec: Of Parquet.
-        long: Columns whose values are so long that neither a dictionary nor a footer shall hold one once more.
-        edges: Rows at these come back.
+        options: fsspec's options for that location.
+        codec: Parquet's compression.
+        long: Columns whose values are too long to be repeated in a dictionary or a footer.
+        edges: Edges whose rows are returned.
     """
 
     query: ColumnarQuery
@@ -53,12 +53,12 @@ class ColumnarTask:
 
 
 def written(task: ColumnarTask, unsent: Unsent, database: ColumnarDatabase) -> Outcome:
-    """Writes a slice; `unsent` gives the rows of a batch that belong into the file, given them all and their edges."""
+    """Write a slice; `unsent` selects a batch's rows that belong in the file, given all of them and their edges."""
     return read(task.query, _File(task, unsent), database)
 
 
-def told(task: ColumnarTask) -> dict[str, Any]:
-    """`written` in a worker, with the rows at edges: the fields of its outcome, whose class is another one there."""
+def outcome_fields(task: ColumnarTask) -> dict[str, Any]:
+    """`written` in a worker, with the rows at edges; as fields, since the outcome's class is another one there."""
     kept = _Kept(task.edges)
     with closing(ColumnarDatabase()) as database:
         outcome = written(task, kept, database)
@@ -66,7 +66,7 @@ def told(task: ColumnarTask) -> dict[str, Any]:
 
 
 class _Kept:
-    """The rows at some edges, for the tap to look at; all of them belong into the file."""
+    """Collects the rows at some edges for the tap; all rows belong in the file."""
 
     def __init__(self, edges: tuple[int, ...]) -> None:
         self._edges = pa.array(edges, pa.int32())
@@ -81,7 +81,7 @@ class _Kept:
         return rows
 
     def stream(self) -> bytes:
-        """All of them."""
+        """All collected rows, as an Arrow stream."""
         if not self._batches:
             return b""
         sink = pa.BufferOutputStream()
@@ -92,7 +92,7 @@ class _Kept:
 
 
 class _File:
-    """A Parquet file that grows by row groups; it is there once it has a row."""
+    """A Parquet file that grows by row groups; it is created with its first row."""
 
     def __init__(self, task: ColumnarTask, unsent: Unsent) -> None:
         self._task = task

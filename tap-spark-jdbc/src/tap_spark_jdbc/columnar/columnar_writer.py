@@ -1,8 +1,8 @@
 """Slices to batch files by the database's columnar driver: in threads of the tap, or by tasks of a cluster.
 
-Arrow works without Python's lock, so threads use all cores of this machine, and no worker is started. A task's Python
-worker writes the file beside its executor. Rows at the bookmark that were sent before must be left out of it, for which
-their fingerprints are compared here: on a cluster such slices are read here, or over JDBC where they are large.
+Arrow releases Python's lock, so threads use all cores of this machine, and no worker is started. A task's Python worker
+writes the file on its executor's machine. Rows at the bookmark that were sent before must be left out, and their
+fingerprints are compared in this process: on a cluster such slices are read here, or over JDBC if they are large.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.reading.spark_reader import SliceReader
     from tap_spark_jdbc.source.database import Database
 
-# Read here in less time than a cluster takes to start a task's Python worker.
+# Rows read here in less time than a cluster takes to start a task's Python worker.
 SMALL_ROWS = 500_000
-# A cluster works at more slices side by side than this machine.
+# A cluster processes more slices in parallel than this machine.
 _HERE = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
@@ -54,14 +54,14 @@ class ColumnarWriter:
         reader: Callable[[], SliceReader],
         by_jdbc: Callable[[], BatchWriter],
     ) -> None:
-        """Writes nothing yet.
+        """Nothing is written yet.
 
         Args:
-            source: What is read, in its snapshot.
-            columns: What its files hold.
-            database: Runs tasks.
-            reader: Of the same stream, by Spark.
-            by_jdbc: Writes what this can't.
+            source: The stream, in its snapshot.
+            columns: The columns of its files.
+            database: Runs the tasks.
+            reader: Makes a reader of the same stream by Spark.
+            by_jdbc: Makes a writer for slices that this one can't write.
         """
         self._source = source
         self._columns = columns
@@ -73,14 +73,14 @@ class ColumnarWriter:
     def write(
         self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
     ) -> Written:
-        """As `BatchWriter.write`, here or in one task; from the first failure to reach the database on by that."""
+        """As `BatchWriter.write`, here or in one task; once the database was out of reach, by that writer."""
         found = self._written(each, sent, look, wide=wide) if self._source.reads(each, look) else None
         if found is not None:
             return found
         return self._by_jdbc().write(each, sent, fetch_size=fetch_size, look=look, wide=wide)
 
     def _written(self, each: Slice[Point], sent: Counter[str], look: Look, *, wide: bool) -> Written | None:
-        """None: it is to be read over JDBC."""
+        """The written slice; None: it must be read over JDBC."""
         here = self._is_read_here(each)
         if not here and self._source.may_hold_sent_rows(each):
             return None
@@ -110,9 +110,9 @@ class ColumnarWriter:
     def _in_task(self, task: ColumnarTask, edge_rows: EdgeRows) -> Outcome:
         from singer_spark.spark.python_tasks import in_remote_task, in_task
 
-        work = partial(columnar_task.told, task)
+        work = partial(columnar_task.outcome_fields, task)
         try:
-            with self._reader().told(task.folder):
+            with self._reader().job_errors(task.folder):
                 context = self._database.context
                 if context is None:
                     fields = in_remote_task(self._database.spark, tap_spark_jdbc, work)
@@ -132,10 +132,10 @@ class ColumnarWriter:
         return outcome
 
     def _is_read_here(self, each: Slice[Point]) -> bool:
-        # What a server of Spark Connect reaches this process need not.
+        # This process may not reach what a Spark Connect server reaches.
         if self._database.settings.spark.remote:
             return False
-        # Rows that came late, or have no key, are few as a rule; a task would be no quicker where they are not.
+        # Rows that came late, or have no key, are usually few; otherwise a task would be no faster.
         if self._database.shares_disk or each.late or (each.nulls and each.key is None):
             return True
         rows = self._columns.plan.table.row_estimate if each == Slice() and each.most is None else each.most
@@ -143,7 +143,7 @@ class ColumnarWriter:
 
     @cached_property
     def _task(self) -> ColumnarTask:
-        """What the tasks of all slices have in common."""
+        """A task with everything that all slices have in common."""
         values = self._columns.metadata_values
         constants = {name: _metadata_scalar(value, METADATA_COLUMNS[name]) for name, value in values.items()}
         place = self._place

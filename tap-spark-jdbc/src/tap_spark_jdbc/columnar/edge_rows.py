@@ -1,6 +1,6 @@
-"""Rows at the edges of a run as the columnar driver gives them: the fingerprints that Spark takes of their records.
+"""Rows at the edges of a run from the columnar driver, with the same fingerprints as Spark's.
 
-A record is rendered as Spark's `to_json` renders it, byte for byte, so either reader knows what the other has sent.
+A record is rendered as Spark's `to_json` renders it, byte for byte, so each reader recognises what the other has sent.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.fingerprints import Look
 
 MOST_ROWS = 10_000
-# As Jackson writes what can't stand in a JSON text as it is; the backslash first, which stands in the others.
+# As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the others contain it.
 SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 CONTROLS = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in SHORT}
 _ESCAPED = str.maketrans(SHORT | CONTROLS)
 
 
 class EdgeRows:
-    """Those of one slice.
+    """The rows of one slice at the edges.
 
     Attributes:
-        at_bookmark: Fingerprints of the rows at the bookmark, in their order.
+        at_bookmark: Fingerprints of the rows at the bookmark, in order.
         at_upper: Fingerprints of those at the upper bound.
     """
 
     def __init__(self, look: Look, sent: Counter[str], number: Callable[[float, bool], str]) -> None:
-        """Knows none yet.
+        """No rows yet.
 
         Args:
             look: Which rows need a second look.
             sent: Fingerprints of the rows that were sent at the bookmark, in hexadecimal, counted.
-            number: Prints a floating point number, a single one where so said, as Java does.
+            number: Formats a floating-point number, single if the second argument is true, as Java does.
         """
         self._look = look
         self._left = sent.copy()
@@ -76,7 +76,7 @@ class EdgeRows:
 
 
 def records(rows: pa.RecordBatch, number: Callable[[float, bool], str]) -> Iterator[bytes]:
-    """Each row's record, one by one: for few rows."""
+    """Render each row's record, one by one; for few rows."""
     names = [text(name) for name in rows.schema.names]
     columns = [[_value(each, column.type, number) for each in column.to_pylist()] for column in rows.columns]
     for values in zip(*columns, strict=True):
@@ -85,7 +85,7 @@ def records(rows: pa.RecordBatch, number: Callable[[float, bool], str]) -> Itera
 
 
 def text(value: str) -> str:
-    """A text in JSON."""
+    """A text as a JSON string."""
     return f'"{value.translate(_ESCAPED)}"'
 
 
@@ -105,7 +105,7 @@ def _value(value: Any, kind: pa.DataType, number: Callable[[float, bool], str]) 
         return f'"{value.isoformat()}"'
     if pa.types.is_binary(kind):
         return f'"{base64.b64encode(value).decode()}"'
-    # Python writes a decimal as Java's BigDecimal does: both by the General Decimal Arithmetic.
+    # Python writes a decimal as Java's BigDecimal does: both follow the General Decimal Arithmetic.
     return text(value) if pa.types.is_string(kind) else str(value)
 
 

@@ -1,7 +1,7 @@
 """Arrow batches of the columnar driver as RECORD lines: columns of texts, joined by Arrow.
 
-They are Spark's lines byte for byte, but for floating point numbers, whose texts differ and whose values don't. Where a
-fingerprint is taken of a row's line, it is rendered as Spark renders it. Bytes come from the database in base64.
+They equal Spark's lines byte for byte, except floating-point numbers, whose text may differ but not their value. A row
+whose line is fingerprinted is rendered exactly as by Spark. Bytes come from the database in base64.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class RecordLines:
     """A file of lines, with the marks that `fingerprints` looks for.
 
     Attributes:
-        rows: How many were taken so far.
+        rows: Number of rows taken so far.
     """
 
     def __init__(self, path: Path, frame: Frame, number: Callable[[float, bool], str]) -> None:
-        """Writes nothing yet; `number` as in `EdgeRows`."""
+        """Nothing is written yet; `number` as in `EdgeRows`."""
         self._frame = frame
         self._number = number
         self._path = path
@@ -46,7 +46,7 @@ class RecordLines:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Lets go of the file, whatever became of it."""
+        """Close the file, whatever became of it."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -62,7 +62,7 @@ class RecordLines:
                 self._opened().write(joined_text(lines))
 
     def close(self) -> int:
-        """As `Sink.close`; without rows it is empty."""
+        """As `Sink.close`; without rows the file is empty."""
         with writing():
             self._opened().close()
         return self.rows
@@ -84,7 +84,7 @@ class RecordLines:
 
 
 def rendered(rows: pa.RecordBatch, prefix: str, end: str) -> pa.Array:
-    """Each row's line."""
+    """The line of each row."""
     parts: list[pa.Array | str] = []
     literal = f"{prefix}{{"
     for position, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
@@ -99,7 +99,7 @@ def rendered(rows: pa.RecordBatch, prefix: str, end: str) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> tuple[str, pa.Array, str]:
-    """Each value's text, and what stands around it in JSON."""
+    """The text of each value, with the JSON before and after it."""
     kind = column.type
     if pa.types.is_string(kind):
         return '"', _escaped(column), '"'
@@ -129,7 +129,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array) -> pa.Array:
-    """With a point or an exponent, as a zero's sign is lost by what reads an integer; no numbers are texts."""
+    """Floats with a point or an exponent, as reading an integer loses a zero's sign; NaN and infinities as strings."""
     texts = column.cast(pa.string())
     texts = pc.if_else(pc.match_substring_regex(texts, "[.en]"), texts, pc.binary_join_element_wise(texts, ".0", ""))
     if pc.all(pc.is_finite(column), min_count=0).as_py():

@@ -1,4 +1,4 @@
-"""The tap's settings, checked at once before anything is started.
+"""The tap's settings, all checked before anything is started.
 
-It may import `dialects`. Start with `settings`; `config_schema` declares each of them.
+It may import `dialects`. Start with `settings`; `config_schema` declares them.
 """

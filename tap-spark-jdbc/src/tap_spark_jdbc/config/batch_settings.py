@@ -1,4 +1,4 @@
-"""The setting `batch_config`: singer-sdk's, as far as Spark's executors write what it says."""
+"""The setting `batch_config`: singer-sdk's, as far as Spark's executors support it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# Of each format the codecs that its readers know; the first is the default.
+# The codecs that each format's readers support; the first is the default.
 CODECS = {"parquet": ("zstd", "snappy", "gzip", "lz4", "none"), "jsonl": ("gzip", "none")}
 
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How batches are written (codec `none` for none), and where: each path below the root begins with the prefix."""
+    """Format and location of batches: codec `none` for none; each path below the root begins with the prefix."""
 
     format: Literal["parquet", "jsonl"]
     compression: str
@@ -20,22 +20,22 @@ class BatchSettings:
     prefix: str = ""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> BatchSettings:
-        """Reads the setting, if it has no problems."""
-        encoding, storage = given["encoding"], given["storage"]
+    def of(cls, setting: Mapping[str, Any]) -> BatchSettings:
+        """Parse the setting, which must have no problems."""
+        encoding, storage = setting["encoding"], setting["storage"]
         kind = encoding["format"]
         codec = encoding.get("compression") or CODECS[kind][0]
         return cls(kind, codec, storage["root"], storage.get("prefix") or "")
 
     @property
     def encoding(self) -> dict[str, str]:
-        """As a BATCH message says it."""
+        """The encoding as in a BATCH message."""
         return {"format": self.format, "compression": self.compression}
 
 
-def batch_problems(given: Any) -> list[str]:
-    """What is wrong with the setting beyond its shape, which the config's schema says."""
-    encoding = given.get("encoding") if isinstance(given, Mapping) else None
+def batch_problems(setting: Any) -> list[str]:
+    """Problems of the setting beyond its shape, which the config's schema checks."""
+    encoding = setting.get("encoding") if isinstance(setting, Mapping) else None
     if not isinstance(encoding, Mapping):
         return []
     kind, codec = encoding.get("format"), encoding.get("compression")

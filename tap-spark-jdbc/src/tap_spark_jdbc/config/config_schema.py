@@ -1,4 +1,4 @@
-"""The tap's settings as JSON Schema: what `--about` shows, what the docs are made of, what a config is checked by."""
+"""The tap's settings as JSON Schema: the source of `--about` and the docs, and what a config is checked against."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ STREAM_OPTIONS = _object(
             {"type": ["string", "number"]}, "Exclusive end: the run is a backfill of a range, the bookmark stays"
         ),
         "key_properties": _setting(TEXTS, "The record's key, where it is not the table's primary key"),
-        "load_method": _setting(
-            {"type": "string", "enum": LOAD_METHODS}, "Load method that the target is asked to use"
-        ),
+        "load_method": _setting({"type": "string", "enum": LOAD_METHODS}, "Load method that the target should use"),
         "settle_seconds": _setting(SECONDS, "Instead of the setting `settle_seconds`"),
         "where": _setting(TEXT, "SQL condition that rows must meet"),
         "partition_column": _setting(TEXT, "Column to cut a full table by, where it is not the primary key"),
@@ -59,7 +57,7 @@ STREAM_OPTIONS = _object(
         ),
         "late_rows": _setting(
             {"type": "string", "enum": ["all", "open"]},
-            "PostgreSQL: whose rows below the bookmark are looked for: everybody's (`all`), or only those of "
+            "PostgreSQL: which late rows below the bookmark are looked for: all (`all`), or only those of "
             "transactions that were open at the last run (`open`): no scan of a large table whose keys only ascend",
         ),
         "replication_method": _setting(
@@ -95,8 +93,8 @@ BATCH_CONFIG = _object(
         ),
         "storage": _object(
             {
-                "root": _setting(TEXT, "Path or URL of the folder that the files lie in"),
-                "prefix": _setting({"type": "string"}, "What the path of each file begins with below it"),
+                "root": _setting(TEXT, "Path or URL of the files' folder"),
+                "prefix": _setting({"type": "string"}, "Prefix of each file's path below it"),
             },
             required=("root",),
         ),
@@ -107,20 +105,20 @@ SPARK = _object(
     {
         "master": _setting(TEXT, "Spark master; `local[*]` where not given"),
         "remote": _setting(TEXT, "URL of a Spark Connect server, instead of a master", secret=True),
-        "conf": _setting(OPTIONS, "Spark settings; they win over the tap's own", secret=True),
+        "conf": _setting(OPTIONS, "Spark settings; they override the tap's own", secret=True),
     }
 )
 
 SSH_TUNNEL = _object(
     {
         "enable": _setting({"type": "boolean"}, "`false`: as if there were no tunnel", default=True),
-        "host": _setting(TEXT, "Machine that the database is reached through"),
+        "host": _setting(TEXT, "SSH host through which the database is reached"),
         "port": _setting(COUNT, "Of its SSH server", default=22),
         "username": _setting(TEXT, "Login there"),
         "private_key": _setting(TEXT, "Key of the login, as text", secret=True),
         "private_key_path": _setting(TEXT, "The same as a file"),
         "private_key_password": _setting(TEXT, "Passphrase of the key", secret=True),
-        "password": _setting(TEXT, "Of the login, where there is no key", secret=True),
+        "password": _setting(TEXT, "Password of the login, if there is no key", secret=True),
         "host_key": _setting(TEXT, "Public key of that machine, as `ssh-keyscan` prints it; several, a line each"),
         "known_hosts_path": _setting(TEXT, "File of known host keys; `~/.ssh/known_hosts` where none is given"),
         "bind_address": _setting(TEXT, "Address of this machine at which executors of a cluster find the tunnel"),
@@ -140,7 +138,7 @@ CONFIG_JSONSCHEMA: JSON = _object(
         "password": _setting({"type": "string"}, "Kept out of every log, error, plan and process list", secret=True),
         "auth": _setting(
             {"type": "string", "enum": ["password", "aws-iam"]},
-            "`aws-iam`: RDS and Aurora let in the machine's own login of AWS, by a token for each connection",
+            "`aws-iam`: log in to RDS or Aurora with the machine's own AWS login, by a token for each connection",
             default="password",
         ),
         "driver": _setting(TEXT, "Class of the JDBC driver; by the URL where not given"),
@@ -148,8 +146,8 @@ CONFIG_JSONSCHEMA: JSON = _object(
             TEXT, "Maven coordinates of the driver, `group:artifact:version`; resolved once, then from a local cache"
         ),
         "driver_jars": _setting(TEXTS, "Local jars of the driver, for machines without a network"),
-        "schemas": _setting(TEXTS, "Globs of schemas that discovery is bounded by; all but system schemas", default=[]),
-        "tables": _setting(TEXTS, "Globs `schema.table` or `table` that discovery is bounded by; all", default=[]),
+        "schemas": _setting(TEXTS, "Globs of schemas to discover; all but system schemas", default=[]),
+        "tables": _setting(TEXTS, "Globs `schema.table` or `table` of tables to discover; all", default=[]),
         "incremental_tables": _setting(
             TEXTS,
             "Specs `schema.table:column:type[:i|e][@start][!append|upsert]`; a table that no spec names and that has "
@@ -202,8 +200,8 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "max_connections": _setting(
             {"type": "integer", "minimum": 2},
-            "Connections of a run to the database at a time, at most: it bounds `n_jobs`, and how many streams are "
-            "begun before their turn",
+            "Maximum number of a run's connections to the database at a time: limits `n_jobs`, and how many streams "
+            "are begun before their turn",
         ),
         "statement_timeout": _setting(
             {"type": "number", "exclusiveMinimum": 0},
@@ -212,10 +210,10 @@ CONFIG_JSONSCHEMA: JSON = _object(
         ),
         "max_run_minutes": _setting(
             {"type": "number", "exclusiveMinimum": 0},
-            "Past it no further slice is begun: the run ends well, and the next one goes on from there "
-            "([bookmarks.md](bookmarks.md#runs-with-a-budget)); no bound where not given",
+            "After these minutes no further slice is begun: the run ends successfully, and the next one goes on from "
+            "there ([bookmarks.md](bookmarks.md#runs-with-a-budget)); no limit where not given",
         ),
-        "max_run_rows": _setting(COUNT, "The same by rows; no bound where not given"),
+        "max_run_rows": _setting(COUNT, "The same for rows; no limit where not given"),
         "slice_rows": _setting(COUNT, "Rows a slice, the unit of STATE and of resuming; measured where not given"),
         "fetch_size": _setting(COUNT, "JDBC rows a round trip; measured where not given"),
         "log_slot": _setting(

@@ -1,4 +1,4 @@
-"""What is wrong with settings whose meaning depends on the kind of database: its login, its connections, its limits."""
+"""Problems of settings that depend on the kind of database: its login, its connections, its limits."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from tap_spark_jdbc.dialects import dialect_of
 _IAM = ("postgresql", "mariadb")
 
 
-def database_problems(given: Mapping[str, Any]) -> list[str]:
-    """Of a config."""
-    url = given.get("jdbc_url")
+def database_problems(config: Mapping[str, Any]) -> list[str]:
+    """Problems of a config that depend on its database."""
+    url = config.get("jdbc_url")
     if not isinstance(url, str) or not url.startswith("jdbc:"):
         return []
     dialect, problems = dialect_of(url), []
-    if given.get("auth") == "aws-iam":
+    if config.get("auth") == "aws-iam":
         if dialect.name not in _IAM:
             problems.append(f"auth: aws-iam is a login of PostgreSQL, MariaDB and MySQL, not of {dialect.name}")
-        if not given.get("user"):
+        if not config.get("user"):
             problems.append("auth: aws-iam needs user")
-        if given.get("password"):
+        if config.get("password"):
             problems.append("auth: aws-iam takes the place of password; leave one of them out")
-    connections, fewest = given.get("max_connections"), dialect.own_connections + 1
+    connections, fewest = config.get("max_connections"), dialect.own_connections + 1
     if isinstance(connections, int) and connections < fewest:
         problems.append(
             f"max_connections: must be at least {fewest} for {dialect.name}: {dialect.own_connections} for questions, "
             f"and one that reads rows"
         )
-    if given.get("statement_timeout") and dialect.statement_timeout is None:
-        problems.append(
-            f"statement_timeout: it is not known how {dialect.name} is told; set it for the database's user"
-        )
+    if config.get("statement_timeout") and dialect.statement_timeout is None:
+        problems.append(f"statement_timeout: is not supported for {dialect.name}; set a limit for the database's user")
     return problems

@@ -17,7 +17,7 @@ _LOAD_METHODS = {"append": "append-only", "upsert": "upsert"}
 
 @dataclass(frozen=True)
 class IncrementalSpec:
-    """One parsed spec, its names as they are spelled there, its start value as it is written.
+    """One parsed spec, with names and start value as written.
 
     With `:e` it is not `included`: the table is exported whole.
     """
@@ -32,12 +32,12 @@ class IncrementalSpec:
 
     @classmethod
     def parse(cls, text: str) -> IncrementalSpec:
-        """Reads a spec; the error shows at which character it goes wrong, and what was expected there."""
+        """Parse a spec; an error shows at which character it goes wrong, and what was expected there."""
         return _Parser(text).spec()
 
 
 class _Parser:
-    """Reads a spec from left to right; `position` is where it stands."""
+    """Parses a spec from left to right; `position` is the current character."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -97,7 +97,7 @@ class _Parser:
         if quoted := _QUOTED.match(self.text, begin):
             self.position, raw = quoted.end(), quoted[1].replace('""', '"')
         else:
-            # A start value may hold colons and exclamation marks: it ends where a load method is the rest.
+            # A start value may contain colons and exclamation marks: it ends where the rest is a load method.
             end = re.search(r"(?i)!\s*(append|upsert)\s*$|!\s*[a-z-]*\s*$|$", self.text[begin:])
             self.position = begin + (end.start() if end else 0)
             raw = self.text[begin : self.position].strip()
@@ -121,7 +121,7 @@ class _Parser:
         return self.text.startswith(sign, self.position)
 
     def take(self, sign: str) -> bool:
-        """Steps over the sign, and the blanks before it, if it stands here."""
+        """Skip the sign, and blanks before it, if it comes next."""
         while self.position < len(self.text) and self.text[self.position] == " ":
             self.position += 1
         found = self.sees(sign)

@@ -1,4 +1,4 @@
-"""The text of the user's queries: where a statement ends, and what a database can't read as a table."""
+"""The text of the user's queries: where a statement ends, and whether a database can read it as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tap_spark_jdbc.dialects import dialect_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# What SQL is made of, as far as words and the end of a statement must be found. Transact-SQL has names in brackets.
+# SQL's tokens, as far as needed to find words and the end of a statement. Transact-SQL has names in brackets.
 _TOKENS = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?\*/)"
     r"|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]'\"]*\]|(?P<tag>\$\w*\$).*?(?P=tag)"
@@ -20,7 +20,7 @@ _TOKENS = re.compile(
 
 
 def query_problems(jdbc_url: object, queries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which of the configured queries the database would refuse as a table, known by its kind alone."""
+    """Problems with configured queries that this kind of database would refuse as a table."""
     if not isinstance(jdbc_url, str) or not jdbc_url.startswith("jdbc:"):
         return []
     dialect = dialect_of(jdbc_url)
@@ -41,7 +41,7 @@ def query_problems(jdbc_url: object, queries: Sequence[Mapping[str, Any]]) -> li
 
 
 def bare(sql: str) -> str:
-    """A statement without the semicolon at its end, and without what stands behind it."""
+    """A statement without its final semicolon, and anything after it."""
     parts = list(_TOKENS.finditer(sql))
     while parts and (parts[-1]["comment"] or parts[-1]["blank"] or parts[-1]["end"]):
         if parts.pop()["end"]:
@@ -50,7 +50,7 @@ def bare(sql: str) -> str:
 
 
 def _only_sorts(words: list[str]) -> bool:
-    """Whether a statement ends in ORDER BY, and nothing of it (TOP, OFFSET … ROWS, FOR XML) gives the order a use."""
+    """Whether a statement ends in ORDER BY without a clause that uses the order (TOP, OFFSET … ROWS, FOR XML)."""
     behind = next((words[n + 2 :] for n in range(len(words)) if words[n : n + 2] == ["ORDER", "BY"]), None)
     if behind is None or "TOP" in words or "FOR" in behind:
         return False

@@ -1,4 +1,4 @@
-"""Which databases the executors of a cluster can't reach, whatever the network: those of this machine alone."""
+"""Databases that a cluster's executors can't reach, whatever the network: those local to this machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from singer_spark.spark.cluster import is_local
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Files, or databases inside a JVM; Derby, H2 and HSQLDB have servers, too.
+# Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
 _OF_THIS_MACHINE = re.compile(r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))")
 
 
 def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the database for the executors that `spark` asks for."""
+    """Problems with the database for the executors configured in `spark`."""
     remote, master = spark.get("remote"), spark.get("master")
     url = str(jdbc_url)
     if not _OF_THIS_MACHINE.match(url) or not (remote or not is_local(master)):

@@ -1,4 +1,4 @@
-"""The tap's settings as one frozen value, checked all at once before Spark starts."""
+"""The tap's settings as one frozen value, all checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["CONFIG_JSONSCHEMA", "QueryStream", "SparkSettings", "StreamOptions",
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a config says of the streams that a glob pattern fits; None means nothing was said."""
+    """A config's options for the streams that match a glob pattern; None where not set."""
 
     replication_key: str | None = None
     replication_key_type: KeyType | None = None
@@ -58,7 +58,7 @@ class QueryStream:
 
 @dataclass(frozen=True)
 class TapSettings:
-    """Every setting of the tap; the names are those of the config."""
+    """All settings of the tap, by their names in the config."""
 
     jdbc_url: str = field(repr=False)
     user: str | None = None
@@ -102,10 +102,10 @@ class TapSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TapSettings:
-        """Reads the config; a setting that is null counts as not given, `${NAME}` is the environment's variable.
+        """Parse the config; a null setting counts as missing, `${NAME}` is an environment variable.
 
         Raises:
-            ConfigurationError: every bad or unknown setting, in one line.
+            ConfigurationError: lists every invalid or unknown setting, in one line.
         """
         config = expand(config, CONFIG_JSONSCHEMA["properties"])
         given = {name: value for name, value in config.items() if value is not None and name not in SDK_SETTINGS}
@@ -147,20 +147,20 @@ class TapSettings:
         values["batch_config"] = BatchSettings.of(given["batch_config"]) if given.get("batch_config") else None
         values["spark"] = SparkSettings.of(spark)
         values["ssh_tunnel"] = SshSettings(**ssh) if ssh and ssh.get("enable") is not False else None
-        # A default key alone says what is meant by it.
+        # A default key without a method implies INCREMENTAL.
         implied = "INCREMENTAL" if "default_replication_key" in given else "FULL_TABLE"
         values.setdefault("default_replication_method", implied)
         return cls(**values)
 
 
 def _part(given: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """A setting that should be of this kind; empty where it is not."""
+    """A setting that should be of this type; empty if it is not."""
     value = given.get(name)
     return value if isinstance(value, kind) else kind()
 
 
 def _number(name: str, value: Any) -> Any:
-    """A number that an environment variable gave as text."""
+    """A number that an environment variable holds as text."""
     wanted = CONFIG_JSONSCHEMA["properties"].get(name, {}).get("type")
     if wanted not in ("number", "integer") or not isinstance(value, str):
         return value
@@ -189,7 +189,7 @@ def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, 
                 known["replication_key_type"] = KeyType.of(str(kind))
         except ValueError as error:
             problems.append(f"stream_options.{pattern}.replication_key_type: {error}")
-        # YAML reads a bare null as nothing.
+        # YAML parses a bare null as no value.
         masks = known.pop("mask", None)
         known["mask"] = {name: kind or "null" for name, kind in masks.items()} if isinstance(masks, dict) else {}
         _part_composite(pattern, known, problems)
@@ -198,7 +198,7 @@ def _stream_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, 
 
 
 def _part_composite(pattern: str, known: dict[str, Any], problems: list[str]) -> None:
-    """Of a composite key the first column is the replication key, and the second one cuts its ties."""
+    """Split a composite key: its first column is the replication key, and the second one cuts its ties."""
     key = known.get("replication_key")
     if not isinstance(key, list) or not key:
         return

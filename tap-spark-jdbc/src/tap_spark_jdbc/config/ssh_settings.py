@@ -1,4 +1,4 @@
-"""The setting `ssh_tunnel`, with the names that MeltanoLabs' taps have for it."""
+"""The setting `ssh_tunnel`, with the same names as in MeltanoLabs' taps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from singer_spark.spark.cluster import is_local
 
 @dataclass(frozen=True)
 class SshSettings:
-    """The machine that the database is reached through; of a key the text or the path is given, of a host key too.
+    """The SSH host through which the database is reached; keys and host keys are given as text or as a path.
 
     Attributes:
-        enable: False: as if it were not given.
-        bind_address: Of this machine, where executors of a cluster find the tunnel.
+        enable: False: as if the setting were missing.
+        bind_address: This machine's address at which a cluster's executors find the tunnel.
     """
 
     host: str
@@ -32,7 +32,7 @@ class SshSettings:
 
 
 def ssh_problems(url: object, ssh: Mapping[str, Any], spark: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a tunnel to this database."""
+    """Problems of a tunnel to this database."""
     if not ssh or ssh.get("enable") is False:
         return []
     problems = []

@@ -1,4 +1,4 @@
-"""The databases that are known; one more is an entry here and a file of data beside it."""
+"""The known databases; to add one, add an entry here and a file of data beside it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["CatalogQueries", "Dialect", "TypeRule", "dialect_of", "known_dialect
 
 
 def known_dialects() -> Mapping[str, Dialect]:
-    """All dialects of known databases by name."""
+    """Dialects of the known databases, by name."""
     return {dialect.name: dialect for dialect in _KNOWN}
 
 
 def dialect_of(jdbc_url: str) -> Dialect:
-    """The dialect of a JDBC URL; standard SQL for a database that is not known.
+    """The dialect for a JDBC URL; standard SQL for an unknown database.
 
     Raises:
-        ConfigurationError: it is no JDBC URL.
+        ConfigurationError: it is not a JDBC URL.
     """
     if not jdbc_url.startswith("jdbc:"):
         raise ConfigurationError(

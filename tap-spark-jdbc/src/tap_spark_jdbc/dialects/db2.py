@@ -1,4 +1,4 @@
-"""Db2 for Linux, UNIX and Windows. Dates and times leave as text, exact to the picosecond."""
+"""Db2 for Linux, UNIX and Windows. Dates and times are read as text, exact to the picosecond."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LENGTH = r"\((?P<p>\d+)\)"
 
 _RULES = (
     *STANDARD_RULES,
-    # NaN and infinities among them.
+    # Including NaN and infinities.
     TypeRule("decfloat.*", "NUMERIC", "CAST({c} AS VARCHAR(64))"),
     TypeRule("float", "DOUBLE PRECISION", read_as="DOUBLE"),
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
@@ -23,7 +23,7 @@ _RULES = (
     TypeRule(r"(?:char\(\d+\)|varchar\(\d+\)|char|varchar|long varchar) .*for bit data", "VARBINARY", read_as="BINARY"),
     TypeRule(r"(?:char|character|graphic)" + _LENGTH, "CHAR({p})"),
     TypeRule(r"(?:varchar|character varying|vargraphic)" + _LENGTH, "VARCHAR({p})"),
-    # A cast would cut it.
+    # A cast would truncate it.
     TypeRule("(?:long varchar|long vargraphic|clob|dbclob).*", "TEXT", text="{c}", ordered=False),
     TypeRule("(?:varchar|vargraphic|graphic).*", "TEXT"),
     TypeRule("(?:binary|varbinary).*", "VARBINARY", read_as="BINARY", text="HEX({c})"),

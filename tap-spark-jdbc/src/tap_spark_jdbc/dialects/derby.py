@@ -1,4 +1,4 @@
-"""Apache Derby, whose driver ships with Spark; dates and times leave as text, exact to the nanosecond."""
+"""Apache Derby, whose driver ships with Spark. Dates and times are read as text, exact to the nanosecond."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule
 
-# It casts no number to VARCHAR, and one that is not exact to no text at all.
+# It can't cast numbers to VARCHAR, nor approximate ones to any text type.
 _EXACT, _FLOATING = "RTRIM(CAST({c} AS CHAR(40)))", "RTRIM(CHAR({c}))"
 _TEXTS = {"SMALLINT": _EXACT, "INTEGER": _EXACT, "BIGINT": _EXACT, "DECIMAL({p},{s})": _EXACT}
 _TEXTS |= {"REAL": _FLOATING, "DOUBLE PRECISION": _FLOATING}
@@ -24,7 +24,7 @@ _RULES = (
     TypeRule(r".*for bit data.*", "VARBINARY", read_as="BINARY"),
     TypeRule(r"char\((?P<p>\d+)\)", "CHAR({p})"),
     TypeRule(r"varchar\((?P<p>\d+)\)", "VARCHAR({p})"),
-    # A cast would cut it.
+    # A cast would truncate it.
     TypeRule(r"(?:long varchar|clob).*", "TEXT", text="{c}", ordered=False),
     TypeRule("xml", "TEXT", "XMLSERIALIZE({c} AS CLOB)", text="XMLSERIALIZE({c} AS CLOB)", ordered=False),
 )
@@ -47,6 +47,6 @@ DERBY = Dialect(
     system_schemas=(
         *("SYS", "SYSCAT", "SYSCS_DIAG", "SYSCS_UTIL", "SYSFUN", "SYSIBM", "SYSPROC", "SYSSTAT", "NULLID", "SQLJ"),
     ),
-    # Derby would write its log where the tap happens to run.
+    # Derby would write its log to the tap's working directory.
     system_properties={"derby.stream.error.file": os.devnull},
 )

@@ -1,4 +1,4 @@
-"""What a dialect is: data about one kind of database, and the quoting that follows from it."""
+"""Dialects: data about one kind of database, and the quoting that follows from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LITERALS = {
     KeyType.DECIMAL: "({n})",
     KeyType.DATE: "DATE {v}",
     KeyType.DATETIME: "TIMESTAMP {v}",
-    # The zone within makes it one with a zone.
+    # The zone in the text gives it a time zone.
     KeyType.TIMESTAMP: "TIMESTAMP {v}",
     KeyType.STRING: "{v}",
     KeyType.UUID: "{v}",
@@ -30,14 +30,14 @@ LIMIT = "LIMIT {limit} OFFSET {offset}"
 
 @dataclass(frozen=True)
 class CatalogQueries:
-    """SQL that asks a whole database for its tables at once; each query names its columns exactly so.
+    """SQL that queries all tables of a database at once; the queries' column names must be exactly these.
 
     Attributes:
         columns: `table_schema, table_name, table_kind, row_estimate, column_name, position, native_type, nullable`;
             kind is `table` or `view`, nullable `1` or `0`.
         primary_keys: `table_schema, table_name, column_name, position` of each column of each key.
         indexes: `table_schema, table_name, column_name, position`: each index's first column.
-        as_json: SQL template over `{columns}` and `{query}` that gives all rows as one or a few JSON arrays of arrays.
+        as_json: SQL template over `{columns}` and `{query}` for all rows as one or a few JSON arrays of arrays.
     """
 
     columns: str
@@ -48,13 +48,13 @@ class CatalogQueries:
 
 @dataclass(frozen=True)
 class Checksums:
-    """SQL by which the database sums up checksums of rows, as `singer_spark.compared_source.Summing` has them.
+    """SQL by which the database sums up checksums of rows, as defined in `singer_spark.compared_source.Summing`.
 
     Attributes:
-        text: Template over `{s}`, a text, that gives its length in characters, a colon, and itself.
-        md5: Template over `{t}`, a text, that gives the MD5 of its UTF-8 in hexadecimal.
-        number: Template over `{h}`, hexadecimal digits of `{bits}` bits, 60 at most.
-        once: What a subselect ends in, so that its columns are not made again wherever they are used.
+        text: Template over `{s}`, a text, for its length in characters, a colon, and itself.
+        md5: Template over `{t}`, a text, for the MD5 of its UTF-8 in hexadecimal.
+        number: Template over `{h}`, hexadecimal digits of `{bits}` bits, at most 60, for their number.
+        once: The end of a subselect that keeps its columns from being computed again wherever they are used.
     """
 
     text: str
@@ -68,62 +68,62 @@ class Dialect:
     """One kind of database.
 
     Attributes:
-        name: For people and for `python -m tap_spark_jdbc.source.drivers NAME`.
-        url_prefixes: What its JDBC URLs begin with.
+        name: For users and for `python -m tap_spark_jdbc.source.drivers NAME`.
+        url_prefixes: Prefixes of its JDBC URLs.
         driver: The driver's class.
-        driver_package: Maven coordinates of its jar; None where Spark ships it or only the user knows it.
-        type_rules: The first whose pattern fits the native type counts.
+        driver_package: Maven coordinates of its jar; None if Spark ships it or only the user knows it.
+        type_rules: The first whose pattern matches the native type applies.
         literals: SQL template for each key type; `{v}` is the value as a string literal, `{w}` that without its zone
-            (UTC), `{n}` its bare text; one with `{u}`, a string literal as UNISTR takes it, is for more than ASCII.
-        page: SQL template with `{limit}` and `{offset}`, to stand behind ORDER BY.
-        unordered_page: The same where no ORDER BY stands before it; None: as `page`.
-        all_rows: More than any slice has, as a number of rows that the database takes.
-        text_select: SQL template that gives any column's text.
-        text_read_as: Spark type of what `text_select` gives.
-        text_becomes: Spark SQL template over `{c}` that makes text of it.
-        bytes_select: SQL template that gives the bytes of any column's text, as they are stored; None: there is none.
-        key_select: SQL template for each key type whose text must be asked for (else the column as it stands);
+            (UTC), `{n}` its bare text; a template with `{u}`, a string literal for UNISTR, supports more than ASCII.
+        page: SQL template with `{limit}` and `{offset}`, for use after ORDER BY.
+        unordered_page: The same for use without ORDER BY; None: as `page`.
+        all_rows: A limit of rows that exceeds any slice, and that the database accepts.
+        text_select: SQL template for any column's text.
+        text_read_as: Spark type of the result of `text_select`.
+        text_becomes: Spark SQL template over `{c}` that turns it into text.
+        bytes_select: SQL template for the stored bytes of any column's text; None: there is none.
+        key_select: SQL template for each key type that must be selected as text (else the column itself is selected);
             `{complaint}` begins the error of a value that does not compare as the key's type.
-        integer_expression: SQL template over `{e}`, an expression, that makes integers of texts that are some, and
-            leaves all else; None: the database gives expressions types.
-        now: SQL expression: the database's clock, in UTC.
-        now_has_zone: That says its zone, instead of being in UTC.
-        has_schemas: Whether tables live in schemas.
+        integer_expression: SQL template over `{e}`, an expression, that turns texts of integers into integers, and
+            leaves all else unchanged; None: the database's expressions have types.
+        now: SQL expression for the database's clock, in UTC.
+        now_has_zone: `now` includes its zone, instead of being in UTC.
+        has_schemas: Whether tables are in schemas.
         system_schemas: Glob patterns of schemas that discovery leaves out.
-        system_schemas_query: SQL that gives the names of further ones, which the driver path leaves out.
-        system_properties: Of the JVM, set before the first connection where they are not set yet.
-        described_at_most: The rows after which the driver cuts a list of tables or columns; None: it tells all.
-        table_types: What `DatabaseMetaData.getTables` is asked for.
-        catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is asked.
+        system_schemas_query: SQL for the names of further ones, which discovery by the driver leaves out.
+        system_properties: Of the JVM, set before the first connection unless already set.
+        described_at_most: The rows after which the driver truncates a list of tables or columns; None: it does not.
+        table_types: The types passed to `DatabaseMetaData.getTables`.
+        catalog: Queries of the database's own catalog; None: the driver's `DatabaseMetaData` is used.
         quote_mark: Encloses identifiers, doubled inside.
-        properties: Connection properties; what stands in the URL wins.
+        properties: Connection properties; parameters in the URL override them.
         session_statements: Run once on each new connection.
         text_moments: Dates and times are stored and compared as text.
         backslash_string: Template of a string literal with a backslash in it, over its UTF-8 bytes `{hex}`, or over
             its text `{doubled}` with quotes and backslashes doubled; None: a backslash means itself in any literal.
-        line_continuation: A backslash before a line feed in a literal takes both out of it.
+        line_continuation: A backslash before a line feed in a literal removes both.
         takes_with: A subselect may begin with WITH.
-        takes_order_by: A subselect may end in ORDER BY alone, without a clause that counts rows.
-        national_strings: A string literal with more than ASCII in it begins with N.
-        url_form: What the URL must begin with, and the parameter that it must have, for Spark and the driver alike.
-        described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, with which the
-            driver describes a query's column: its type as `catalog` names it; None: the driver's words will do.
-        undeclared_type: What the driver calls the type of a query's column that has none.
-        shares_snapshots: Several connections can read in one snapshot, and rows say which transaction wrote them.
-        width: SQL template over `{c}` that gives the bytes of a text or of bytes, over `{s}` those of what is read of
-            the column; None: there is none that is known to cost little.
-        fetch_bound: The URL's parameter that says how many bytes a round trip may bring before it is broken off; None:
-            the driver has none.
+        takes_order_by: A subselect may end in ORDER BY alone, without a clause that limits rows.
+        national_strings: A string literal with non-ASCII characters begins with N.
+        url_form: The prefix and the parameter that the URL must have, for both Spark and the driver.
+        described_type: SQL expression over `{name}` (a string literal), `{precision}` and `{scale}`, by which the
+            driver describes a query's column, for its type as in `catalog`; None: the driver's name is used.
+        undeclared_type: The driver's name for the type of a query's column that has none.
+        shares_snapshots: Several connections can read in one snapshot, and rows have their writer's transaction.
+        width: SQL template for the size in bytes: over `{c}` of a text or bytes, over `{s}` of what is read of the
+            column; None: there is none that is known to be cheap.
+        fetch_bound: The URL's parameter for how many bytes a round trip may bring before it is aborted; None: the
+            driver has none.
         key_ranges: A range of a primary key costs less than a scan of the table; else tables are not cut along it.
         secondary_ranges: A large range of a secondary key costs less than a scan of the table; else a first load is
             cut along the primary key.
-        text_as_bytes: Whether the driver's `getBytes` hands out a text's own UTF-8: that spares a text two copies.
-        fetch_size: Rows at a time where the driver hands them on as they come, and more of them only take memory.
+        text_as_bytes: Whether the driver's `getBytes` returns a text's original UTF-8, which saves two copies of it.
+        fetch_size: Rows a round trip for a driver that streams rows, so that more of them only take memory.
         columnar_driver: Module of the ADBC driver that reads it as Arrow; None: there is none.
-        statement_timeout: Statement by which each later one of its session ends after `{seconds}` or `{milliseconds}`,
-            where only one can be given in the place of `{session}`, the last of them; None: none is known.
-        base64: SQL template over `{c}` that gives bytes in base64, as Arrow can't; such a driver needs it.
-        checksums: How rows are summed up; None: it is not known.
+        statement_timeout: Statement that limits each later one of its session to `{seconds}` or `{milliseconds}`; if it
+            contains `{session}`, it replaces the last of `session_statements`, which is put there; None: unknown.
+        base64: SQL template over `{c}` for bytes in base64, which Arrow can't encode; required for a columnar driver.
+        checksums: How rows are summed up; None: unknown.
     """
 
     name: str
@@ -176,21 +176,21 @@ class Dialect:
 
     @property
     def own_connections(self) -> int:
-        """Those of each stream that is begun, beside its readers': for questions, and for the snapshot."""
+        """Connections of each stream that is begun, besides its readers': for queries, and for the snapshot."""
         return 2 if self.shares_snapshots else 1
 
     def driver_url(self, jdbc_url: str) -> str:
-        """The user's URL as Spark and the dialect's driver both take it."""
+        """The user's URL in a form that both Spark and the dialect's driver accept."""
         if self.url_form is None:
             return jdbc_url
         prefix, parameter = self.url_form
         known = next(each for each in self.url_prefixes if jdbc_url.startswith(each))
         address, _, parameters = jdbc_url.partition("?")
-        given = [each for each in parameters.split("&") if each and each.partition("=")[0] != parameter]
-        return f"{prefix}{address.removeprefix(known)}?{'&'.join([*given, parameter])}"
+        others = [each for each in parameters.split("&") if each and each.partition("=")[0] != parameter]
+        return f"{prefix}{address.removeprefix(known)}?{'&'.join([*others, parameter])}"
 
     def bounded_url(self, url: str, fetch_bytes: int) -> str:
-        """The driver's URL of connections whose round trips bring so many bytes at most; the user's own bound stays.
+        """The driver's URL for connections whose round trips bring at most `fetch_bytes`; the user's own bound is kept.
 
         A property would be lost over Spark Connect, whose server writes the names of properties in lower case.
         """
@@ -206,7 +206,7 @@ class Dialect:
         return mark + name.replace(mark, mark + mark) + mark
 
     def table(self, table: Table) -> str:
-        """The table's full name, quoted; of a query the query itself, in parentheses that no comment swallows."""
+        """The table's full name, quoted; for a query, its SQL in parentheses that no comment swallows."""
         if table.query is not None:
             return f"(\n{table.query}\n) q"
         parts = [table.name] if table.schema is None else [table.schema, table.name]
@@ -227,7 +227,7 @@ class Dialect:
         return f"{sign}'{quoted}'"
 
     def literal(self, key: Key, value: KeyValue, *, raw: str | None = None, like: str | None = None) -> str:
-        """A value as a literal that compares as the column does; a textual key's is `raw`, or formed as `like`."""
+        """A value as a literal that compares like the column; for a textual key `raw`, or in the form of `like`."""
         if key.textual:
             return self.string(raw if raw is not None else text_form(value, like))
         template = key.column.reading.key_literal or self.literals[_literal_type(key)]
@@ -241,48 +241,48 @@ class Dialect:
         return template.replace("{n}", shown).replace("{v}", self.string(shown))
 
     def key_text(self, key: Key) -> str:
-        """SQL whose `getString` is a text of the key that `Key.parse` and `literal(raw=)` take."""
+        """SQL whose `getString` is a text of the key that `Key.parse` and `literal(raw=)` accept."""
         template = self.key_select.get(_literal_type(key), "{c}")
-        told = self.string(complaint_of_key(key.column.name, key.key_type))
-        return template.replace("{complaint}", told).replace("{c}", self.quote(key.column.name))
+        message = self.string(complaint_of_key(key.column.name, key.key_type))
+        return template.replace("{complaint}", message).replace("{c}", self.quote(key.column.name))
 
     def select(self, column: Column) -> str:
         """SQL that reads a column exactly; a value that its type can't hold makes the database raise a clear error."""
         return column.reading.select.replace("{c}", self.quote(column.name))
 
     def limited(self, limit: int, offset: int = 0, *, ordered: bool = True) -> str:
-        """The clause, behind ORDER BY if `ordered`, that gives `limit` rows after the first `offset`."""
+        """The clause, after ORDER BY if `ordered`, for `limit` rows after the first `offset`."""
         page = self.page if ordered else self.unordered_page or self.page
         return page.replace("{limit}", str(limit)).replace("{offset}", str(offset))
 
     def column(self, name: str, native_type: str, *, nullable: bool) -> Column:
-        """A column of this native type, with the way to read it."""
+        """A column of this native type, with its reading."""
         fallback = Reading(SqlType("TEXT"), self.text_select, self.text_read_as, self.text_becomes)
         found = matching(self.type_rules, native_type)
         if found is None:
             found = replace(fallback, problem=f"no exact reading of type {native_type} is known"), ""
         reading, text_select = found
-        told = {
+        messages = {
             "{complaint}": complaint(name, native_type, reading.sql_type),
             "{no_text}": complaint_of_bytes(name, native_type),
         }
 
-        def told_in(reading: Reading) -> Reading:
+        def filled(reading: Reading) -> Reading:
             select, columnar, becomes = reading.select, reading.columnar or "", reading.becomes
-            for slot, text in told.items():
+            for slot, text in messages.items():
                 select, becomes = select.replace(slot, self.string(text)), becomes.replace(slot, spark_string(text))
                 columnar = columnar.replace(slot, self.string(text))
             return replace(reading, select=select, becomes=becomes, columnar=columnar or None)
 
         as_text = replace(fallback, select=text_select) if text_select else fallback
         as_bytes = None if self.bytes_select is None else Reading(SqlType("VARBINARY"), self.bytes_select, "BINARY")
-        return Column(name, native_type, nullable, told_in(reading), told_in(as_text), as_bytes)
+        return Column(name, native_type, nullable, filled(reading), filled(as_text), as_bytes)
 
 
 def text_form(value: KeyValue, like: str | None = None) -> str:
-    """The text of a value that is compared as text, in the form of other values of its column.
+    """The text of a value that is compared as text, in the form of another value of its column.
 
-    Without another value it is the shortest form: as a lower bound it is below every longer spelling of the moment.
+    Without another value it has the shortest form: as a lower bound it is below every longer spelling of the moment.
     """
     text = value.text.removesuffix("Z")
     if value.key_type is not KeyType.DATETIME and value.key_type is not KeyType.TIMESTAMP:
@@ -294,7 +294,7 @@ def text_form(value: KeyValue, like: str | None = None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text as UNISTR takes it: each UTF-16 unit beyond ASCII, and each backslash, as four digits."""
+    """The text for UNISTR, with each UTF-16 unit beyond ASCII, and each backslash, as four digits."""
 
     def units(sign: re.Match[str]) -> str:
         return "\\" + sign[0].encode("utf-16-be", "surrogatepass").hex("\\", 2)
@@ -303,7 +303,7 @@ def _escaped(text: str) -> str:
 
 
 def _literal_type(key: Key) -> KeyType:
-    """Instants and naive times have literals of their own; a text column is compared with text."""
+    """The key type of the literal: instants and naive times have their own, a text column is compared as text."""
     if key.column.key_type is KeyType.STRING:
         return KeyType.STRING
     return key.key_type

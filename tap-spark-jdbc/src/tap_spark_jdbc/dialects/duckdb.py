@@ -1,4 +1,4 @@
-"""DuckDB's files, opened to be read only. Dates and times leave as text, infinities among them to be refused."""
+"""DuckDB files, opened read-only. Dates and times are read as text, so that infinities can be refused."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _RULES = (
     _array("date", "DATE"),
     _array("timestamp(?:_s|_ms|_ns)?", "TIMESTAMP"),
     _array("timestamp with time zone", "TIMESTAMP WITH TIME ZONE"),
-    # Lists of lists, records and maps, by the text that DuckDB itself reads back.
+    # Lists of lists, structs and maps, by the text that DuckDB itself can parse.
     TypeRule(r".*\[\d*\]", "LIST", _TEXT),
     TypeRule(r"(?:struct)\(.*\)", "STRUCT", _TEXT),
     TypeRule(r"(?:map)\(.*\)", "MAP", _TEXT),
     TypeRule(r"(?:union)\(.*\)", "UNION", _TEXT),
-    # Its order is that of its members, which no literal of a text has.
+    # It is ordered by its members, which a text literal is not.
     TypeRule(r"enum\(.*\)", "ENUM", _TEXT),
     *STANDARD_RULES,
     TypeRule("tinyint", "TINYINT", read_as="TINYINT"),
@@ -72,7 +72,7 @@ SELECT schema_name AS table_schema, table_name, unnest(constraint_column_names) 
 FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY' AND database_name = current_database()
 """
 
-# DuckDB's indexes find single values; a range along one costs a scan like any other.
+# DuckDB's indexes only find single values; a range along one costs a full scan.
 _INDEXES = "SELECT '' AS table_schema, '' AS table_name, '' AS column_name, 1 AS position WHERE 1 = 0"
 
 _AS_JSON = "SELECT CAST(to_json(list(json_array({columns}))) AS VARCHAR) FROM ({query}) q"
@@ -85,7 +85,7 @@ DUCKDB = Dialect(
     type_rules=_RULES,
     literals=LITERALS
     | {
-        # A bare string takes the column's own type; a long number would be read as a double, a timestamp lose digits.
+        # A bare string takes the column's type; a long number would be read as a double, a timestamp would lose digits.
         **dict.fromkeys([KeyType.DECIMAL, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP], "{v}"),
         KeyType.UUID: "CAST({v} AS UUID)",
         KeyType.BINARY: "from_hex({v})",
@@ -99,8 +99,8 @@ DUCKDB = Dialect(
     now="CAST(get_current_timestamp() AT TIME ZONE 'UTC' AS VARCHAR)",
     system_schemas=("information_schema", "pg_catalog"),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
-    # The file is not locked against other readers, and one that is not there is an error, not a new database.
-    # A result is handed on while it is made; else all of it would be made in memory first.
+    # The file is not locked against other readers, and a missing one is an error, not a new database.
+    # A result is streamed; else all of it would be built in memory first.
     properties={"duckdb.read_only": "true", "jdbc_stream_results": "true"},
     key_ranges=False,
     session_statements=("SET TimeZone = 'UTC'",),

@@ -1,4 +1,4 @@
-"""H2, embedded or as a server. Dates and times leave as text, which is exact to the nanosecond and in every year."""
+"""H2, embedded or as a server. Dates and times are read as text, which is exact to the nanosecond and in every year."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, CatalogQueries, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule, json_array
 
-# Arrays of other types than those below have no exact reading: H2's own text of one does not quote its elements.
+# Arrays of types other than those below have no exact reading: H2's own text of one does not quote its elements.
 _ONE = r"(?!.* array(?:\[\d+\])?$)"
 
 _TEXT = "CAST({c} AS CHARACTER VARYING)"
@@ -50,7 +50,7 @@ _RULES = (
     TypeRule(_ONE + "binary.*", "VARBINARY", read_as="BINARY", text="RAWTOHEX({c})"),
     TypeRule("uuid", "UUID", _TEXT),
     TypeRule(_ONE + "json.*", "JSON", _TEXT),
-    # Its order is that of its members, which no literal of a text has.
+    # It is ordered by its members, which a text literal is not.
     TypeRule(_ONE + r"enum\(.*", "ENUM", _TEXT),
     TypeRule(_ONE + "geometry.*", "GEOMETRY", _TEXT),
 )
@@ -99,7 +99,7 @@ H2 = Dialect(
     now="CAST(CURRENT_TIMESTAMP(6) AT TIME ZONE 'UTC' AS CHARACTER VARYING)",
     system_schemas=("INFORMATION_SCHEMA",),
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
-    # A file that is not there is an error, not a new database.
+    # A missing file is an error, not a new database.
     properties={"IFEXISTS": "TRUE"},
     session_statements=("SET TIME ZONE 'UTC'",),
 )

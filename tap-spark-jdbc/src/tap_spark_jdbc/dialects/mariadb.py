@@ -1,6 +1,6 @@
-"""MariaDB and MySQL, both by MariaDB's driver.
+"""MariaDB and MySQL, both with MariaDB's driver.
 
-Dates and times leave as text, which keeps what no lake type holds (zero dates, the 31st of February) to be refused.
+Dates and times are read as text, so that values without a lake type (zero dates, the 31st of February) can be refused.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Che
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _TEXT = "CAST({c} AS CHAR)"
-# As it stands a float is printed with six digits, and a number with a declared scale with that scale.
+# Without this a float is printed with six digits, and a number with a declared scale with that scale.
 _NUMBER = "{c} * 1e0"
 _NUMBER_TEXT = f"CAST({_NUMBER} AS CHAR)"
-# Without the zeros that a `zerofill` puts before it.
+# Without the leading zeros of a `zerofill`.
 _WHOLE = "CAST({c} + 0 AS CHAR)"
 _MOMENT = f"CASE WHEN {_TEXT} LIKE '%.%' THEN TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {_TEXT})) ELSE {_TEXT} END"
 _BITS = "LPAD(BIN({c}), {p}, '0')"
 _SHAPE = "CONCAT(CASE ST_SRID({c}) WHEN 0 THEN '' ELSE CONCAT('SRID=', ST_SRID({c}), ';') END, ST_AsText({c}))"
 _DIGITS = r"(\(\d+\))?"
-# Behind a date or time that is stored as older versions did: `datetime /* mariadb-5.3 */`.
+# A suffix of dates and times in the storage format of older versions: `datetime /* mariadb-5.3 */`.
 _STORED = r"(\(\d\))?( /\*[^*]*\*/)?"
 _UNSIGNED = r" unsigned( zerofill)?"
 _DECIMAL = r"decimal\((?P<p>\d+),(?P<s>\d+)\)( unsigned)?( zerofill)?"
@@ -45,7 +45,7 @@ _RULES = (
     TypeRule(f"timestamp{_STORED}", "TIMESTAMP WITH TIME ZONE", _TEXT, cast_text=True, checked=_MOMENT),
     TypeRule(f"time{_STORED}", "TIME", _TEXT),
     TypeRule(r"char\((?P<p>\d+)\).*", "CHAR({p})", _TEXT),
-    # The two sort by their members' numbers but compare by their names: no order for a key.
+    # These two sort by their members' numbers but compare by their names, so they can't be keys.
     TypeRule(r"enum\(.*", "ENUM", _TEXT),
     TypeRule(r"set\(.*", "SET", _TEXT),
     TypeRule(r"varchar\((?P<p>\d+)\).*", "VARCHAR({p})"),
@@ -61,8 +61,8 @@ _RULES = (
     ),
 )
 
-# DISTINCT has the list of tables made once, with an index: the catalog itself would be walked for each column.
-# As bytes, for the catalog's own collation takes `a`, `A` and `ä` for one name.
+# DISTINCT materialises the list of tables once, with an index: otherwise the catalog would be scanned for each column.
+# As bytes, because to the catalog's own collation `a`, `A` and `ä` are the same name.
 _COLUMNS = """
 SELECT c.TABLE_SCHEMA AS table_schema, c.TABLE_NAME AS table_name,
   CASE t.TABLE_TYPE WHEN 'VIEW' THEN 'view' ELSE 'table' END AS table_kind, t.TABLE_ROWS AS row_estimate,
@@ -82,18 +82,18 @@ SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS co
 FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY'
 """
 
-# An index on a part of a text doesn't order the whole of it.
+# An index on a prefix of a text doesn't order the whole text.
 _INDEXES = """
 SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, 1 AS position
 FROM information_schema.STATISTICS WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL
 """
 
-# A few hundred values, since one value for a big catalog would be longer than the server lets any value be.
+# A few hundred values, since a single one for a big catalog would exceed the server's limit.
 _AS_JSON = (
     "SELECT JSON_ARRAYAGG(JSON_ARRAY({columns})) FROM ({query}) q GROUP BY table_schema, LEFT(MD5(table_name), 2)"
 )
 
-# The driver's names of a query's columns that are none of the catalog's, and the numbers that it tells apart.
+# The driver's type names of a query's columns that differ from the catalog's, and their separate parameters.
 _DESCRIBED_TYPE = """
 CASE {name} WHEN 'BOOLEAN' THEN 'tinyint' WHEN 'INTEGER' THEN 'int' WHEN 'INTEGER UNSIGNED' THEN 'int unsigned'
   WHEN 'DECIMAL' THEN 'decimal({precision},{scale})' WHEN 'DECIMAL UNSIGNED' THEN 'decimal({precision},{scale})'
@@ -107,7 +107,7 @@ _SESSION = "time_zone='+00:00',sql_mode='NO_BACKSLASH_ESCAPES',group_concat_max_
 MARIADB = Dialect(
     name="mariadb",
     url_prefixes=("jdbc:mariadb:", "jdbc:mysql:"),
-    # Spark quotes by the URL, and knows MySQL's spelling alone: under the other a quoted column is a string.
+    # Spark quotes by the URL, and only recognises MySQL's: with MariaDB's, a quoted column would be a string.
     url_form=("jdbc:mysql:", "permitMysqlScheme"),
     driver="org.mariadb.jdbc.Driver",
     driver_package="org.mariadb.jdbc:mariadb-java-client:3.5.6",
@@ -130,26 +130,26 @@ MARIADB = Dialect(
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
     described_type=_DESCRIBED_TYPE,
     width="OCTET_LENGTH({s})",
-    # The server sends without being asked for more.
+    # The server streams rows without further requests.
     fetch_size=1,
-    # Rows lie in the order of the primary key: a large range of another one is a scan, each time.
+    # Rows are stored in the order of the primary key: a large range of another key costs a scan, each time.
     secondary_ranges=False,
-    # Each of the two reads one of these comments; Spark hands on one statement.
+    # MariaDB and MySQL each execute one of these comments; Spark only passes on one statement.
     statement_timeout="{session} /*M!100101 , max_statement_time={seconds} */"
     " /*!50708 , max_execution_time={milliseconds} */",
     quote_mark="`",
-    # The driver reads a backslash in a string as an escape, whatever the session says.
+    # The driver treats a backslash in a string as an escape, whatever the session's setting.
     backslash_string="_utf8mb4 X'{hex}'",
     properties={
-        # For every connection, also the one by which Spark asks for the columns.
+        # For every connection, including the one with which Spark queries the columns.
         "sessionVariables": _SESSION,
         "connectTimeout": "30000",
         "tcpKeepAlive": "true",
-        # Else Spark does not know the type of a key.
+        # Otherwise Spark does not recognise the type of a key.
         "uuidAsString": "true",
-        # A server could ask for any file of this machine.
+        # Otherwise a server could request any file of this machine.
         "allowLocalInfile": "false",
     },
-    # Again, where the URL has session variables of its own.
+    # Repeated, as the URL may have its own session variables.
     session_statements=(f"SET {_SESSION}",),
 )

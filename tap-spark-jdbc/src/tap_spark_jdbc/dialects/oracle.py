@@ -1,6 +1,6 @@
-"""Oracle 12.2 and newer. Numbers without precision, dates and times leave as text.
+"""Oracle 12.2 and newer. Numbers without precision, dates and times are read as text.
 
-Its DATE has a time of day, and its empty string is NULL: it arrives as null.
+Its DATE has a time of day, and its empty string is NULL.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
-# S tells years before Christ apart, which are refused; without it they look like others.
+# S marks years before Christ, which are refused; without it they look like others.
 _DATE = "LTRIM(TO_CHAR({c}, 'SYYYY-MM-DD HH24:MI:SS'))"
 _MOMENT = "LTRIM(TO_CHAR(CAST({c} AS TIMESTAMP(9)), 'SYYYY-MM-DD HH24:MI:SS.FF9'))"
-# The zone stands in the format: NULL || '+00:00' is no NULL here.
+# The zone is part of the format: NULL || '+00:00' would not be NULL here.
 _INSTANT = "LTRIM(TO_CHAR({c} AT TIME ZONE 'UTC', 'SYYYY-MM-DD HH24:MI:SS.FF9\"+00:00\"'))"
 _NUMBER = "TO_CHAR({c}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
 _LENGTH = r"\((?P<p>\d+)\)"
@@ -24,7 +24,7 @@ _RULES = (
     TypeRule("binary_float", "REAL", read_as="FLOAT", text=_NUMBER),
     TypeRule("binary_double", "DOUBLE PRECISION", read_as="DOUBLE", text=_NUMBER),
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
-    # Compared as a DATE, else no index of the column serves.
+    # Compared as a DATE, else no index of the column is used.
     TypeRule("date", "TIMESTAMP", _DATE, cast_text=True, text=_DATE, key_literal="CAST(TIMESTAMP {v} AS DATE)"),
     TypeRule(r"timestamp(?:\(\d\))?", "TIMESTAMP", _MOMENT, cast_text=True, text=_MOMENT),
     TypeRule(
@@ -37,7 +37,7 @@ _RULES = (
     TypeRule("interval .*", "INTERVAL", "TO_CHAR({c})"),
     TypeRule("char" + _LENGTH, "CHAR({p})", text="{c}"),
     TypeRule("varchar2?" + _LENGTH, "VARCHAR({p})", text="{c}"),
-    # A plain literal holds no more than the database's character set does.
+    # A plain literal is limited to the database's character set.
     TypeRule("nchar" + _LENGTH, "CHAR({p})", text="{c}", key_literal="CAST(UNISTR({u}) AS NCHAR({p}))"),
     TypeRule("nvarchar2?" + _LENGTH, "VARCHAR({p})", text="{c}", key_literal="UNISTR({u})"),
     TypeRule("rowid|urowid", "TEXT", text="{c}"),
@@ -68,11 +68,11 @@ ORACLE = Dialect(
     },
     text_select="TO_CHAR({c})",
     now="TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6')",
-    # APEX makes a schema for each of its versions: the digits are that.
+    # APEX has a schema for each of its versions: the digits are the version.
     system_schemas=("APEX_[0-9][0-9][0-9][0-9][0-9][0-9]", "FLOWS_FILES"),
     system_schemas_query="SELECT username FROM all_users WHERE oracle_maintained = 'Y'",
-    # A zone by name would want the server to know the JVM's.
+    # With a zone by name, the server would have to know the JVM's.
     properties={"oracle.jdbc.timezoneAsRegion": "false", "oracle.net.CONNECT_TIMEOUT": "30000"},
-    # The driver takes the machine's language, which orders texts otherwise than it compares them.
+    # The driver uses the machine's language, by which texts are ordered differently from how they compare.
     session_statements=("ALTER SESSION SET NLS_COMP = BINARY NLS_SORT = BINARY TIME_ZONE = 'UTC'",),
 )

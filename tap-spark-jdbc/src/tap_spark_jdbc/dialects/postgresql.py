@@ -1,6 +1,6 @@
-"""PostgreSQL, and what speaks like it.
+"""PostgreSQL, and databases that speak its protocol.
 
-Dates and timestamps leave as integers: the driver's own way shifts days before the 15th of October 1582.
+Dates and timestamps are read as integers: the driver's own conversion shifts days before the 15th of October 1582.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Checksums, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
-# The years that a lake's date can hold; infinities and years before Christ are outside.
+# The range of a lake's dates; infinities and years before Christ are outside.
 _DATES = "BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
 _MOMENTS = "BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31 23:59:59.999999'"
 _INSTANTS = (
@@ -19,7 +19,7 @@ _INSTANTS = (
 
 
 def _guarded(fits: str, value: str, result_type: str) -> str:
-    """The value where it fits; else a cast that must fail, with the complaint in its message."""
+    """The value if it fits; else a cast that must fail, with the complaint in its message."""
     refuse = f"CAST({{complaint}} || CAST({{c}} AS text) AS {result_type})"
     return f"CASE WHEN {fits} THEN {value} WHEN {{c}} IS NULL THEN NULL ELSE {refuse} END"
 
@@ -27,7 +27,7 @@ def _guarded(fits: str, value: str, result_type: str) -> str:
 def _microseconds(kind: str, fits: str) -> str:
     """Microseconds since 1970 of a moment; EXTRACT would be a slower decimal.
 
-    Below 2**51 of them a double that was rounded twice is less than a half off. Further away it is taken in two halves.
+    Below 2**51 of them, a double that was rounded twice is less than a half off. Beyond, it is computed in two parts.
     """
     near = f"{{c}} BETWEEN {kind} '1900-01-01' AND {kind} '2041-01-01'"
     quick = "CAST(date_part('epoch', {c}) * 1000000 AS bigint)"
@@ -39,14 +39,14 @@ def _microseconds(kind: str, fits: str) -> str:
 
 
 def _bits(count: int, integer: str, sent: str) -> str:
-    """Of a floating number the integer that its bits are."""
+    """SQL of a floating-point number's bits as an integer."""
     return f"CAST(CAST(CAST('x' || encode({sent}({{c}}), 'hex') AS bit({count})) AS {integer}) AS text)"
 
 
 _TEXT = "CAST({c} AS text)"
-# No such column holds an infinity.
+# Columns with a precision can't hold infinities.
 _NUMERIC = _guarded("{c} <> 'NaN'", "{c}", "numeric({p},{s})")
-# One dimension, counted from 1: the lake's arrays know no others.
+# One dimension, counted from 1, as the lake's arrays have no others.
 _FLAT = "COALESCE(array_ndims({c}), 1) = 1 AND COALESCE(array_lower({c}, 1), 1) = 1"
 
 
@@ -71,7 +71,7 @@ _RULES = (
         "DECIMAL({p},{s})",
         _NUMERIC,
         "DECIMAL({p},{s})",
-        # The driver makes a text of a numeric three times slower than the server. Arrow refuses NaN.
+        # The driver converts a numeric to text three times slower than the server. Arrow refuses NaN.
         columnar=_TEXT,
         checked=_TEXT,
     ),
@@ -80,7 +80,7 @@ _RULES = (
     TypeRule(r"character varying\((?P<p>\d+)\)", "VARCHAR({p})"),
     TypeRule("character varying", "VARCHAR"),
     TypeRule(r"character\((?P<p>\d+)\)", "CHAR({p})"),
-    # A cast to text would drop the blanks at its end.
+    # A cast to text would drop trailing blanks.
     TypeRule("bpchar", "TEXT"),
     TypeRule("text|citext|name", "TEXT", _TEXT),
     TypeRule("bytea", "VARBINARY", read_as="BINARY", checked="encode({c}, 'hex')"),
@@ -116,7 +116,7 @@ _RULES = (
     TypeRule(r"interval( [a-z ]+)?(\(\d\))?", "INTERVAL", _TEXT),
     TypeRule("uuid", "UUID", _TEXT),
     TypeRule("json|jsonb", "JSON", _TEXT),
-    # So the catalog query names arrays that are declared with more dimensions.
+    # The catalog query's name for arrays that are declared with more dimensions.
     TypeRule(r".*\[\]\[\]", "TEXT", _TEXT),
     _array("boolean", "BOOLEAN", "BOOLEAN"),
     _array("smallint", "SMALLINT", "SMALLINT"),
@@ -139,8 +139,8 @@ _RULES = (
     TypeRule(".*", "TEXT", _TEXT),
 )
 
-# A NOT NULL counts where each row was held to it: a domain's misses what a subselect without rows gives, a foreign
-# table's is its owner's word, and one that is NOT VALID knows nothing of older rows.
+# A NOT NULL is trusted only if enforced for each row: a domain's misses the result of a subselect without rows, a
+# foreign table's is only declared, and one that is NOT VALID does not cover older rows.
 _COLUMNS = """
 WITH RECURSIVE domain AS (
   SELECT oid AS domain, typbasetype AS base, typtypmod AS typmod
@@ -191,7 +191,7 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
 WHERE i.indisvalid AND i.indpred IS NULL
 """
 
-# The driver names types as pg_type does, and tells the type modifier apart into precision and scale.
+# The driver names types as in pg_type, and splits the type modifier into precision and scale.
 _DESCRIBED_TYPE = """
 pg_catalog.format_type(
   COALESCE(pg_catalog.to_regtype(pg_catalog.quote_ident({base})), pg_catalog.to_regtype({base})),
@@ -225,21 +225,21 @@ POSTGRESQL = Dialect(
     page=LIMIT,
     text_select=_TEXT,
     bytes_select="convert_to(CAST({c} AS text), getdatabaseencoding())",
-    # Whatever the server or the role is told of standard_conforming_strings.
+    # Whatever standard_conforming_strings is for the server or the role.
     backslash_string="E'{doubled}'",
     now="CAST(clock_timestamp() AT TIME ZONE 'UTC' AS text)",
     system_schemas=("pg_*", "information_schema"),
     described_type=_DESCRIBED_TYPE,
     shares_snapshots=True,
-    # Of texts and bytes that lie beside their rows it is known without reading them.
+    # For texts and bytes stored outside of their rows, it is known without reading them.
     width="octet_length({s})",
     fetch_bound="maxResultBuffer",
     text_as_bytes=True,
     columnar_driver="adbc_driver_postgresql",
     statement_timeout="SET statement_timeout = {milliseconds}",
-    # Its own has line breaks.
+    # PostgreSQL's own has line breaks.
     base64="translate(encode({c}, 'base64'), chr(10), '')",
-    # A cast would drop the blanks at the end of a `character`.
+    # A cast would drop trailing blanks of a `character`.
     checksums=Checksums(
         text="concat(char_length(concat({s})), ':', {s})",
         md5="md5(convert_to({t}, 'UTF8'))",

@@ -1,4 +1,4 @@
-"""Snowflake. All times leave as text: they may have nine digits, and its numbers without scale have 38."""
+"""Snowflake. All times are read as text: they may have nine digits, and its numbers without scale have 38."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DATE = "TO_VARCHAR({c}, 'YYYY-MM-DD')"
 _MOMENT = "TO_VARCHAR({c}, 'YYYY-MM-DD HH24:MI:SS.FF9')"
 _INSTANT = "TO_VARCHAR(CONVERT_TIMEZONE('UTC', {c}), 'YYYY-MM-DD HH24:MI:SS.FF9TZH:TZM')"
 _JSON = "TO_JSON({c})"
-# Without a format a float loses all but its first digits; TME has the 17 that give the same number again.
+# Without a format a float keeps only its first digits; TME has the 17 needed for the same number.
 _NUMBER_TEXT = "TO_VARCHAR({c}, 'TME')"
 
 _RULES = (
@@ -53,14 +53,14 @@ SNOWFLAKE = Dialect(
     text_select=_TEXT,
     now="TO_VARCHAR(SYSDATE(), 'YYYY-MM-DD HH24:MI:SS.FF6')",
     system_schemas=("INFORMATION_SCHEMA",),
-    # Its driver asks by SHOW, which gives no more.
+    # Its driver uses SHOW, which returns no more.
     described_at_most=10_000,
     # A backslash in a string is an escape.
     backslash_string="HEX_DECODE_STRING('{hex}')",
     properties={
-        # Without it the metadata of every database of the account would be asked for.
+        # Without it, the metadata of all databases of the account would be queried.
         "CLIENT_METADATA_USE_SESSION_DATABASE": "true",
-        # Else an underscore in a table's name fits any letter, and the keys of two tables come as one.
+        # Otherwise an underscore in a table's name matches any letter, and the keys of two tables are mixed.
         "enablePatternSearch": "false",
         "loginTimeout": "30",
     },

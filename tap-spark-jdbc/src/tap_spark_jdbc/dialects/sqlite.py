@@ -1,6 +1,6 @@
-"""SQLite: any column holds anything, so each value's own type is looked at before it is read as its column's.
+"""SQLite: any column may hold any type, so each value's own type is checked before it is read as its column's.
 
-A value of another type makes the query fail: `json_extract` quotes a path that is none, here the complaint.
+A value of another type makes the query fail: `json_extract` quotes an invalid path, here the complaint.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Dia
 from tap_spark_jdbc.dialects.type_rules import TypeRule
 
 _REFUSE = "json_extract('{}', {complaint} || quote({c}))"
-# The shortest text that reads back as the same number: CAST alone stops at 15 digits.
+# The shortest text that parses to the same number: CAST alone stops at 15 digits.
 _REAL_TEXT = (
     "CASE WHEN CAST(CAST({c} AS TEXT) AS REAL) = {c} THEN CAST({c} AS TEXT) "
     "WHEN CAST(printf('%!.16g', {c}) AS REAL) = {c} THEN printf('%!.16g', {c}) ELSE printf('%!.17g', {c}) END"
@@ -19,7 +19,7 @@ _NUMBER_TEXT = f"CASE typeof({{c}}) WHEN 'integer' THEN CAST({{c}} AS TEXT) ELSE
 
 
 def _by_type(*cases: tuple[str, str]) -> str:
-    """SQL that reads a value by its own type; NULL stays, what no case names is refused."""
+    """SQL that reads a value by its own type; NULL stays NULL, and types without a case are refused."""
     whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     return f"CASE WHEN {{c}} IS NULL THEN NULL {whens} ELSE {_REFUSE} END"
 
@@ -34,7 +34,7 @@ def _is(*types: str) -> str:
 
 _INTEGER = _by_type((_is("integer"), "{c}"))
 _REAL = _by_type((_is("real", "integer"), "CAST({c} AS REAL)"))
-# A real is the shortest decimal that reads back as that very number: of 15 digits as a rule, else of those that it has.
+# A real is the shortest decimal that parses to the same number: usually with 15 digits, else with all its digits.
 _DECIMAL = _by_type(
     (_is("integer", "text"), "CAST({c} AS TEXT)"),
     ("CAST(CAST({c} AS TEXT) AS REAL) = {c} AND instr(CAST({c} AS TEXT), 'e') = 0", "CAST({c} AS TEXT)"),
@@ -51,14 +51,14 @@ _UTF_16 = "(SELECT encoding FROM pragma_encoding) <> 'UTF-8'"
 
 
 def _text_bytes(text: str) -> str:
-    """SQL that gives the bytes of a text: in UTF-8, or in UTF-16 behind a mark that no UTF-8 begins with."""
+    """SQL for the bytes of a text: in UTF-8, or in UTF-16 after a mark with which no UTF-8 begins."""
     marked = f"WHEN {_UTF_16} THEN CAST(char(65279) || {text} AS BLOB)"
-    # Bytes that only look like the mark are no text.
+    # Bytes that only look like the mark are not a text.
     refused = f"WHEN substr(CAST({text} AS BLOB), 1, 2) IN (x'FFFE', x'FEFF') THEN x'FF'"
     return f"CASE {marked} {refused} ELSE CAST({text} AS BLOB) END"
 
 
-# The driver replaces what is no UTF-8 without a word, so texts leave as bytes.
+# The driver silently replaces invalid UTF-8, so texts are read as bytes.
 _TEXT_OF_BYTES = (
     "CASE WHEN {c} IS NULL THEN NULL "
     "WHEN startswith({c}, X'FFFE') OR startswith({c}, X'FEFF') THEN decode({c}, 'UTF-16') "
@@ -74,7 +74,7 @@ _DECIMAL_NAME = "(?:decimal|numeric|number|dec)"
 _DIGITS = r"[1-9]|[12]\d|3[0-8]"
 _LENGTH = r"\s?\(\s?(?P<p>\d+)\s?\)"
 
-# Any declared type is legal in SQLite, so the names are read as its own affinity rules read them: by what they contain.
+# Any declared type is legal in SQLite, so names are matched by what they contain, like in its own affinity rules.
 _RULES = (
     TypeRule("bool(ean)?", "BOOLEAN", _BOOLEAN, "BOOLEAN"),
     TypeRule(
@@ -90,7 +90,7 @@ _RULES = (
     _text("time.*", "TIME", _TEXT),
     _text("json.*", "JSON", _CHARACTERS),
     TypeRule("uuid|guid", "UUID", _MOMENT, cast_text=True),
-    # These hold "int", and no integers.
+    # These contain "int", but are not integers.
     _text(".*(?:interval|point).*", "TEXT", _ANY, typed=False),
     TypeRule(".*int.*", "BIGINT", _INTEGER, "BIGINT"),
     _text(f"(?:n?char|character){_LENGTH}", "CHAR({p})", _CHARACTERS),
@@ -98,7 +98,7 @@ _RULES = (
     _text(".*(?:char|clob|text|string|enum).*", "TEXT", _CHARACTERS),
     TypeRule(".*(?:blob|binary|bytea).*", "VARBINARY", _BINARY, "BINARY"),
     TypeRule(".*(?:real|floa|doub).*", "DOUBLE PRECISION", _REAL, "DOUBLE"),
-    # No type, or one that says nothing: each value by its text, bytes in hexadecimal.
+    # No type, or an unknown one: each value as text, bytes in hexadecimal.
     _text(".*", "TEXT", _ANY, typed=False),
 )
 
@@ -107,8 +107,8 @@ FROM pragma_table_list t JOIN pragma_table_xinfo(t.name) x
 WHERE t.schema = 'main' AND t.type IN ('table', 'view', 'virtual') AND substr(t.name, 1, 7) <> 'sqlite_'
 """
 
-# Only the single INTEGER PRIMARY KEY of a table is NOT NULL without saying so: it is the row's own number.
-# One that is DESC is not, and has an index.
+# Only a table's single INTEGER PRIMARY KEY is NOT NULL without being declared so: it is the row's own number.
+# With DESC it is not, and has an index.
 _ROW_NUMBER = """x.pk = 1 AND upper(x.type) = 'INTEGER'
   AND (SELECT count(*) FROM pragma_table_xinfo(t.name) o WHERE o.pk > 0) = 1
   AND NOT EXISTS (SELECT 1 FROM pragma_index_list(t.name) p WHERE p.origin = 'pk')"""
@@ -146,12 +146,12 @@ SQLITE = Dialect(
         **dict.fromkeys([KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP], "{v}"),
         KeyType.BINARY: "unhex({v})",
     },
-    # By values of another type the database orders otherwise than by the literals of the key's.
+    # Values of another type are ordered differently from the literals of the key's type.
     key_select={
         KeyType.INTEGER: _by_type((_is("integer", "real"), "{c}")),
         KeyType.DECIMAL: _by_type((_is("integer", "real"), _NUMBER_TEXT)),
         KeyType.BINARY: _by_type((_is("blob"), "hex({c})")),
-        # A column that is declared STRING makes numbers of texts, and those of literals too.
+        # A column declared STRING converts texts to numbers, even those of literals.
         **dict.fromkeys(
             [KeyType.STRING, KeyType.UUID, KeyType.DATE, KeyType.DATETIME, KeyType.TIMESTAMP],
             _by_type((_is("text"), "{c}"), ("{c} = CAST({c} AS TEXT) || ''", "CAST({c} AS TEXT)")),
@@ -167,12 +167,12 @@ SQLITE = Dialect(
     width="octet_length({c})",
     now="strftime('%Y-%m-%d %H:%M:%f', 'now')",
     has_schemas=False,
-    # In double quotes the name of a column that is gone would be a string, and every value that.
+    # In double quotes, the name of a dropped column would be a string, and the value of every row.
     quote_mark="`",
     catalog=CatalogQueries(_COLUMNS, _PRIMARY_KEYS, _INDEXES, _AS_JSON),
-    # 1 is SQLITE_OPEN_READONLY: a file that is not there is an error, not a new database.
+    # 1 is SQLITE_OPEN_READONLY: a missing file is an error, not a new database.
     properties={"open_mode": "1", "busy_timeout": "60000"},
     text_moments=True,
-    # So its driver says of expressions; a column that is declared so is read in the same way.
+    # The driver's type for expressions; a column declared so is read in the same way.
     undeclared_type="NUMERIC",
 )

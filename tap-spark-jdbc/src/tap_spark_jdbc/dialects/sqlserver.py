@@ -1,4 +1,4 @@
-"""Microsoft SQL Server and Azure SQL. Dates and times leave as text in a style that no language setting changes."""
+"""Microsoft SQL Server and Azure SQL. Dates and times are read as text in a style independent of the language."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _DATE = "CONVERT(char(10), {c}, 23)"
 _MOMENT = "CONVERT(varchar(33), {c}, 121)"
 _INSTANT = "CONVERT(varchar(33), CAST(SWITCHOFFSET({c}, '+00:00') AS datetime2(7)), 121)"
 _UUID = "LOWER(CONVERT(char(36), {c}))"
-# Style 3 has the 17 digits that give the same number again.
+# Style 3 has the 17 digits needed for the same number.
 _NUMBER_TEXT = "CONVERT(varchar(64), {c}, 3)"
 # Style 2 has all four digits; without it there are two.
 _MONEY_TEXT = "CONVERT(varchar(64), {c}, 2)"
-# A national string would make one of the column too, value by value: no index serves that, and its order is another.
+# A national string would convert the column, too, value by value: no index is used for that, and its order differs.
 _CODE_PAGE = "CAST({v} AS varchar(8000))"
 _HEX = "CONVERT(varchar(max), CAST({c} AS varbinary(max)), 1)"
 # No column is finer than 100 nanoseconds, and more than seven digits are refused in a literal.
@@ -40,7 +40,7 @@ _RULES = (
     TypeRule("date", "DATE", _DATE, cast_text=True, text=_DATE),
     TypeRule("time", "TIME", "CAST({c} AS varchar(16))"),
     _moment("datetime2"),
-    # Compared as the type that the column has: its thirds of a hundredth of a second are no datetime2's.
+    # Compared as the column's own type: its thirds of a hundredth of a second are not exact in a datetime2.
     _moment("datetime", key_literal="CONVERT(datetime, LEFT({w}, 23), 121)"),
     _moment("smalldatetime", key_literal="CONVERT(smalldatetime, LEFT({w}, 23), 121)"),
     TypeRule("datetimeoffset", "TIMESTAMP WITH TIME ZONE", _INSTANT, cast_text=True, text=_INSTANT),
@@ -54,7 +54,7 @@ _RULES = (
     TypeRule("json", "JSON", _TEXT),
     TypeRule("image", "VARBINARY", read_as="BINARY", text=_HEX, ordered=False),
     TypeRule("uniqueidentifier", "UUID", _UUID, text=_UUID),
-    # `timestamp` is the driver's name of a rowversion: eight bytes that grow with every change in the database.
+    # `timestamp` is the driver's name for a rowversion: eight bytes that grow with every change in the database.
     TypeRule("timestamp|rowversion", "VARBINARY", "CAST({c} AS binary(8))", "BINARY", text=_HEX),
     TypeRule("(?:binary|varbinary).*", "VARBINARY", read_as="BINARY", text=_HEX),
     TypeRule("hierarchyid", "TEXT", "{c}.ToString()", text="{c}.ToString()"),
@@ -85,7 +85,7 @@ SQLSERVER = Dialect(
     text_select=_TEXT,
     now="CONVERT(varchar(33), SYSUTCDATETIME(), 121)",
     system_schemas=("sys", "INFORMATION_SCHEMA"),
-    # A string without N is of the database's code page.
+    # A string without N is in the database's code page.
     national_strings=True,
     line_continuation=True,
     takes_with=False,

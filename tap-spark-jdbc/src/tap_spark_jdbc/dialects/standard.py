@@ -1,4 +1,4 @@
-"""Standard SQL, for databases that are not known: types by their standard names, everything else refused by name."""
+"""Standard SQL, for unknown databases: types by their standard names, all others refused by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RULES = (
     TypeRule("interval .*", "INTERVAL", _TEXT),
     TypeRule(r"(?:character|char)\((?P<p>\d+)\)", "CHAR({p})"),
     TypeRule(r"(?:character varying|varchar)\((?P<p>\d+)\)", "VARCHAR({p})"),
-    # A cast would cut it.
+    # A cast would truncate it.
     TypeRule(r"(?:character varying|varchar|clob|character large object|text).*", "TEXT", text="{c}"),
     TypeRule(r"(?:binary varying|varbinary|binary|blob|binary large object).*", "VARBINARY", read_as="BINARY"),
     TypeRule("uuid", "UUID", _TEXT),
@@ -35,7 +35,7 @@ _RULES = (
 
 STANDARD = Dialect(
     name="standard SQL",
-    # Some take 32 bits.
+    # Some accept only 32 bits.
     all_rows=2**31 - 1,
     url_prefixes=(),
     driver="",

@@ -1,4 +1,4 @@
-"""What discovery finds in a database: tables, their columns, and how each column is read. Plain values."""
+"""Tables, columns and keys as found by discovery, and how each column is read. Plain values."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _CHARACTERS = ("CHAR", "VARCHAR", "TEXT")
 
 @dataclass(frozen=True)
 class Reading:
-    """How a column's values leave the database exactly: SQL, then Spark.
+    """How a column's values are read exactly: by SQL, then by Spark.
 
     Attributes:
-        sql_type: The ANSI type that the catalog shows.
+        sql_type: The ANSI type shown in the catalog.
         select: SQL template; `{c}` is the quoted column, `{complaint}` a string literal that begins an
-            error text, `{no_text}` the like for bytes that are no text.
-        read_as: Spark type of what `select` gives (for `customSchema`).
+            error text, `{no_text}` the same for bytes that are not a text.
+        read_as: Spark type of the result of `select` (for `customSchema`).
         becomes: Spark SQL template over the column read (`{c}`); the value in the natural type of `sql_type`,
             or its text.
-        problem: Why the column can't be read; None where it can.
-        typed: The column's values are all of one type; else only the user can say how they are ordered.
-        ordered: The database can compare the column's values: without that it is no key of any kind.
-        key_literal: SQL template of a value that compares with the column as it stands, where the dialect's for the
+        problem: Why the column can't be read; None if it can.
+        typed: The column's values are all of one type; else only the user knows their order.
+        ordered: The database can compare the column's values: otherwise it can't be a key of any kind.
+        key_literal: SQL template for a value that compares with the column itself, if the dialect's template for the
             key type does not.
-        columnar: SQL template of what the database's columnar driver reads as the value itself, where that is another
-            than `select`.
-        checked: SQL template over `{c}` of the text that stands for a value, no text itself, in a checksum of its row;
+        columnar: SQL template by which the database's columnar driver reads the value itself, if it differs from
+            `select`.
+        checked: SQL template over `{c}` for the text of a value (of a type other than text) in a checksum of its row;
             None: there is none.
     """
 
@@ -62,7 +62,7 @@ class Reading:
 
     @property
     def columnar_select(self) -> str | None:
-        """What the database's columnar driver is asked for; None where only Spark makes the value of what is read."""
+        """The SQL template for the database's columnar driver; None if the value needs a conversion by Spark."""
         return self.columnar or (self.select if self.becomes == "{c}" else None)
 
 
@@ -72,12 +72,12 @@ class Column:
 
     Attributes:
         name: As the database spells it.
-        native_type: The database's own name of its type, with parameters: `numeric(12,2)`.
+        native_type: The database's own name for its type, with parameters: `numeric(12,2)`.
         nullable: Whether it may hold NULL.
         reading: How its values are read.
         as_text: How any value's text is read.
-        as_bytes: How the bytes of any value's text are read; None where the database can't tell them.
-        mask: What becomes of each value; `reading` then gives what it is made of, or the database masks already.
+        as_bytes: How the bytes of any value's text are read; None if the database can't return them.
+        mask: The mask of its values; `reading` then reads the mask's input, unless the database itself masks.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Column:
 
     @property
     def made_mask(self) -> Mask | None:
-        """What is still to be made of what is read of it."""
+        """The mask still to be applied to the values read."""
         return None if self.mask is None or self.mask.is_in_select else self.mask
 
     @property
@@ -100,7 +100,7 @@ class Column:
 
     @property
     def key_type(self) -> KeyType | None:
-        """The natural key type; None where rows can't be ordered by the column (doubles, arrays, JSON)."""
+        """The natural key type; None if rows can't be ordered by the column (doubles, arrays, JSON)."""
         return _KEY_TYPES.get(self.sql_type.name) if self.reading.typed and self.reading.ordered else None
 
 
@@ -113,11 +113,11 @@ class Table:
         name: As the database spells it.
         is_view: Whether it is a view.
         columns: In the table's order.
-        primary_key: Column names in the key's order; empty where there is none.
+        primary_key: Column names in the key's order; empty if there is none.
         indexed: Names of columns that are the first of some index.
-        row_estimate: Rows by the database's statistics; None where that is not known cheaply.
-        query: The SELECT statement that it is instead of a table; None for a table or view.
-        computed_key: The expression that its last column is, a replication key of the user's making.
+        row_estimate: Rows by the database's statistics; None if not known cheaply.
+        query: The SELECT statement of a stream made of SQL; None for a table or view.
+        computed_key: The expression of its last column, a replication key defined by the user.
     """
 
     schema: str | None
@@ -132,16 +132,16 @@ class Table:
 
     @property
     def stream(self) -> str:
-        """The stream's name: `<schema>-<table>`, or the table's where there are no schemas."""
+        """The stream's name: `<schema>-<table>`, or the table's if there are no schemas."""
         return self.name if self.schema is None else f"{self.schema}-{self.name}"
 
     @property
     def qualified_name(self) -> str:
-        """For people: `schema.table`."""
+        """The name for messages: `schema.table`."""
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
     def column(self, name: str) -> Column | None:
-        """The column spelled exactly so."""
+        """The column with exactly this name."""
         return next((column for column in self.columns if column.name == name), None)
 
 
@@ -165,7 +165,7 @@ class Key:
 
     @classmethod
     def of(cls, table: Table, column: Column, key_type: KeyType | None = None, *, text_moments: bool = False) -> Key:
-        """The key made of this column, of the type that the user says, or its natural one.
+        """The key for this column, of the user's type, or its natural one.
 
         Raises:
             ValueError: rows can't be ordered by it, or its values can't be of that key type.
@@ -183,29 +183,29 @@ class Key:
         return cls(column, kind, aware, textual, column.name in table.indexed)
 
     def compares_alike(self, sent: Column) -> bool:
-        """Whether the values that are sent of its column are in one order everywhere: texts have their database's."""
+        """Whether the sent values of its column have the same order everywhere; that of texts is the database's."""
         kind = _KEY_TYPES.get(sent.sql_type.name)
         return kind is self.key_type and kind not in (KeyType.STRING, KeyType.UUID) and not self.textual
 
     def parse(self, raw: str | float) -> KeyValue:
-        """A value as the database prints it, a state holds it or a user writes it; ValueError where it is none."""
+        """Parse a value printed by the database, held by a state or written by a user; ValueError: it is not one."""
         return KeyValue.parse(raw, self.key_type, aware=self.aware)
 
 
-def _agreed(column: Column, natural: KeyType, asked: KeyType) -> KeyType:
-    """The key type that the user's word and the column agree on."""
+def _agreed(column: Column, natural: KeyType, wanted: KeyType) -> KeyType:
+    """The key type compatible with both the user's choice and the column."""
     moments = (KeyType.DATETIME, KeyType.TIMESTAMP)
-    if asked is natural:
+    if wanted is natural:
         return natural
-    if natural in moments and asked in moments:
-        # A zone is the column's, not the user's to say; "timestamp" of a naive column stays naive.
+    if natural in moments and wanted in moments:
+        # The column, not the user, decides on a zone; "timestamp" of a naive column stays naive.
         return natural
-    if natural is KeyType.DECIMAL and asked is KeyType.INTEGER and not column.sql_type.scale:
-        return asked
-    if natural is KeyType.INTEGER and asked is KeyType.DECIMAL:
+    if natural is KeyType.DECIMAL and wanted is KeyType.INTEGER and not column.sql_type.scale:
+        return wanted
+    if natural is KeyType.INTEGER and wanted is KeyType.DECIMAL:
         return natural
-    if natural is KeyType.STRING and (asked.is_moment or asked is KeyType.UUID):
-        return KeyType.DATETIME if asked is KeyType.TIMESTAMP else asked
+    if natural is KeyType.STRING and (wanted.is_moment or wanted is KeyType.UUID):
+        return KeyType.DATETIME if wanted is KeyType.TIMESTAMP else wanted
     raise ValueError(
-        f"column {column.name!r} is of type {column.native_type}, which is no {asked} key; its key type is {natural}"
+        f"column {column.name!r} is of type {column.native_type}, which is no {wanted} key; its key type is {natural}"
     )

@@ -1,4 +1,4 @@
-"""Text to exact values inside Spark: what the type can't hold raises an error that names the column."""
+"""Casts from text to exact values in Spark: a value that the type can't hold raises an error naming the column."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KNOWN_TYPES = (*_TEXTUAL, "UUID", "BOOLEAN", *_INTEGERS, "DECIMAL", "REAL", "DOU
 
 
 def text_cast(sql_type: SqlType) -> str:
-    """A Spark SQL template over `{c}`, a text, that gives the value of this type or raises `{complaint}`.
+    """A Spark SQL template over `{c}`, a text, for the value of this type; it raises `{complaint}` if there is none.
 
     For an array `{c}` is an array of texts.
 
@@ -32,30 +32,30 @@ def text_cast(sql_type: SqlType) -> str:
     if sql_type.name in _TEXTUAL or (sql_type.name == "DECIMAL" and not sql_type.is_exact_decimal):
         return "{c}"
     spark_type, pattern = _spark_form(sql_type)
-    # A pattern first: Spark's own cast cuts digits and trailing text without a word.
+    # A pattern first: Spark's own cast silently drops digits and trailing text.
     fits = f"{{c}} RLIKE '{_whole(pattern)}' AND try_cast({{c}} AS {spark_type}) IS NOT NULL"
     if sql_type.name in _FLOATING_TYPES:
         # Too large a number would become infinity.
         fits += f" AND (abs(try_cast({{c}} AS {spark_type})) <> double('inf') OR {{c}} RLIKE '{_whole(_ENDLESS)}')"
     if sql_type.name == "TIMESTAMP WITH TIME ZONE":
-        # Its digits may be of another year than the instant is in UTC.
+        # Its digits may show another year than the instant has in UTC.
         fits += f" AND year(try_cast({{c}} AS {spark_type})) BETWEEN 1 AND 9999"
     refuse = f"CAST(raise_error(concat({{complaint}}, {{c}})) AS {spark_type})"
     return f"CASE WHEN {{c}} IS NULL THEN NULL WHEN {fits} THEN CAST({{c}} AS {spark_type}) ELSE {refuse} END"
 
 
 def _whole(pattern: str) -> str:
-    # A bare dollar would let a last line feed pass.
+    # A bare dollar would allow a final line feed.
     return f"(?s)^(?:{pattern})$(?!.)"
 
 
 def spark_string(text: str) -> str:
-    """A string literal of Spark SQL."""
+    """A text as a Spark SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _spark_form(sql_type: SqlType) -> tuple[str, str]:
-    """The Spark type, and a regular expression of the texts that it holds exactly."""
+    """The Spark type, and a regular expression for the texts that it can represent exactly."""
     name = sql_type.name
     spark_name = _SPARK_NAMES.get(name, name)
     if name in _INTEGERS:

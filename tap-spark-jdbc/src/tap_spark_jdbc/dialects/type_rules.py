@@ -1,4 +1,4 @@
-"""Native types to readings: a dialect's rules, overrides, and what is said of a value that a reading can't hold."""
+"""Native types to readings: a dialect's rules, overrides, and error texts for values that a reading can't represent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singer_spark.singer.sql_type import SqlType
 from tap_spark_jdbc.dialects.tables import Column, Reading
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES, spark_string, text_cast
 
-# Skipped for a column whose digits no decimal of the lake holds: a later rule reads its text.
+# Skipped for a column with more digits than a lake's decimal: a later rule reads its text.
 _DECIMAL = "DECIMAL({p},{s})"
 
 
@@ -23,12 +23,12 @@ class TypeRule:
         pattern: Regular expression over the whole native type, in lower case.
         sql_type: ANSI name template: `DECIMAL({p},{s})`.
         select: SQL template over the quoted column `{c}`, see `Reading`.
-        read_as: Spark type of what `select` gives.
+        read_as: Spark type of the result of `select`.
         becomes: Spark SQL template over `{c}`.
-        cast_text: `select` gives text, or an array of texts, and Spark casts it to `sql_type` under checks.
+        cast_text: `select` returns text, or an array of texts, and Spark casts it to `sql_type` with checks.
         typed: See `Reading`.
         ordered: See `Reading`.
-        text: SQL template over `{c}` that gives a value's text; None: as the dialect says.
+        text: SQL template over `{c}` for a value's text; None: the dialect's.
         key_literal: See `Reading`.
         columnar: See `Reading`.
         checked: See `Reading`.
@@ -48,7 +48,7 @@ class TypeRule:
     checked: str | None = None
 
 
-# What most databases call by the names of the standard; rules of their own may come before these.
+# Rules for the standard's type names, which most databases use; their own rules may come before these.
 STANDARD_RULES = (
     TypeRule("boolean", "BOOLEAN", read_as="BOOLEAN"),
     TypeRule("smallint", "SMALLINT", read_as="SMALLINT"),
@@ -61,14 +61,14 @@ STANDARD_RULES = (
 
 
 def json_array(pattern: str, sql_type: str, select: str, text: str | None = None) -> TypeRule:
-    """An array that leaves the database as one JSON array of its elements' texts: no driver's arrays are read."""
+    """An array that is read as one JSON array of its elements' texts: drivers' arrays are not used."""
     elements = text_cast(SqlType.parse(f"{sql_type} ARRAY"))
     becomes = elements.replace("{c}", "from_json({c}, 'ARRAY<STRING>', map('mode', 'FAILFAST'))")
     return TypeRule(pattern, f"{sql_type} ARRAY", select, becomes=becomes, text=text)
 
 
 def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str] | None:
-    """How the first rule that fits reads a type, and its SQL template of a value's text, empty where it has none."""
+    """The reading of the first matching rule, and its SQL template for a value's text, empty if it has none."""
     lowered = " ".join(native_type.lower().split())
     for rule in rules:
         match = re.fullmatch(rule.pattern, lowered)
@@ -81,29 +81,29 @@ def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str]
 
 
 def complaint_of_bytes(name: str, native_type: str) -> str:
-    """How the error begins that bytes raise which are no Unicode text."""
+    """The beginning of the error for bytes that are not Unicode text."""
     text = f"column {name} ({native_type}) holds bytes that are no UTF-8 text, set its type_overrides to binary: "
     return text.replace("{", "{ ")
 
 
 def complaint_of_key(name: str, key_type: KeyType) -> str:
-    """How the error begins that a value raises which does not compare as values of the key's type do."""
+    """The beginning of the error for a value that does not compare like values of the key's type."""
     text = f"key column {name} holds a value that is no {key_type}, leave such rows out by where, or take another key: "
     return text.replace("{", "{ ")
 
 
 def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
-    """How the error begins that a value raises which can't be read exactly."""
+    """The beginning of the error for a value that can't be read exactly."""
     text = f"column {name} ({native_type}) holds a value that is no {sql_type}, set its type_overrides to text: "
-    # A name may look like a template's slot.
+    # A name may look like a template's placeholder.
     return text.replace("{", "{ ")
 
 
 def overridden(column: Column, type_name: str) -> Column:
-    """The column, read as another type: by its text, cast in Spark under checks; or by the bytes of its text.
+    """The column, read as another type: by its text, cast in Spark with checks; or by the bytes of its text.
 
     Raises:
-        ValueError: `type_name` is no SQL type, or none that text can be cast to.
+        ValueError: `type_name` is not an SQL type, or text can't be cast to it.
     """
     sql_type = SqlType.parse(type_name)
     if sql_type.name == "VARBINARY" and column.as_bytes is not None:

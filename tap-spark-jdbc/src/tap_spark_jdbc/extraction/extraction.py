@@ -28,17 +28,17 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 @dataclass(frozen=True)
 class Extraction:
-    """What one stream sends in this run; its bounds are fixed.
+    """What one stream sends in this run, between fixed bounds.
 
     Attributes:
-        sql: Its SQL, with the edges of this run.
+        sql: The stream's SQL, with this run's bookmark and upper bound.
         bookmark: Where the last run ended; None on a first, full or backfill run.
         whole: Range of the replication key from the bookmark to the upper bound; None: the key has no row there,
             or there is no key.
-        connection: For the bounds of slices.
-        progress: What was sent already, by a run that died.
+        connection: Used to find the bounds of slices.
+        progress: What a run that died has already sent.
         lag: How far below a bookmark a run begins.
-        snapshot: What this run can see, for its bookmarks; None where no open transaction can write below.
+        snapshot: The transactions this run can see, for its bookmarks; None if no open transaction can write below.
     """
 
     plan: StreamPlan
@@ -62,12 +62,12 @@ class Extraction:
         *,
         may_end_early: bool = False,
     ) -> Extraction:
-        """Fixes the bounds of a run that begins at a bookmark (or `lag` below it), or where a dead run's progress ends.
+        """Fix the bounds of a run that begins at a bookmark (or `lag` below it), or where a dead run's progress ends.
 
-        If the run `may_end_early`, before the upper bound, what it sends by a replication key is no full table.
+        If the run `may_end_early`, before the upper bound, what it sends by a replication key is not a full table.
 
         Raises:
-            SourceError: the database refused, or there are NULL keys where the user wants none.
+            SourceError: the database refused, or there are NULL keys and the settings forbid them.
         """
         sql, lag = StreamSql(dialect, plan, split_key(plan, dialect)), lag_of(plan, lag)
         kept = None if plan.end_value is not None else bookmark
@@ -95,7 +95,7 @@ class Extraction:
         return _is_delta(self.plan, self.bookmark)
 
     def slices(self, rows: Callable[[], int]) -> Iterator[Slice[Point]]:
-        """The slices in the order in which they are sent; how many rows each should have is asked before each cut."""
+        """The slices in the order they are sent; `rows` is called for the size of each before it is cut."""
         if self.progress.complete:
             return
         if self.sql.late is not None:
@@ -111,12 +111,12 @@ class Extraction:
             # A delta is small: one scan is cheaper than walking the whole primary key.
             yield from split_slices(None if self.is_delta else along_split, rows, self.whole, nulls=nulls, begin=begin)
             return
-        # Where a run may need no Spark at all, it is not started for rows that are not there.
+        # A run that may not need Spark at all does not start it for an empty range.
         if nulls and (not self.sql.dialect.shares_snapshots or bounds.has_nulls()):
             yield Slice(nulls=True)
         rest, inside = self.whole, None if along_split is None else along_split.inside
         if rest is not None and place is not None and inside is not None:
-            # What is left of the rows that a run died among, then all that follows.
+            # The rest of the rows in which a run died, then everything after them.
             until = None if place.until is None else bounds.point_of_bookmark(place.until)
             part = rest if until is None else Range(rest.lower, until)
             yield from tie_slices(inside(part), part, rows, begin)
@@ -126,14 +126,14 @@ class Extraction:
 
     @property
     def _is_cut_by_primary_key(self) -> bool:
-        """Whether a first load is cut along the primary key, though the replication key has an index.
+        """Whether a first load is cut along the primary key although the replication key has an index.
 
-        A run that may end early must know of a bookmark behind each slice.
+        A run that may end early needs a bookmark after each slice.
         """
         key, split, progress = self.plan.replication_key, self.sql.split, self.progress
         if self.sql.dialect.secondary_ranges or key is None or split is None or split.column == key.column:
             return False
-        # A dead run of an older version was among rows of one key.
+        # A dead run of an older version stopped within the rows of one key.
         place = progress.split
         begun_by_key = progress.lower is not None or (place is not None and place.until is not None)
         return not self.is_delta and progress.extent == "full" and not begun_by_key
@@ -143,7 +143,7 @@ class Extraction:
         return ColumnBounds(self.connection, self.sql, key, only_cuts=key != self.plan.replication_key)
 
     def count(self, each: Slice[Point]) -> int:
-        """How many rows a slice has now."""
+        """The number of rows a slice has now."""
         ((rows,),) = self.connection.rows(f"SELECT COUNT(*) AS n {self.sql.source} AND {self.sql.condition(each)}")
         return int(rows or 0)
 
@@ -156,41 +156,41 @@ class Extraction:
 
     @property
     def saved_buckets(self) -> tuple[int, ...]:
-        """Sums of the rows sent at the bookmark where they were too many for single fingerprints; else empty."""
+        """Bucket sums of the rows sent at the bookmark if there were too many for single fingerprints; else empty."""
         boundary = self.bookmark.boundary if self.bookmark is not None and self.sql.unseen is None else None
         return boundary.buckets if boundary is not None else ()
 
     @property
     def reads_at_bookmark(self) -> bool:
-        """Whether rows at the bookmark are the first that it reads."""
+        """Whether reading begins with the rows at the bookmark."""
         at, whole = self.sql.bookmark, self.whole
         return at is not None and whole is not None and whole.lower == at and not whole.after
 
     @property
     def misses_bookmark(self) -> bool:
-        """Whether its upper bound lies below a bookmark at which rows were sent (as `settle_seconds` may have it)."""
+        """Whether the upper bound lies below a bookmark at which rows were sent (`settle_seconds` can cause that)."""
         at, upper = self.sql.bookmark, self.sql.upper
         return at is not None and (upper is None or (self.lag > 0 and upper.value < at.value))
 
     def behind_bookmark(self) -> Extraction:
-        """The same without the rows at the bookmark, of which none has changed."""
+        """The same extraction without the rows at the bookmark, none of which has changed."""
         if self.whole is None or not self.reads_at_bookmark:
             return self
         return replace(self, whole=None if self.sql.upper == self.sql.bookmark else replace(self.whole, after=True))
 
     def of_unseen_rows(self, unseen: str) -> Extraction:
-        """The same with those rows alone at the bookmark that meet this condition: the last run could not see them."""
+        """The same extraction with only those rows at the bookmark that the last run could not see (`unseen`)."""
         looks = self.reads_at_bookmark or self.misses_bookmark
         return replace(self, sql=replace(self.sql, unseen=unseen)) if looks else self
 
     def reads_again(self, part: Range[Point] | None) -> bool:
-        """Whether a run that goes on inside of these keys sends rows again, or must look at them twice."""
+        """Whether a run that continues within these keys sends rows again, or must compare them with those sent."""
         if part is None or part.lower is None:
             return False
         return self.lag > 0 or part.lower == self.sql.bookmark
 
     def bookmark_at(self, point: Point, boundary: Boundary | None = None) -> Bookmark:
-        """A bookmark of this stream; with a boundary one that a run may begin from."""
+        """A bookmark of this stream; with a boundary, a later run may begin from it."""
         key = self.plan.replication_key
         if key is None:
             raise ValueError("a stream without replication key has no bookmark")
@@ -199,7 +199,7 @@ class Extraction:
 
 
 def lag_of(plan: StreamPlan, lag: float) -> float:
-    """How far below a bookmark a stream is read again: not at all by a key without distances."""
+    """How far below a bookmark a stream is read again: 0 for a key type without distances."""
     key = plan.replication_key
     if not lag or key is None or key.key_type.has_distance:
         return lag
@@ -211,8 +211,8 @@ def lag_of(plan: StreamPlan, lag: float) -> float:
 
 
 def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
-    """The column that cuts a full table: the user's, else the first one of the primary key where that has ranges."""
-    # Along another column the rows of a record's key would not come in the replication key's order.
+    """The column that cuts a full table: the user's, else the primary key's first one if it can be cut into ranges."""
+    # Along another column, rows with the same record key would not come in the replication key's order.
     if plan.sends_in_order:
         return None
     key = plan.partition_column
@@ -224,7 +224,7 @@ def split_key(plan: StreamPlan, dialect: Dialect) -> Key | None:
     # State would hold its values.
     if key.column.name in plan.masked_names:
         return None
-    # Rows at the bookmark that are one and the same record are counted slice by slice, so they must be in one.
+    # Identical records at the bookmark are counted slice by slice, so they must all be in one slice.
     apart = plan.replication_key is not None and plan.has_twins and key.column not in plan.columns
     return None if apart else key
 
@@ -234,8 +234,8 @@ def _is_delta(plan: StreamPlan, bookmark: Bookmark | None) -> bool:
 
 
 def _upper(bounds: ColumnBounds, lower: Point | None, place: SplitPosition | None) -> Point | None:
-    """The upper bound of the run, which belongs to it."""
-    # What is cut along another column is only whole below one and the same bound.
+    """The run's inclusive upper bound."""
+    # Slices cut along another column only add up to a whole below a single bound.
     if place is not None and place.upper is not None:
         return bounds.point_of_bookmark(place.upper)
     end = bounds.sql.plan.end_value
@@ -260,7 +260,7 @@ def _lower(bounds: ColumnBounds, bookmark: Bookmark | None, lag: float) -> Point
 
 
 def _look_for_nulls(bounds: ColumnBounds) -> None:
-    """Says, or refuses, that rows without key are left out."""
+    """Log that rows without key are left out, or refuse them."""
     plan, name = bounds.sql.plan, bounds.key.column.name
     if not bounds.key.column.nullable or plan.null_policy == "include" or not bounds.has_nulls():
         return

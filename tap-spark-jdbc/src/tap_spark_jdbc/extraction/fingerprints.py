@@ -1,7 +1,7 @@
-"""Rows at the edges of a run, known by their fingerprints: which of them were sent before (plain Python).
+"""Fingerprints of the rows at a run's edges, by which rows sent before are recognised (plain Python).
 
-A fingerprint is taken of a record's bytes, so a row that changed in any column is new. Where rows are written as files
-Spark takes them; rows that are rendered as lines have a mark behind the line's end, blanks, which JSON ignores.
+A fingerprint is taken of a record's bytes, so a row that changed in any column is new. Where rows are written as files,
+Spark computes the fingerprints; rows rendered as lines carry a mark of trailing blanks, which JSON ignores.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Look:
     """Which rows of a slice need a second look: those at the bookmark, at the upper bound, without replication key.
 
     Attributes:
-        by_buckets: Those at the bookmark are too many for single fingerprints, and some of their buckets have changed.
+        by_buckets: There are too many rows at the bookmark for single fingerprints, and some buckets have changed.
     """
 
     bookmark: bool
@@ -38,7 +38,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Found:
-    """What was read of a slice: how many rows, how many without key, and the fingerprints of those at both edges."""
+    """What was read of a slice: its rows, those without key, and the fingerprints of the rows at both edges."""
 
     rows: int
     nulls: int = 0
@@ -48,13 +48,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around a stream's records in its RECORD lines; the suffix is without mark and newline."""
+    """The bytes around a stream's records in its RECORD lines; the suffix is without mark and newline."""
 
     prefix: bytes
     suffix: bytes
 
     def end(self, edge: Edge) -> bytes:
-        """How the lines of rows at this edge end."""
+        """The ending of lines of rows at this edge."""
         return self.suffix + MARKS[edge] + b"\n"
 
 
@@ -68,20 +68,20 @@ class BoundaryBuilder:
         self._sums = [0] * BUCKETS
 
     def add(self, fingerprint: bytes) -> None:
-        """One row."""
+        """Add one row."""
         self.rows += 1
         self._sums[fingerprint[0]] += int.from_bytes(fingerprint, "big")
         if self.rows <= MAX_BOUNDARY_HASHES:
             self._hashes.append(fingerprint.hex())
 
     def add_bucket(self, number: int, rows: int, total: int) -> None:
-        """A whole bucket of rows that is known by its sum alone."""
+        """Add a whole bucket of rows of which only the sum is known."""
         self.rows += rows
         self._single = False
         self._sums[number] += total
 
     def add_boundary(self, boundary: Boundary) -> None:
-        """All rows of a boundary that was built before."""
+        """Add all rows of a boundary built earlier."""
         for hashed in boundary.hashes:
             self.add(bytes.fromhex(hashed))
         if boundary.buckets:
@@ -97,17 +97,17 @@ class BoundaryBuilder:
 
 
 def fingerprint(record: bytes) -> bytes:
-    """Of a record as it is rendered: the first bytes of its SHA-256."""
+    """The first bytes of the SHA-256 of a rendered record."""
     return hashlib.sha256(record).digest()[:_BYTES]
 
 
 def changed_buckets(saved: tuple[int, ...], present: Mapping[int, tuple[int, int]]) -> set[int]:
-    """The buckets in which a row has changed; `present` is (rows, sum of fingerprints) of each, as it is now."""
+    """The buckets in which a row has changed; `present` is the current (rows, sum of fingerprints) of each."""
     return {number for number in range(BUCKETS) if saved[number] != present.get(number, (0, 0))[1] % 2**64}
 
 
 def found_in(path: Path, frame: Frame, rows: int, look: Look) -> Found:
-    """What a file of so many lines holds; the fingerprints are taken as they are asked for, in constant memory."""
+    """What a spool file of `rows` lines holds; fingerprints are computed lazily, in constant memory."""
     return Found(
         rows,
         sum(1 for _ in edge_lines(path, frame, Edge.NULL)) if look.nulls else 0,
@@ -117,7 +117,7 @@ def found_in(path: Path, frame: Frame, rows: int, look: Look) -> Found:
 
 
 def edge_lines(path: Path, frame: Frame, edge: Edge) -> Iterator[tuple[int, int, bytes]]:
-    """Start, end and fingerprint of each line in a spool file that is marked with this edge."""
+    """Start, end and fingerprint of each line in a spool file marked with this edge."""
     if path.stat().st_size == 0:
         return
     ending = frame.end(edge)
@@ -130,7 +130,7 @@ def edge_lines(path: Path, frame: Frame, edge: Edge) -> Iterator[tuple[int, int,
 
 
 def _find(data: mmap.mmap, ending: bytes, begin: int) -> int:
-    """Where it is found next, -1 for nowhere; what was looked through on the way does not count as memory any more."""
+    """The next position of `ending`, or -1; searched pages are released, so that they do not count as memory."""
     while begin < len(data):
         found = data.find(ending, begin, begin + WINDOW_BYTES + len(ending) - 1)
         if found >= 0:
@@ -141,7 +141,7 @@ def _find(data: mmap.mmap, ending: bytes, begin: int) -> int:
 
 
 def cut_out(path: Path, frame: Frame, dropped: list[int]) -> None:
-    """Rewrites a file without some of its lines, given their places among those at the bookmark."""
+    """Rewrite a file without some of its lines, given by their positions among those at the bookmark."""
     if not dropped:
         return
     rewritten, places = path.with_suffix(".rest"), set(dropped)

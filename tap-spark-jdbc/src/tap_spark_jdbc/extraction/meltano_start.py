@@ -1,4 +1,4 @@
-"""Where a run under Meltano begins: at the state's own place, where Meltano's state backend says which that is."""
+"""Where a run under Meltano begins: at the state's own location, if Meltano's state backend has handed that over."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 
 def source_under_meltano(given: str | None, handed: Mapping[str, Any]) -> StateSource | None:
-    """The place to read the state from, by the file that Meltano gave, if any, and what its state backend handed over.
+    """Where to read the state from, given Meltano's state file, if any, and what its state backend handed over.
 
-    It is the state's own place, so that a checkpoint of its lake is found, and a first run says that it is one; the
-    file where that says something else. None: there is nothing to read.
+    The state's own location is preferred, so that a checkpoint of its lake is found and a first run is recognised; the
+    file is used if it differs. None: there is nothing to read.
     """
     copy = None if given is None else open_state_source(given)
     try:

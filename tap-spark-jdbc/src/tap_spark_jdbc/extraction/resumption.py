@@ -1,4 +1,4 @@
-"""Whether a run goes on where another one died: the checkpoint must be of this very extraction (plain Python)."""
+"""Whether a run continues one that died: the checkpoint must be of the same extraction (plain Python)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 
 def fingerprint(plans: Sequence[StreamPlan], settings: TapSettings, config: Mapping[str, Any], dialect: Dialect) -> str:
-    """The SHA-256 of all that decides which records are sent, and in which order, by plans, settings and raw config."""
+    """The SHA-256 of all in plans, settings and raw config that decides which records are sent, and in which order."""
     decides = {
         "source": url_without_login(settings.jdbc_url),
         "safety_lag_seconds": settings.safety_lag_seconds,
@@ -35,7 +35,7 @@ def fingerprint(plans: Sequence[StreamPlan], settings: TapSettings, config: Mapp
         "streams": [_of_stream(plan, dialect) for plan in plans],
     }
     if settings.has_budget:
-        # What was announced as a whole table may become a part.
+        # A table announced as whole may be sent in part.
         decides["has_budget"] = True
     return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -45,7 +45,7 @@ def continued(
 ) -> dict[str, StreamProgress] | None:
     """The progress of each stream that the dead run began; None: this run starts anew, and the log says why.
 
-    It starts anew, too, where the checkpoint's fingerprint is not the one that is wanted.
+    A checkpoint whose fingerprint is not `wanted` is not continued either.
 
     Raises:
         StateError: a newer version of the tap wrote the checkpoint.
@@ -83,7 +83,7 @@ def continued(
 
 
 def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
-    """What is there already, for people."""
+    """A sentence for users on what the dead run has already sent."""
     rows = sum(progress.rows for progress in streams.values())
     complete = sum(progress.complete for progress in streams.values())
     return (
@@ -93,15 +93,15 @@ def account(run_id: str, streams: Mapping[str, StreamProgress]) -> str:
 
 
 def _streams(checkpoint: Checkpoint, plans: Sequence[StreamPlan], dialect: Dialect) -> dict[str, StreamProgress]:
-    """Reads all that the run will need, before it says that it continues; ValueError or StateError: it is malformed."""
+    """Parse the whole checkpoint before the run commits to continuing; ValueError or StateError: it is malformed."""
     state = checked_state(checkpoint.state, "its state")
     entries = checkpoint.resume.get("streams")
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        raise ValueError("its streams are no object of objects")
+        raise ValueError("its streams are not an object of objects")
     by_name = {plan.stream: plan for plan in plans}
     unknown = [name for name in entries if name not in by_name]
     if unknown:
-        raise ValueError(f"it speaks of streams {', '.join(unknown)}, which this run does not have")
+        raise ValueError(f"it has streams {', '.join(unknown)}, which this run does not have")
     for plan in plans:
         bookmark_of(state, plan)
     return {

@@ -1,4 +1,4 @@
-"""What one run may take (`max_run_minutes`, `max_run_rows`): past it no further slice is begun."""
+"""The limits of one run (`max_run_minutes`, `max_run_rows`): once reached, no further slice is begun."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from time import monotonic
 
 
 class RunBudget:
-    """Minutes and rows of a run; None: no bound.
+    """Minutes and rows of a run; None: no limit.
 
-    Slices are cut ahead of those that are sent, so the rows of a stream count when they are cut. How many they were in
-    the end is known once the stream is sent.
+    Slices are cut ahead of those being sent, so a stream's rows count when they are cut. Their exact number is known
+    once the stream is sent.
 
     Attributes:
-        counts_rows: Whether rows are bounded: then streams must be read one after another.
+        counts_rows: Whether rows are limited: then streams must be read one after another.
     """
 
     def __init__(self, minutes: float | None = None, rows: int | None = None) -> None:
@@ -25,7 +25,7 @@ class RunBudget:
 
     @property
     def spent(self) -> str | None:
-        """The setting that ends the run now; None: it goes on."""
+        """The setting whose limit is reached; None: the run goes on."""
         if self._stopped is not None:
             return self._stopped
         if self._rows is not None and self._left(self._rows) <= 0:
@@ -33,28 +33,28 @@ class RunBudget:
         return "max_run_minutes" if self._end is not None and monotonic() >= self._end else None
 
     def rows_left(self) -> int | None:
-        """How many rows may still be sent; None: any number."""
+        """The number of rows that may still be sent; None: no limit."""
         return None if self._rows is None else max(self._left(self._rows), 1)
 
     def stop(self) -> None:
-        """A stream ends before its upper bound, although slices may have fewer rows than they were cut for."""
+        """Note that a stream ends before its upper bound, even if its slices have fewer rows than they were cut for."""
         self._stopped = self.spent
 
     def bounded(self, rows: int) -> int:
-        """How many rows the next slice should have, where it would have so many; not fewer once nothing is left."""
+        """`rows` of the next slice, limited to what is left; once nothing is left, `rows` is returned as it is."""
         left = rows if self._rows is None else self._left(self._rows)
         return min(rows, left) if left > 0 else rows
 
     def cut(self, rows: int) -> None:
-        """A slice of so many rows at most is read from now on."""
+        """Count a slice of at most `rows` rows that is about to be read."""
         self._cut += rows
 
     def sent(self, rows: int) -> None:
-        """So many rows were sent."""
+        """Count rows that were sent."""
         self._sent += rows
 
     def end_stream(self) -> None:
-        """All that was cut is sent."""
+        """Settle the count: everything cut has been sent."""
         self._cut = self._sent
 
     def _left(self, rows: int) -> int:

@@ -1,4 +1,4 @@
-"""The STATE of one run: what it starts from, how it advances, and the lines that say so (plain Python)."""
+"""The STATE of one run: where it starts, how it advances, and its lines on standard output (plain Python)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ logger = logging.getLogger("tap-spark-jdbc")
 Start = Literal["saved", "first", "full", "resume"]
 RESUME_FORMAT_VERSION = 1
 LOG_BASED = "LOG_BASED"
-# Singer's own word for where a run that did not come to its end goes on.
+# Singer's own key for the stream at which an unfinished run continues.
 CURRENTLY_SYNCING = "currently_syncing"
-# In a bookmark: what its computed key was; the column's name does not tell `a + b` from `a - b`.
+# In a bookmark: the expression of its computed key; the column's name is the same for `a + b` and `a - b`.
 _EXPRESSION = "replication_key_expression"
 # Of a target's config.
 SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend")
@@ -38,14 +38,14 @@ SETTINGS_OF_THE_STATE = ("bucket", "pipeline", "storage_options", "state_backend
 
 @dataclass(frozen=True)
 class OpeningState:
-    """The state that a run is given.
+    """The state that a run starts from.
 
     Attributes:
         value: The Singer STATE value.
-        start: `saved`, `first` (a place was named, nothing is there yet) or `full` (none was named, or `--full`);
+        start: `saved`, `first` (a location was named, nothing is there yet) or `full` (none was named, or `--full`);
             the run's own may become `resume`.
         checkpoint: What a dead run that began from this state has finished, if it is to be continued.
-        pipeline: Whose it is, where that is known.
+        pipeline: The pipeline it belongs to; empty if unknown.
     """
 
     value: dict[str, Any]
@@ -55,13 +55,13 @@ class OpeningState:
 
     @classmethod
     def of(cls, source: StateSource | None, *, full: bool = False, resume: bool = True) -> OpeningState:
-        """Reads the state at its place, if one is given, and the checkpoint of its lake.
+        """Read the state from its source, if there is one, and the checkpoint of its lake.
 
-        With `full` everything is extracted, whatever the state says, and a checkpoint is not looked at.
+        With `full` everything is extracted, whatever the state says, and checkpoints are ignored.
 
         Raises:
-            StateError: the state is malformed; with `full` that is only said, as the state is not needed.
-            StorageError: the place can't be read, or a newer version of the programs wrote the checkpoint.
+            StateError: the state is malformed; with `full` that is only logged, as the state is not needed.
+            StorageError: the source can't be read, or a newer version of the programs wrote the checkpoint.
         """
         if source is None:
             return cls({}, "full")
@@ -108,26 +108,26 @@ class RunState:
         self._last_line = b""
 
     def go_on(self, checkpoint: Checkpoint, streams: Mapping[str, StreamProgress]) -> None:
-        """Continues the run that left this checkpoint, with the progress of its streams."""
+        """Continue the run that left this checkpoint, with the progress of its streams."""
         self.start, self.continued_run = "resume", checkpoint.run_id
         self._take(checkpoint.state)
         self._opening, self._opening_resume = copy.deepcopy(checkpoint.state), checkpoint.resume
         self._progress = dict(streams)
 
     def forget(self, plans: list[StreamPlan]) -> None:
-        """On a full run: drops the bookmarks of the streams that are extracted anew; others stay as they are."""
+        """On a full run, drop the bookmarks of the streams that are extracted anew; others are kept."""
         for plan in plans:
             if self.start == "full" and plan.end_value is None:
                 self.value["bookmarks"].pop(plan.stream, None)
 
     @property
     def first_stream(self) -> str | None:
-        """The stream that a run of several begins with, so that no budget leaves out the same ones each time."""
+        """The stream to begin with, so that a budget does not leave out the same streams in each run."""
         name = self.value.get(CURRENTLY_SYNCING)
         return name if isinstance(name, str) else None
 
     def begin_next_with(self, stream: str | None) -> None:
-        """The next run begins with this stream, as this one has not come so far; None: nothing was left."""
+        """Let the next run begin with this stream, which this run did not get to; None: no stream was left out."""
         self.value.pop(CURRENTLY_SYNCING, None)
         if stream is not None:
             self.value[CURRENTLY_SYNCING] = stream
@@ -137,11 +137,11 @@ class RunState:
         return bookmark_of(self.value, plan)
 
     def progress(self, plan: StreamPlan) -> StreamProgress | None:
-        """What was sent of a stream already, by a run that died."""
+        """What a run that died has already sent of a stream."""
         return self._progress.get(plan.stream)
 
     def advance(self, plan: StreamPlan, bookmark: Bookmark | None, progress: StreamProgress) -> None:
-        """Moves a stream's bookmark, if there is a new one, and its progress."""
+        """Advance a stream's bookmark, if there is a new one, and its progress."""
         if bookmark is not None:
             expression = _expression(plan)
             of = {} if expression is None else {_EXPRESSION: expression}
@@ -149,29 +149,29 @@ class RunState:
         self._progress[plan.stream] = progress
 
     def entry(self, stream: str) -> dict[str, Any] | None:
-        """What the state says of a stream, whatever it is."""
+        """A stream's entry in the state, of any kind."""
         return self.entries().get(stream)
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """What the state says of all streams."""
+        """The state's entries by stream."""
         found: dict[str, dict[str, Any]] = self.value["bookmarks"]
         return found
 
     def committed_entries(self) -> dict[str, dict[str, Any]]:
-        """The same as it was saved before this run, and before what a dead one did."""
+        """The entries as saved before this run, and before a dead run that it continues."""
         found: dict[str, dict[str, Any]] = self._committed.get("bookmarks", {})
         return found
 
     def note(self, stream: str, entry: dict[str, Any]) -> None:
-        """Sets what the state says of a stream that has a bookmark of its own kind."""
+        """Set the entry of a stream that has its own kind of bookmark."""
         self.value["bookmarks"][stream] = entry
 
     def drop(self, plan: StreamPlan) -> None:
-        """A fully exported stream has no bookmark, whatever it was before."""
+        """Remove the bookmark of a stream that is exported in full."""
         self.value["bookmarks"].pop(plan.stream, None)
 
     def skip(self, stream: str, sent_as: Sequence[str]) -> None:
-        """A stream, sent under these names, failed: its bookmark is again what it was before all runs."""
+        """Reset a failed stream, sent as `sent_as`: its bookmark is again what it was before all runs."""
         before = self._before.get("bookmarks", {}).get(stream)
         if before is None:
             self.value["bookmarks"].pop(stream, None)
@@ -181,21 +181,21 @@ class RunState:
         self._skipped += sent_as
 
     def write_opening(self) -> None:
-        """The first message: what the run starts from."""
+        """Write the first message: the state the run starts from."""
         value = self.value if self._opening is None else self._opening
         resume = self._resume() if self._opening_resume is None else self._opening_resume
         stdout.write(messages.state_message(value, final=False, start=self.start, resume=resume))
         self._last_line = messages.state_message(value, resume=resume)
 
     def write(self) -> None:
-        """A STATE line, unless the last one said the same."""
+        """Write a STATE line unless it equals the last one."""
         line = messages.state_message(self.value, resume=self._resume(), skipped=self._skipped)
         if line != self._last_line:
             stdout.write(line)
             self._last_line = line
 
     def write_final(self) -> None:
-        """The last message: the run is complete."""
+        """Write the last message: the run is complete."""
         resume = self._resume()
         stdout.write(messages.state_message(self.value, final=True, resume=resume, skipped=self._skipped))
 
@@ -204,7 +204,7 @@ class RunState:
         self.value.setdefault("bookmarks", {})
 
     def _resume(self) -> dict[str, Any] | None:
-        """What a next run needs beyond the value to go on from here."""
+        """What a later run needs beyond the value to continue from here."""
         if self.fingerprint is None:
             return None
         streams = {stream: progress.to_json() for stream, progress in self._progress.items()}
@@ -212,7 +212,7 @@ class RunState:
 
 
 def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
-    """Where a STATE value says that a stream starts; StateError: its bookmark can't be used."""
+    """A stream's bookmark in a STATE value; StateError: it can't be used."""
     key, entry = plan.replication_key, state.get("bookmarks", {}).get(plan.stream)
     if key is None or entry is None or entry.get("replication_method") == LOG_BASED:
         return None
@@ -227,13 +227,13 @@ def bookmark_of(state: Mapping[str, Any], plan: StreamPlan) -> Bookmark | None:
 
 
 def _expression(plan: StreamPlan) -> str | None:
-    """The expression that the replication key is; None: it is a column of the table's own."""
+    """The expression of a computed replication key; None: the key is a column of the table."""
     is_computed = plan.replication_key is not None and plan.replication_key.column.name == plan.table.columns[-1].name
     return plan.table.computed_key if is_computed else None
 
 
 def read_target_config(path: Path) -> dict[str, Any]:
-    """The config of a target, as far as it says where the state is; ConfigurationError: it is not clear."""
+    """The settings of a target's config that locate its state; ConfigurationError: they are unclear."""
     named = f"--state-from {path}"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -254,7 +254,7 @@ def read_target_config(path: Path) -> dict[str, Any]:
 
 
 def checked_state(value: dict[str, Any], origin: str) -> dict[str, Any]:
-    """The value; StateError: its bookmarks do not have the shape of bookmarks."""
+    """Return the value; StateError: its bookmarks are not an object of objects."""
     bookmarks = value.get("bookmarks", {})
     if not isinstance(bookmarks, dict) or not all(isinstance(entry, dict) for entry in bookmarks.values()):
         raise StateError(

@@ -1,4 +1,4 @@
-"""Keys that don't fit the moment: rows too young (`settle_seconds`), keys of the future, a bookmark above all keys."""
+"""Replication keys against the clock: rows too young (`settle_seconds`), keys in the future, a bookmark above all."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_sql import Point
 
 logger = logging.getLogger("tap-spark-jdbc")
-# A key without zone may be the wall clock of any.
+# A key without a zone may be wall-clock time of any zone.
 CLOCK_SLACK = timedelta(days=1)
 
 
 def settled_end(bounds: ColumnBounds) -> Point | None:
-    """The first key that is too young, by the database's clock; None where none is."""
+    """The first key that is too young by the database's clock; None if none is."""
     seconds = bounds.sql.plan.settle_seconds
     if not seconds:
         return None
     now = _now(bounds)
     end = bounds.point_of(_in_form(bounds.key, now.minus(seconds)))
-    _tell(bounds, end, _in_form(bounds.key, now))
+    _log_left_rows(bounds, end, _in_form(bounds.key, now))
     return end
 
 
@@ -40,7 +40,7 @@ def _now(bounds: ColumnBounds) -> KeyValue:
     ((now,),) = bounds.connection.rows(f"SELECT {dialect.now} FROM ({one}) one")
     kind = KeyType.TIMESTAMP if dialect.now_has_zone else KeyType.DATETIME
     try:
-        # The clock of an unknown database may be in any zone: without one nobody knows what is young.
+        # The clock of an unknown database may be in any zone: without a zone, a row's age is unknown.
         if dialect.now_has_zone and not has_zone(str(now)):
             raise ValueError("it names no time zone")
         moment = KeyValue.parse(now, kind, aware=dialect.now_has_zone)
@@ -53,11 +53,11 @@ def _now(bounds: ColumnBounds) -> KeyValue:
 
 
 def _in_form(key: Key, moment: KeyValue) -> KeyValue:
-    """A moment of the database's clock, which is UTC, as a value of the key; a day is as old as its beginning."""
+    """A moment of the database's clock (UTC) as a key value; a day's age counts from its beginning."""
     return key.parse(moment.text[:10] if key.key_type is KeyType.DATE else moment.text)
 
 
-def _tell(bounds: ColumnBounds, end: Point, now: KeyValue) -> None:
+def _log_left_rows(bounds: ColumnBounds, end: Point, now: KeyValue) -> None:
     plan, young = bounds.sql.plan, bounds.greatest(Range(end))
     if young is None:
         return
@@ -70,23 +70,23 @@ def _tell(bounds: ColumnBounds, end: Point, now: KeyValue) -> None:
 
 
 def warn_of_the_future(plan: StreamPlan, point: Point | None) -> None:
-    """Says that a bookmark will hide, or hides, the rows of the present."""
+    """Warn that a bookmark will hide, or already hides, present rows."""
     if point is None or not point.value.key_type.is_moment:
         return
     if _is_ahead(point.value, datetime.now(UTC).replace(tzinfo=None)):
         logger.warning(
             "stream %s: the greatest replication key lies in the future: %s; once it is the bookmark, rows below it "
-            "are not seen; settle_seconds leaves such rows out; a bookmark that stands there is set back in the state",
+            "are not seen; settle_seconds leaves such rows out; a bookmark already there must be lowered in the state",
             plan.stream, point.value.text,
         )  # fmt: skip
 
 
 def warn_of_a_reload(bounds: ColumnBounds, bookmark: Bookmark | None, upper: Point | None) -> None:
-    """Says that the bookmark hides every row: the source was loaded anew, or a sequence started again."""
+    """Warn that the bookmark hides every row: the source was loaded anew, or a sequence restarted."""
     if bookmark is None or (upper is not None and upper.value >= bookmark.value):
         return
     at, greatest, stream = bounds.point_of_bookmark(bookmark), bounds.greatest(Range()), bounds.sql.plan.stream
-    # An empty source hides nothing yet. `settle_seconds` may have left out what stands at the bookmark or above.
+    # In an empty source nothing is hidden yet. `settle_seconds` may have left out rows at the bookmark or above.
     if greatest is None or bounds.greatest(Range(at)) is not None:
         return
     logger.warning(

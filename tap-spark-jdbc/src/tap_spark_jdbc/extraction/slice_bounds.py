@@ -1,4 +1,4 @@
-"""The bounds of slices, asked of the database: greatest key, the key so many rows further on, counts."""
+"""Bounds of slices, queried from the database: the greatest key, the key a number of rows further on, counts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
-# A row is looked at before the first slice is cut where a column may be as long as this, or longer.
+# Rows are sampled before the first slice is cut if a column may be at least this long.
 LONG_BYTES = 1_000
 LOOKED_AT = 50
-# Taken for the width of a row where there may be long ones, and nothing tells.
+# Assumed row width where rows may be long and nothing better is known.
 CAREFUL_BYTES = 32_000
 
 
@@ -27,7 +27,7 @@ CAREFUL_BYTES = 32_000
 class ColumnBounds:
     """Bounds along one key column of a stream (`slices.BoundsSource`).
 
-    Where it `only_cuts`, a value that no state can hold (infinity, a zero date) ends the cuts; the rest is one slice.
+    If it `only_cuts`, a value that no state can hold (infinity, a zero date) ends the cuts; the rest is one slice.
     """
 
     connection: JdbcConnection
@@ -37,7 +37,7 @@ class ColumnBounds:
     only_cuts: bool = False
 
     def greatest(self, within: Range[Point]) -> Point | None:
-        """The greatest value of the range; None where it is empty. NULLs do not count."""
+        """The greatest value of the range, NULLs aside; None if the range is empty."""
         return self._one(f"{self._inside(within)} ORDER BY {self._name} DESC", 0)
 
     def at(self, within: Range[Point], offset: int) -> Point | None:
@@ -53,7 +53,7 @@ class ColumnBounds:
         return replace(self, key_range=key)
 
     def point(self, raw: str) -> Point:
-        """A value as the database printed it; SourceError: it is no value that a bookmark can hold."""
+        """A point from a value as the database printed it; SourceError: no bookmark can hold it."""
         try:
             value = self.key.parse(raw)
         except ValueError as error:
@@ -64,17 +64,17 @@ class ColumnBounds:
         return Point(self.sql.dialect.literal(self.key, value, raw=raw), value, raw)
 
     def point_of(self, value: KeyValue, raw: str | None = None) -> Point:
-        """A value of a bookmark or a setting."""
+        """A point from a value of a bookmark or a setting."""
         wants_form = raw is None and self.key.textual
         like = self._text(self._inside(Range())) if wants_form else None
         return Point(self.sql.dialect.literal(self.key, value, raw=raw, like=like), value, raw)
 
     def point_of_bookmark(self, bookmark: Bookmark) -> Point:
-        """Where a bookmark stands."""
+        """The point of a bookmark."""
         return self.point_of(bookmark.value, bookmark.raw)
 
     def known(self, point: Point, earlier: Point | None) -> Point:
-        """The earlier point where the database takes both for one value (a collation that ignores case does)."""
+        """`earlier` if the database compares both as equal (a collation that ignores case does), else `point`."""
         if earlier is None or earlier == point or self.key.key_type is not KeyType.STRING:
             return point
         same = f"{self._name} = {point.literal} AND {self._name} = {earlier.literal}"
@@ -84,7 +84,7 @@ class ColumnBounds:
         return earlier if found else point
 
     def has_nulls(self) -> bool:
-        """Whether there is a row whose key is NULL."""
+        """Whether any row's key is NULL."""
         page = self.sql.dialect.limited(1, ordered=False)
         return bool(self.connection.rows(f"SELECT 1 AS n {self.sql.source} AND {self._name} IS NULL {page}"))
 
@@ -110,14 +110,14 @@ class ColumnBounds:
         return True
 
     def _text(self, condition: str, offset: int = 0) -> str | None:
-        # The text is made of the one row that is wanted, and not of all that the offset skips.
+        # The cast is applied to the one row wanted, not to all those the offset skips.
         one = f"SELECT {self._name} {condition} {self.sql.dialect.limited(1, offset)}"
         found = self.connection.rows(f"SELECT {self.sql.dialect.key_text(self.key)} FROM ({one}) one")
         return found[0][0] if found else None
 
 
 def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
-    """About how many bytes a row has, by the first ones of the table; None where no column is long by its type."""
+    """Approximate bytes a row, from the table's first rows; None if no column is long by its type."""
     table, template = sql.plan.table, sql.dialect.width
     long = long_columns(sql.plan)
     if not long:
@@ -136,7 +136,7 @@ def first_width(connection: JdbcConnection, sql: StreamSql) -> float | None:
 
 
 def long_columns(plan: StreamPlan) -> list[Column]:
-    """The columns that may hold long values, by their types."""
+    """The columns whose types may hold long values."""
     return [column for column in plan.columns if _may_be_long(column.sql_type)]
 
 

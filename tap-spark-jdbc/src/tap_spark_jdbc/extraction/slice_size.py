@@ -1,4 +1,4 @@
-"""How many rows a slice has, and how many a round trip: as the user says, else by what was learned of their width."""
+"""Rows a slice and rows a round trip: as configured, else from the measured width of rows."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from functools import cached_property
 
 SLICE_BYTES = 32_000_000
-# Of all files that may be on the disk at a time, as long as slices need not be smaller for it than they are at first.
+# Of all files on the disk at a time, as long as that does not make slices smaller than the first ones.
 SPOOL_BYTES = 512_000_000
-# A slice is this part of what was rendered before it: the first ones are soon on their way, later ones cost fewer jobs.
+# A slice is this fraction of what was rendered before it: the first ones are sent soon, later ones cost fewer jobs.
 GROWTH = 4
 FETCH_BYTES = 4_000_000
-# A round trip that brings more is broken off, where the driver can do that, and asked for anew with fewer rows.
+# A round trip that brings more is aborted, if the driver can do that, and repeated with fewer rows.
 FETCH_BOUND = 4 * FETCH_BYTES
 FEWER = 16
-# Rows a round trip where some may be wide, and nothing bounds their bytes.
+# Rows a round trip where some may be wide and nothing limits their bytes.
 SCAN_FETCHED = 50
 FIRST_SLICE_ROWS = 20_000
-# Of a slice that comes through memory, as on a cluster.
+# Of a slice that passes through memory, as on a cluster.
 FIRST_ROWS_IN_MEMORY = 2_000
 FIRST_FETCH_SIZE = 1_000
 MOST_FETCHED = 10_000
@@ -27,7 +27,7 @@ WIDE_BYTES = 8_000_000
 
 
 class SliceSize:
-    """Rows a slice and rows a round trip: what the user says, else measured by the width of rendered rows."""
+    """Rows a slice and rows a round trip: as configured, else derived from the width of rendered rows."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class SliceSize:
         in_memory: bool = False,
         look: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Asks nothing yet; settings that are None are measured.
+        """Settings that are None are measured; nothing is queried yet.
 
         Args:
             slice_rows: The setting.
-            fetch_size: The setting, or what the driver does best with.
-            slice_bytes: Of a slice, about.
-            in_memory: Whether slices come through memory.
-            look: About how many bytes a row has, where that may be many; asked once, before the first slice is cut.
+            fetch_size: The setting, or the driver's best value.
+            slice_bytes: Approximate size of a slice.
+            in_memory: Whether slices pass through memory.
+            look: Gives the approximate bytes a row where rows may be wide; called once, before the first slice is cut.
         """
         self._fixed_rows = slice_rows
         self._in_memory = in_memory
@@ -62,21 +62,21 @@ class SliceSize:
 
     @property
     def known(self) -> bool:
-        """Whether the rows of the next slice are no guess."""
+        """Whether the size of the next slice is more than a guess."""
         return self._fixed_rows is not None or self._row_bytes is not None
 
     @property
     def wide(self) -> bool:
-        """Whether rows are so wide that not even two should be rendered at the same time."""
+        """Whether rows are so wide that no two should be rendered at the same time."""
         return self._most_fetched == 1 or max(self._guess or 0, self._read_bytes or 0) > WIDE_BYTES
 
     def share(self, files: int) -> None:
-        """Takes how many files may be on the disk at a time."""
+        """Set how many files may be on the disk at a time."""
         if not self._in_memory:
             self._largest = max(self._slice_bytes, SPOOL_BYTES // files)
 
     def rows(self, most: int = MOST_ROWS) -> int:
-        """Rows a slice, and so many at most."""
+        """Rows a slice, at most `most`."""
         if self._fixed_rows is not None:
             return self._fixed_rows
         if self._row_bytes is None:
@@ -94,13 +94,13 @@ class SliceSize:
         return _fitting(FETCH_BYTES, self._read_bytes, FIRST_FETCH_SIZE, self._most_fetched)
 
     def fetch_fewer(self, rows: int) -> None:
-        """So many rows were too wide for one round trip: from now on there are fewer; called by any thread."""
+        """Fetch fewer rows from now on, as `rows` were too wide for one round trip; safe from any thread."""
         self._most_fetched = min(self._most_fetched, max(1, rows // FEWER))
 
     def learn(self, rows: int, size: int, width: float | None = None) -> None:
-        """Takes the bytes of rows just rendered as they are in a file, by any thread.
+        """Learn from the size of rows just rendered into a file; safe from any thread.
 
-        `width` is that of a row as the database sent it, where the file does not tell.
+        `width` is that of a row as the database sent it, if the file's size does not show it.
         """
         self._rendered += size
         if rows:

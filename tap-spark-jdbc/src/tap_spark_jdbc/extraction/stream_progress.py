@@ -1,4 +1,4 @@
-"""How far a stream has come beyond what its bookmark says: it lies beside the STATE value, for a next run to go on."""
+"""A stream's progress beyond its bookmark, kept beside the STATE value so that a later run can continue."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Extent = Literal["full", "delta"]
 
 @dataclass(frozen=True)
 class SplitPosition:
-    """A place among rows that are cut along the split column.
+    """A position among rows that are cut along the split column.
 
     Attributes:
         next: The first value of the split column whose rows are still to be sent.
-        until: The replication keys of these rows end before this one; None: at the upper bound, which belongs to them.
+        until: Exclusive upper bound of these rows' replication keys; None: the run's upper bound, inclusive.
         upper: The upper bound of the run that died, with the rows at it that were sent so far; None: there is no key.
     """
 
@@ -34,14 +34,14 @@ class SplitPosition:
 
 @dataclass(frozen=True)
 class StreamProgress:
-    """What was sent of a stream, by all runs that worked at it since the last commit.
+    """What all runs since the last commit have sent of a stream.
 
     Attributes:
-        extent: What the first of these runs said that it sends of the stream.
-        complete: All of it; what a bookmark can continue never is.
+        extent: What the first of these runs announced that it sends of the stream.
+        complete: Everything was sent; never set for a stream that its bookmark can continue.
         nulls_sent: The rows without replication key were sent.
-        lower: The replication key at which the rest begins, where the bookmark does not say it.
-        split: The place among rows that the replication key can't tell apart.
+        lower: The replication key at which the rest begins, if the bookmark does not say so.
+        split: The position among rows that the replication key can't tell apart.
     """
 
     extent: Extent
@@ -52,7 +52,7 @@ class StreamProgress:
     split: SplitPosition | None = None
 
     def to_json(self) -> JSON:
-        """The stream's entry; what is not there is left out."""
+        """The stream's entry, without absent members."""
         entry: JSON = {"extent": self.extent, "rows": self.rows}
         entry |= {name: True for name in ("complete", "nulls_sent") if getattr(self, name)}
         if self.lower is not None:
@@ -64,7 +64,7 @@ class StreamProgress:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], key: Key | None, split: Key | None) -> StreamProgress:
-        """Reads what `to_json` gave, for a stream's replication key and split column; ValueError: it is malformed."""
+        """Parse the result of `to_json`, for a replication key and a split column; ValueError: it is malformed."""
         extent, rows = entry.get("extent"), entry.get("rows")
         if extent not in ("full", "delta") or not isinstance(rows, int):
             raise ValueError(f"extent {extent!r} with {rows!r} rows")
@@ -94,11 +94,11 @@ def _bookmark(entry: Any, key: Key | None) -> Bookmark | None:
     if entry is None:
         return None
     if not isinstance(entry, dict) or key is None:
-        raise ValueError(f"{entry!r} is no value of a key")
+        raise ValueError(f"{entry!r} is not a key's value")
     try:
         found = Bookmark.from_json("", entry, key.column.name, key.key_type, aware=key.aware)
     except StateError as error:
-        raise ValueError(f"{entry!r} is no value of column {key.column.name!r}") from error
+        raise ValueError(f"{entry!r} is not a value of column {key.column.name!r}") from error
     if found is None:
-        raise ValueError(f"{entry!r} holds no value")
+        raise ValueError(f"{entry!r} has no value")
     return found

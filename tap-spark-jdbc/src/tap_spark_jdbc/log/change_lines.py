@@ -1,4 +1,4 @@
-"""The changes of one stream as RECORD lines, each with its place in the order of the log."""
+"""The changes of one stream as RECORD lines, each with its position in the log's order."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class Changes:
-    """Row messages of one stream, not all of them of one kind.
+    """Row messages of one stream, of any kind.
 
     Attributes:
-        messages: All that lie around them.
-        rows: Their numbers.
-        transactions: Of each message.
+        messages: All messages, including those of other streams.
+        rows: Numbers of the stream's row messages.
+        transactions: The transaction of each message.
     """
 
     messages: Messages
@@ -46,18 +46,18 @@ class Changes:
     transactions: Transactions
 
     def of(self, *kinds: int) -> Numbers:
-        """The numbers of those of these kinds."""
+        """The numbers of the row messages of these kinds."""
         return self.rows[np.isin(self.messages.kinds[self.rows], kinds)]
 
 
 @dataclass
 class ChangeLines:
-    """Makes lines of a stream's changes.
+    """Makes lines from a stream's changes.
 
     Attributes:
         key: The record's key.
-        has_unchanged: A record named columns whose values are not in the log.
-        version: Of the rows behind a TRUNCATE.
+        has_unchanged: Whether a record has named columns whose values are not in the log.
+        version: The version of rows after a TRUNCATE.
     """
 
     stream: str
@@ -69,7 +69,7 @@ class ChangeLines:
     orders: list[Order] = field(default_factory=list)
 
     def add(self, changes: Changes, relation: Relation) -> None:
-        """Adds the lines of some changes; StateError: the log names their rows by another key."""
+        """Add the lines of some changes; StateError: the log identifies their rows by another key."""
         if not relation.key.issuperset(self.key):
             raise lost(self.stream, f"its key {', '.join(self.key)} is not what the log names older rows by")
         content, begins = changes.messages.bytes, changes.messages.begins
@@ -79,7 +79,7 @@ class ChangeLines:
         tags = content[begins[updated] + 5]
         plain = updated[tags == NEW]
         news.append((plain, rows_at(content, begins[plain] + 6, names)))
-        # An insert lacks values only where the publication's row filter made it of an update.
+        # An insert lacks values only if the publication's row filter turned an update into it.
         keyed, moves = updated[tags != NEW], added
         if len(keyed):
             old = rows_at(content, begins[keyed] + 6, names)
@@ -108,7 +108,7 @@ class ChangeLines:
             self._add(order[gone], rows.take(gone), changes, looked_up=unchanged)
 
     def take(self) -> tuple[list[pa.Array], list[Order]]:
-        """The lines so far, and the place of each; from here on there are none."""
+        """The lines so far, with the position of each; they are then forgotten."""
         taken = self.lines, self.orders
         self.lines, self.orders = [], []
         return taken
@@ -139,7 +139,7 @@ class ChangeLines:
         sent = [name for name in self.values.columns if name in rows.columns and name not in lacking]
         columns = self.values.of({name: rows.columns[name].texts() for name in sent})
         if looked_up:
-            # A row that has got another key has its large values under a key that goes: the table knows them.
+            # A row whose key changed has its large values under the key to be deleted: they are read from the table.
             columns |= self.values.looked_up(looked_up, {name: rows.columns[name].texts() for name in self.key})
         transactions = changes.transactions.take(places)
         columns[LOG_PLACE] = pa.array(transactions.lsn)
@@ -150,7 +150,7 @@ class ChangeLines:
             columns[UNCHANGED] = pa.repeat(to_json(list(unchanged)), len(places))
         batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
         self.lines.append(rendered(batch, messages.record_prefix(self.stream).decode(), self._end()))
-        # The old key of a row goes before the row comes with its new one.
+        # A row's old key is deleted before the row is sent with its new one.
         self.orders.append(places * 2 + (not deleted))
 
     def _end(self) -> str:
@@ -159,7 +159,7 @@ class ChangeLines:
 
 
 def in_order(parts: Sequence[tuple[list[pa.Array], list[Order]]]) -> pa.Array:
-    """The lines of several streams in the order of the log."""
+    """The lines of several streams, in the log's order."""
     lines = [each for part, _ in parts for each in part]
     if not lines:
         return pa.array([], pa.string())
@@ -182,7 +182,7 @@ def _joined(parts: Sequence[Rows]) -> Rows:
 
 
 def _by_pattern(rows: Rows, names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.int64]]]:
-    """The rows by the columns whose values are not in the log: almost always there is no such column."""
+    """The rows grouped by the columns whose values are not in the log; almost always there are none."""
     with_gaps = {name: rows.columns[name].unchanged for name in names}
     with_gaps = {name: gaps for name, gaps in with_gaps.items() if gaps.any()}
     if not with_gaps:
@@ -195,7 +195,7 @@ def _by_pattern(rows: Rows, names: Sequence[str]) -> Iterator[tuple[tuple[str, .
 
 
 def _differ(old: Rows, new: Rows, key: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which rows have another key than before."""
+    """Which rows have a different key than before."""
     found = np.zeros(len(new.ends), np.bool_)
     for name in key:
         same = pc.equal(old.columns[name].texts(), new.columns[name].texts())

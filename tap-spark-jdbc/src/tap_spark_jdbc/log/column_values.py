@@ -1,7 +1,7 @@
-"""Values of texts from the log: the same as the readers give, or an error.
+"""Values from the log's texts: the same as from the readers, or an error.
 
-This is the one place where a row of the log gets its output values. Common types are read by Arrow, which is strict;
-all others go back to the server, whose SQL reads them by the very expression by which the readers ask for a column.
+This is the only place where a row of the log gets its output values. Common types are parsed by Arrow, which is strict;
+all others go back to the server, whose SQL converts them by the same expression that the readers select a column with.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 _COLUMN = "{c}"
-# Their text in the log is the text that a cast gives, or the value itself.
+# Types whose text in the log is what a cast to text gives, or the value itself.
 _TEXTS = re.compile(
     r"character varying(\(\d+\))?|character\(\d+\)|text|citext|name|bpchar|uuid|jsonb?"
     r"|interval( [a-z ]+)?(\(\d\))?|time(\(\d\))? with.*|numeric(\(.*\))?|macaddr8?|tsvector"
     r"|(int4|int8|num|ts|tstz|date)range|point|ltree|bit( varying)?(\(\d+\))?"
 )
-# Of these it is so whatever the type was when the row was written: so a hash of it is that of the table's value.
+# For these, that holds whatever the type was when the row was written: so its hash is that of the table's value.
 _HASHED = re.compile(r"character varying(\(\d+\))?|text|citext|name|uuid")
 _PARSED = re.compile(
     r"smallint|integer|bigint|oid|real|double precision|date|timestamp(\(\d\))? with.*|numeric\(.*\)", re.ASCII
@@ -43,9 +43,9 @@ class LogValues:
     """The values of a stream's columns.
 
     Attributes:
-        columns: By name.
-        types: Arrow's types of them, as lines have them: bytes are texts.
-        table: Its full name, quoted.
+        columns: The columns by name.
+        types: Their Arrow types as used in lines: bytes are texts.
+        table: The table's full name, quoted.
     """
 
     stream: str
@@ -55,24 +55,24 @@ class LogValues:
     table: str
 
     def of(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """The values of some columns, from their texts in the log; SourceError: one does not fit, with its column."""
+        """The values of some columns from their texts in the log; SourceError: one does not fit, naming its column."""
         found: dict[str, pa.Array] = {}
-        asked = {}
+        for_server = {}
         for name, column_texts in texts.items():
             make = self._parser(self.columns[name])
             if make is None:
-                asked[name] = column_texts
+                for_server[name] = column_texts
                 continue
             try:
                 found[name] = make(column_texts, self.types[name])
             except (pa.ArrowInvalid, ValueError) as error:
                 raise self._unfit(name, str(error)) from error
-        if asked:
-            found |= self._asked(asked)
+        if for_server:
+            found |= self._converted(for_server)
         return {name: found[name] for name in texts}
 
     def _parser(self, column: Column) -> Callable[[pa.Array, pa.DataType], pa.Array] | None:
-        """What reads the column's texts; None: the server must."""
+        """The function that parses the column's texts; None: the server must."""
         native, select, mask = column.native_type.lower(), column.reading.columnar_select, column.mask
         if mask is not None and mask.kind == "null":
             return lambda texts, kind: pa.nulls(len(texts), kind)
@@ -92,7 +92,7 @@ class LogValues:
         return None
 
     def looked_up(self, names: Sequence[str], key: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Values as the table has them now, of the rows with these keys (texts); NULL where there is no row."""
+        """Current values in the table, of the rows with these keys (texts); NULL if there is no row."""
         quote = self.database.source.dialect.quote
         selected = [self._select(name, f"t.{quote(name)}", place) for place, name in enumerate(names)]
         same = (
@@ -101,8 +101,8 @@ class LogValues:
         source = f"{self._unnested(key.values())} LEFT JOIN {self.table} t ON {' AND '.join(same)}"
         return self._answer(f"SELECT {', '.join(selected)} FROM {source} ORDER BY n", names)
 
-    def _asked(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Values of texts, by one question to the server."""
+    def _converted(self, texts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Values of texts, converted by one query to the server."""
         selected = [
             self._select(name, f"CAST(t{place} AS {self.columns[name].native_type})", place)
             for place, name in enumerate(texts)
@@ -132,7 +132,7 @@ class LogValues:
         sink = _Kept()
         outcome = read(query, sink, self.database.columnar)
         if outcome.state is not None:
-            # The server quotes the value, be it one of the key by which it looked.
+            # The server's message quotes the value, even of a key that was looked up.
             is_masked = any(each.mask for each in self.columns.values())
             why = f"error {outcome.state or 'without a code'}" if is_masked else outcome.refused
             raise self._unfit(", ".join(names), why)
@@ -147,17 +147,17 @@ class LogValues:
 
 
 class _Kept:
-    """Keeps all batches."""
+    """A sink that keeps all batches."""
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
 
     def add(self, rows: pa.RecordBatch, _: pa.Array) -> None:
-        """One more."""
+        """Keep one more batch."""
         self.batches.append(rows)
 
     def close(self) -> int:
-        """How many rows there are."""
+        """The number of rows kept."""
         return sum(batch.num_rows for batch in self.batches)
 
 
@@ -166,14 +166,14 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _base64(texts: pa.Array, _: pa.DataType) -> pa.Array:
-    """Bytes in base64, of hexadecimal digits behind a backslash and an x."""
+    """Bytes in base64, from PostgreSQL's hexadecimal form, which begins with a backslash and an x."""
     return pa.array(
         [None if text is None else b64encode(bytes.fromhex(text[2:])) for text in texts.to_pylist()], pa.binary()
     ).cast(pa.string())
 
 
 def _array(texts: pa.Array) -> str:
-    """Texts as PostgreSQL writes an array of them."""
+    """Texts as a PostgreSQL array."""
     escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
     quoted = pc.binary_join_element_wise('"', escaped, '"', "")
     return "{" + ",".join(pc.coalesce(quoted, "NULL").to_pylist()) + "}"

@@ -1,4 +1,4 @@
-"""One reading of the slot by Arrow and the columnar driver, which a run without changes does not load."""
+"""Reading the slot once with Arrow and the columnar driver, which a run without changes does not load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MESSAGES = pa.schema([("data", pa.binary())])
 def log_stream(
     plan: StreamPlan, table: LogTable, bookmark: LogBookmark, database: Database, announce: Callable[..., None]
 ) -> LogStream:
-    """A stream that goes on at its bookmark; `announce` writes its SCHEMA."""
+    """A stream that continues at its bookmark; `announce` writes its SCHEMA."""
     types = {field.name: pa.string() if pa.types.is_binary(field.type) else field.type for field in lake_schema(plan)}
     values = LogValues(plan.stream, {each.name: each for each in plan.columns}, types, database, table.name)
     lines = ChangeLines(plan.stream, values, plan.key_properties)
@@ -43,7 +43,7 @@ def log_stream(
 
 
 def read_log(database: Database, slot: LogSlot, until: int, most: int | None, sink: LogSink) -> None:
-    """Gives the sink all messages up to a place, or not many more than `most`; SourceError: the server refused."""
+    """Pass the sink all messages up to a position, or not many more than `most`; SourceError: the server refused."""
     source = database.source
     query = ColumnarQuery(
         conninfo(source),

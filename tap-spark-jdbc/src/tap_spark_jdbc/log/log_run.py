@@ -1,4 +1,4 @@
-"""The log in one run: which streams are read from it, the one reading of the slot, and their bookmarks."""
+"""The log in one run: the streams read from it, the single reading of the slot, and their bookmarks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-# So much log is decoded sooner by the server than Arrow and the columnar driver are loaded here.
+# The server decodes this much log in less time than it takes to load Arrow and the columnar driver here.
 _LITTLE = 16 * 2**20
 
 
@@ -39,12 +39,12 @@ class LogRun:
     """The streams of a run that are read from the log, or will be.
 
     Attributes:
-        starts: Those whose tables are read in this run, by name.
-        plans: All of them, without the columns that the log has not.
+        starts: The streams whose tables are read in this run, by name.
+        plans: Plans of all streams, without columns that are not in the log.
     """
 
     def __init__(self, database: Database, snapshots: StreamSnapshots, state: RunState, pipeline: str) -> None:
-        """Asks nothing yet."""
+        """Nothing is queried yet."""
         self._database = database
         self._state = state
         self._system = snapshots.server
@@ -58,14 +58,14 @@ class LogRun:
         self._until = 0
 
     def prepare(self, plans: Sequence[StreamPlan]) -> None:
-        """Publication and slot are there, and each stream's bookmark is of use, or its table is to be read.
+        """Create or check publication and slot, and check for each stream that its bookmark or its table can be read.
 
         Raises:
             ConfigurationError: the log of this database, or of a table, can't be read.
             SourceError: changes are lost, or rights are missing.
         """
         slot = self._slot = self._opened()
-        # Before the tables are looked at: of what is read from the log, nothing is newer than what is known of them.
+        # Before the tables are inspected, so that nothing read from the log is newer than what is known of them.
         self._until = slot.end_of_log()
         self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
         there = slot.look()
@@ -82,7 +82,7 @@ class LogRun:
         for stream, bookmark in self._bookmarks.items():
             if bookmark.published not in ("", published[stream].entry):
                 raise lost(stream, "its table was taken out of the publication for a while")
-        # What it says of a stream that is read anew is of no use, and may be malformed.
+        # The entry of a stream that is read anew is not needed, and may be malformed.
         saved = bookmarks_of(self._state.committed_entries(), replaced=self._tables)
         if there:
             slot.publication.wait_for_writers(self._joining(slot, published, saved))
@@ -102,7 +102,7 @@ class LogRun:
     def _joining(
         self, slot: LogSlot, published: Mapping[str, Published], saved: Mapping[str, LogBookmark]
     ) -> list[LogTable]:
-        """The tables that are read, and for which no run has yet waited until who wrote before is through."""
+        """The tables to be read for which no run has yet waited for earlier writers to finish."""
         joining = []
         for stream, table in self._tables.items():
             known = (LogBookmark.from_json(stream, self._state.entry(stream)), saved.get(stream))
@@ -113,7 +113,7 @@ class LogRun:
         return joining
 
     def bookmark(self, plan: StreamPlan) -> LogBookmark | None:
-        """Where in the log a stream goes on; None: its table is to be read."""
+        """Where a stream continues in the log; None: its table must be read."""
         return self._goes_on(plan.stream)
 
     def _goes_on(self, stream: str) -> LogBookmark | None:
@@ -121,7 +121,7 @@ class LogRun:
         return None if found is None or found.reading else found
 
     def outlook(self, plan: StreamPlan, bookmark: LogBookmark) -> str:
-        """What the next run finds: how much log the server holds back, or why the stream can't go on."""
+        """What the next run will find: how much log the server holds back, or why the stream can't go on."""
         slot = self._opened()
         try:
             there = slot.look(waits=False)
@@ -133,7 +133,7 @@ class LogRun:
         return f"slot {slot.slot} holds back {slot.held_back()} bytes"
 
     def drop(self) -> list[str]:
-        """Removes slot and publication from the server; gives what was removed."""
+        """Remove slot and publication from the server; returns what was removed."""
         return self._opened().drop()
 
     def reads(self, stream: str) -> bool:
@@ -141,11 +141,11 @@ class LogRun:
         return stream in self.plans and stream not in self.starts
 
     def place(self, stream: str) -> str:
-        """Where a stream goes on, for people."""
+        """Where a stream continues, as text for users."""
         return lsn_text(self._bookmarks[stream].lsn)
 
     def send(self, budget: RunBudget, progress: Progress) -> None:
-        """Sends the changes of all streams that have a bookmark, in the order of their commits."""
+        """Send the changes of all streams that have a bookmark, in commit order."""
         plans = [plan for name, plan in self.plans.items() if self.reads(name)]
         slot = self._slot
         if not plans or slot is None:
@@ -173,7 +173,7 @@ class LogRun:
         self._move(streams, end)
 
     def finish(self) -> None:
-        """The run is complete: no other one goes on with it, and its versions are of no use any more."""
+        """Complete the run: no other will continue it, so its versions are dropped."""
         for stream in self._bookmarks:
             bookmark = self._goes_on(stream)
             if bookmark is not None and bookmark.version is not None:
@@ -183,7 +183,7 @@ class LogRun:
         return opened(self._database, self._pipeline, self._state.entries())
 
     def _advance(self, slot: LogSlot, saved: Mapping[str, LogBookmark]) -> None:
-        """What is committed in the lake need not be kept: as the saved state says, for all streams of the slot."""
+        """Advance the slot to what is committed in the lake, by the saved state, for all streams of the slot."""
         saved = {stream: each for stream, each in saved.items() if each.slot in (None, slot.slot)}
         last = min(saved, key=lambda stream: saved[stream].lsn, default=None)
         if last is None or saved[last].lsn > self._until:
@@ -211,7 +211,7 @@ class LogRun:
         )
 
     def _resumed_version(self, stream: str) -> int | None:
-        """Of the rows behind a TRUNCATE that a dead run has sent."""
+        """The version of rows after a TRUNCATE that a dead run has sent."""
         return self._bookmarks[stream].version if self._state.start == "resume" else None
 
     def _streams(self, plans: Sequence[StreamPlan]) -> dict[str, LogStream]:
@@ -243,7 +243,7 @@ class LogRun:
         return sink
 
     def _move(self, streams: Mapping[str, LogStream], lsn: int) -> None:
-        """All streams have been sent up to the end of a transaction, or to the end of the run; others had nothing."""
+        """Move all bookmarks to the end of a transaction, or of the run: streams without changes move, too."""
         for name, bookmark in self._bookmarks.items():
             plan, stream = self.plans[name], streams.get(name)
             place, moment = max(lsn, bookmark.lsn), bookmark.moment

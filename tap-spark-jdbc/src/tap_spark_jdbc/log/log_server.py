@@ -1,4 +1,4 @@
-"""The server whose log is read: whether it can be, and what its user lacks."""
+"""The server whose log is read: whether that is possible, and which rights the user lacks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SELECT current_setting('server_version_num') AS version, current_setting('wal_le
 
 @dataclass(frozen=True)
 class LogServer:
-    """A server that logs enough.
+    """A server with logical logging.
 
     Attributes:
-        version: Its number, like 180001.
+        version: Its version number, like 180001.
         database: The name of the database.
         role: The user, quoted.
-        replicates: The user has the attribute REPLICATION; by a role of a provider others may use slots, too.
+        replicates: The user has the attribute REPLICATION; a provider's role may allow slots to others, too.
     """
 
     version: int
@@ -38,7 +38,7 @@ class LogServer:
 
     @property
     def way_out(self) -> str:
-        """What to run if the server refuses something about a slot; empty: the user's rights are no reason."""
+        """What to run if the server refuses a slot operation; empty: the user's rights can't be the reason."""
         if self.replicates:
             return ""
         return (
@@ -48,7 +48,7 @@ class LogServer:
 
 
 def log_server(database: Database) -> LogServer:
-    """The server, which can be read by its log; ConfigurationError: it can't, and what to do."""
+    """The server, if its log can be read; ConfigurationError: it can't, and what to do."""
     ((version, level, recovers, name, role, replicates),) = database.connection.rows(_SERVER)
     if int(version or 0) < _OLDEST:
         raise ConfigurationError("LOG_BASED needs PostgreSQL 13 or newer; set another replication_method")

@@ -1,4 +1,4 @@
-"""Messages of the log in, lines and STATE out: a batch at a time, STATE where transactions end."""
+"""Log messages in, lines and STATE out: a batch at a time, STATE where transactions end."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class LogStream:
     """A stream that is read from the log.
 
     Attributes:
-        lsn: All that was committed before is known.
-        moment: What it shows is known, too.
+        lsn: All that was committed before it is known.
+        moment: What this snapshot shows is known, too.
         lines: Makes its lines.
-        announce: Writes its SCHEMA, with the column that names unchanged values where it says so.
-        check: Refuses columns that the log has and the stream should have, too.
-        rows: Sent so far.
+        announce: Writes its SCHEMA, with the column that names unchanged values if its argument is true.
+        check: Refuses columns that are in the log and should be in the stream, too.
+        rows: Rows sent so far.
     """
 
     name: str
@@ -48,12 +48,12 @@ class LogStream:
     announce: Callable[[bool], None]
     check: Callable[[Sequence[str]], None]
     rows: int = 0
-    _told: int = 0
+    _counted: int = 0
 
     def take_count(self) -> int:
-        """How many rows were sent since this was asked."""
-        told, self._told = self._told, self.rows
-        return self.rows - told
+        """The number of rows sent since the last call."""
+        counted, self._counted = self._counted, self.rows
+        return self.rows - counted
 
     def news(self, lsn: Numbers, xid: Numbers) -> npt.NDArray[np.bool_]:
         """Which transactions are not known yet."""
@@ -70,12 +70,12 @@ class EnoughError(Exception):
 
 
 class LogSink:
-    """Takes the messages of one peek.
+    """Takes in the messages of one peek.
 
     Attributes:
         committed: Where the last whole transaction ends; None: there was none.
         count: Messages so far.
-        stopped: The budget ended it.
+        stopped: Whether the budget ended it.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class LogSink:
         progress: Progress,
         on_commit: Callable[[int], None],
     ) -> None:
-        """Sends nothing yet; `streams` by the numbers of their tables."""
+        """Nothing is sent yet; `streams` by the OIDs of their tables."""
         self.committed: int | None = None
         self.count = 0
         self.stopped = False
@@ -97,14 +97,14 @@ class LogSink:
         self._open = (0, 0, 0)
 
     def add(self, rows: pa.RecordBatch, _: pa.Array) -> None:
-        """The next messages; EnoughError: no more are wanted."""
+        """Take the next messages; EnoughError: no more are wanted."""
         batch = Messages.of(rows.column(0))
         self.count += len(batch)
         transactions, self._open = batch.transactions(self._open)
         commits, ends = batch.commits()
         until = 0
         for place, commit in enumerate(commits):
-            # Where rows are counted each transaction is one step; else only the last one of a batch.
+            # If rows are limited, each transaction is one step; else only the last one of a batch.
             if place + 1 < len(commits) and not self._budget.counts_rows:
                 continue
             self._send(batch, transactions, until, int(commit) + 1)
@@ -119,11 +119,11 @@ class LogSink:
         self._send(batch, transactions, until, len(batch))
 
     def close(self) -> int:
-        """How many rows were sent."""
+        """The number of rows sent."""
         return sum(stream.rows for stream in self._streams.values())
 
     def _send(self, batch: Messages, transactions: Transactions, begin: int, end: int) -> None:
-        """Messages from one number on, before another one."""
+        """Send the messages from `begin` up to, but not including, `end`."""
         for place in batch.at(RELATION, TRUNCATE):
             if not begin <= place < end:
                 continue

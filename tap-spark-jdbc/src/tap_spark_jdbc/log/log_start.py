@@ -1,4 +1,4 @@
-"""A stream whose table is read, and whose changes come from the log from then on; columns that it gets meanwhile."""
+"""The start of a log-based stream: its table is read, then changes come from the log; columns added meanwhile."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SELECT CAST(pg_current_wal_insert_lsn() AS text) AS place, CAST((SELECT json_agg
 
 @dataclass
 class LogStart:
-    """Where a stream goes on once its table is read.
+    """Where a stream continues once its table is read.
 
     Attributes:
-        bookmark: Without the moment at which the table is read.
+        bookmark: The bookmark without the snapshot in which the table is read.
     """
 
     bookmark: LogBookmark
@@ -35,14 +35,14 @@ class LogStart:
     plan: StreamPlan
 
     def begin(self, moment: str) -> None:
-        """The table is read as this snapshot shows it; SourceError: it may show a column that is not known yet."""
+        """Begin reading the table in this snapshot; SourceError: it may show a column that is not known yet."""
         ((place, columns),) = self.database.connection.rows(_NOW.replace("{oid}", self.bookmark.table))
         _refuse_new(self.plan, json.loads(columns or "[]"))
         self.bookmark = replace(self.bookmark, moment=Moment(moment, lsn_of(str(place))))
 
 
 def check_columns(database: Database, plan: StreamPlan, oid: str, logged: Iterable[str]) -> None:
-    """SourceError: the log has values of a column that was not there when the run began; one that is gone is none."""
+    """Raise SourceError if the log has a column that was not there when the run began; a dropped one does not count."""
     if set(logged) <= {each.name for each in plan.table.columns}:
         return
     ((_, columns),) = database.connection.rows(_NOW.replace("{oid}", oid))

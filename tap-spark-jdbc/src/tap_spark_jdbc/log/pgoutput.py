@@ -1,6 +1,6 @@
-"""The messages of PostgreSQL's plug-in `pgoutput`, version 1 of its protocol, a whole Arrow batch at a time.
+"""Decode messages of PostgreSQL's plug-in `pgoutput`, protocol version 1, a whole Arrow batch at a time.
 
-After "Logical Replication Message Formats" in PostgreSQL's documentation. Numbers are big-endian.
+See "Logical Replication Message Formats" in PostgreSQL's documentation. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 BEGIN, COMMIT, RELATION, TRUNCATE = b"BCRT"
 INSERT, UPDATE, DELETE = b"IUD"
 NEW, OLD, KEY = b"NOK"
-# Behind the last message: what is looked at before it is known whether it is there.
+# Padding after the last message: bytes are read before it is known whether they exist.
 _PADDING = np.zeros(8, np.uint8)
-# Microseconds from 1970 to 2000, from where the server counts.
+# Microseconds from 1970 to 2000, the server's epoch.
 EPOCH = 946_684_800_000_000
 
 
@@ -33,8 +33,8 @@ class Relation:
     """A table as the log describes it before its first change.
 
     Attributes:
-        columns: Their names, in the order of the rows.
-        key: Those by which an old row is named.
+        columns: Names of its columns, in row order.
+        key: Names of the columns that identify an old row.
     """
 
     oid: int
@@ -46,14 +46,14 @@ class Relation:
 
 @dataclass(frozen=True)
 class Transactions:
-    """The transaction of each row: the place of its commit, its time in microseconds since 1970, its number."""
+    """The transaction of each row: the position of its commit, its time in microseconds since 1970, its number."""
 
     lsn: Numbers
     moment: Numbers
     xid: Numbers
 
     def take(self, rows: npt.NDArray[Any]) -> Transactions:
-        """Those of some rows."""
+        """The transactions of some rows."""
         return Transactions(self.lsn[rows], self.moment[rows], self.xid[rows])
 
 
@@ -62,8 +62,8 @@ class Messages:
     """Messages in the order of the log.
 
     Attributes:
-        bytes: All of them, one behind the other.
-        begins: Where each begins.
+        bytes: All messages, concatenated.
+        begins: The offset of each.
         kinds: The first byte of each.
     """
 
@@ -85,7 +85,7 @@ class Messages:
         return len(self.begins)
 
     def slice(self, begin: int, end: int) -> Messages:
-        """Those from one number on, before another one."""
+        """The messages from `begin` up to, but not including, `end`."""
         return replace(self, begins=self.begins[begin:end], kinds=self.kinds[begin:end])
 
     def at(self, *kinds: int) -> Numbers:
@@ -93,16 +93,16 @@ class Messages:
         return np.flatnonzero(np.isin(self.kinds, kinds))
 
     def number(self, messages: Numbers, offset: int, size: int) -> Numbers:
-        """The number that stands in each of these messages at this place, of so many bytes."""
+        """The number of `size` bytes at an offset in each of these messages."""
         return number(self.bytes, self.begins[messages] + offset, size)
 
     def commits(self) -> tuple[Numbers, Numbers]:
-        """The messages that end a transaction, and where in the log each ends."""
+        """The messages that end a transaction, and the log position at which each ends."""
         found = self.at(COMMIT)
         return found, self.number(found, 10, 8)
 
     def transactions(self, before: tuple[int, int, int]) -> tuple[Transactions, tuple[int, int, int]]:
-        """The transaction of each message, and the last one; `before` is the one that is open at the beginning."""
+        """The transaction of each message, and the last one; `before` is the one open at the beginning."""
         begun = self.at(BEGIN)
         fields = [
             np.concatenate([[first], self.number(begun, offset, size)])
@@ -114,7 +114,7 @@ class Messages:
         return Transactions(lsn, moment + EPOCH, xid), last
 
     def relation(self, message: int) -> Relation:
-        """What a relation message says."""
+        """Decode a relation message."""
         place = int(self.begins[message])
         content = self.bytes[place : place + (1 << 20)].tobytes()
         oid = int.from_bytes(content[1:5])
@@ -133,7 +133,7 @@ class Messages:
         return Relation(oid, schema or "pg_catalog", name, tuple(columns), frozenset(key))
 
     def truncated(self, message: int) -> Iterator[int]:
-        """The numbers of the tables that a truncate message empties."""
+        """The OIDs of the tables that a truncate message empties."""
         place = np.array([message])
         count = int(self.number(place, 1, 4)[0])
         for each in range(count):
@@ -141,7 +141,7 @@ class Messages:
 
 
 def number(content: Bytes, places: Numbers, size: int) -> Numbers:
-    """The unsigned number of so many bytes at each place."""
+    """The unsigned number of `size` bytes at each place."""
     found = content[places].astype(np.int64)
     for each in range(1, size):
         found = (found << 8) | content[places + each]

@@ -1,4 +1,4 @@
-"""Places in PostgreSQL's log, and the bookmark of a stream that is read from it."""
+"""Positions in PostgreSQL's log, and the bookmark of a stream that is read from it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _SNAPSHOT = re.compile(r"\d+:\d+:(\d+(,\d+)*)?")
 
 
 def lsn_of(text: str) -> int:
-    """The number of a place that is written as PostgreSQL does; ValueError: it is none."""
+    """Parse a log position as PostgreSQL writes it; ValueError: it is not one."""
     match = _LSN.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no place in the log, like 0/16B3748")
+        raise ValueError(f"{text!r} is not a position in the log, like 0/16B3748")
     return int(match[1], 16) << 32 | int(match[2], 16)
 
 
 def lsn_text(lsn: int) -> str:
-    """A place as PostgreSQL writes it."""
+    """A log position as PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A snapshot by which a table was read (`pg_current_snapshot`): which transactions its rows are from.
+    """The snapshot in which a table was read (`pg_current_snapshot`): the transactions whose rows it shows.
 
     Attributes:
         text: The server's own text, `xmin:xmax:open,open`.
-        lsn: A place in the log behind which no transaction begins that it shows.
+        lsn: A position in the log after which no transaction begins that the snapshot shows.
     """
 
     text: str
@@ -52,26 +52,26 @@ class Moment:
     def shows(self, xid: int) -> bool:
         """Whether it shows a committed transaction, by the lower 32 bits of its number."""
         xmin, xmax, still_open = self._numbers
-        # The nearest number to the snapshot's own that ends so.
+        # The number with these lower bits that is nearest to the snapshot's own.
         whole = xmax + ((xid - xmax + 2**31) % 2**32) - 2**31
         return whole < xmin or (whole < xmax and whole not in still_open)
 
 
 @dataclass(frozen=True)
 class LogBookmark:
-    """Where a stream goes on in the log: all that was committed before `lsn` has been sent.
+    """Where a stream continues in the log: all that was committed before `lsn` has been sent.
 
     Attributes:
-        slot: Whose position this is; None where a person wrote the bookmark.
+        slot: The slot of this position; None if the bookmark was written by hand.
         system: The server's identifier.
-        table: The table's number in the server, which another table of its name does not have.
-        published: The same of what publishes it; empty where an older version wrote the bookmark.
-        moment: By which the table was read; what it shows is not sent again. None once the log is beyond it.
-        reading: The table is being read: of no use to any later run, which reads it anew.
-        version: Of the rows behind a TRUNCATE in this run, for who goes on with it.
-        timeline: Of the server; empty where an older version wrote the bookmark.
-        partitions: The numbers of the table's partitions; None where it has none, or an older version wrote it.
-        key: Of the records; None where an older version wrote the bookmark.
+        table: The table's OID, which differs for another table of the same name.
+        published: The OID of what publishes it; empty if an older version wrote the bookmark.
+        moment: The snapshot in which the table was read; what it shows is not sent again. None once the log is past it.
+        reading: The table is being read: useless to a later run, which reads it anew.
+        version: The version of rows after a TRUNCATE in this run, for a run that continues it.
+        timeline: The server's timeline; empty if an older version wrote the bookmark.
+        partitions: The OIDs of the table's partitions; None if it has none, or an older version wrote the bookmark.
+        key: The records' key; None if an older version wrote the bookmark.
     """
 
     lsn: int
@@ -106,7 +106,7 @@ class LogBookmark:
 
     @classmethod
     def from_json(cls, stream: str, entry: Mapping[str, Any] | None) -> LogBookmark | None:
-        """Reads a stream's entry; None: there is none, or one of another replication method.
+        """Parse a stream's entry; None: there is none, or one of another replication method.
 
         Raises:
             StateError: it is malformed.
@@ -132,7 +132,7 @@ class LogBookmark:
 
 
 def bookmarks_of(entries: Mapping[str, Mapping[str, Any]], *, replaced: Collection[str] = ()) -> dict[str, LogBookmark]:
-    """Those of the log in a state, by stream; StateError: one is malformed, and not of a stream with a newer one."""
+    """The log's bookmarks in a state, by stream; StateError: one is malformed, and its stream is not in `replaced`."""
     found = {}
     for stream, entry in entries.items():
         try:
@@ -153,5 +153,5 @@ def _snapshot(text: object) -> str:
 
 
 def lost(stream: str, why: str) -> StateError:
-    """The stream's place in the log is of no use any more."""
+    """The error for a stream that can't continue at its position in the log."""
     return StateError(f"stream {stream}: {why}; {_ANEW.replace('{stream}', stream)}")

@@ -1,4 +1,4 @@
-"""Whether the log still has all that follows a bookmark: else an error that says what to do, never a gap."""
+"""Check that the log still has everything after a bookmark: otherwise an error with what to do, never a gap."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-# Its own transaction's rows, too: those that came before the partition did are not in the log.
+# Including rows of the attaching transaction: those inserted before the partition was attached are not in the log.
 _OLDER = "SELECT CASE WHEN EXISTS (SELECT FROM {table} WHERE {older}) THEN '1' ELSE '0' END"
 
 
 def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system: str, *, there: bool) -> None:
-    """StateError: a stream can't go on from its bookmark in this slot of this server, if it is `there` at all."""
+    """Raise StateError if a stream can't continue from its bookmark in this slot, which is `there` or not."""
     stream = table.stream
     if bookmark.slot is not None and bookmark.slot != slot.slot:
         raise lost(stream, f"its bookmark is of slot {bookmark.slot}, and the run reads {slot.slot} (log_slot)")
@@ -32,7 +32,7 @@ def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system
         raise lost(
             stream,
             f"slot {slot.slot} begins at {lsn_text(slot.confirmed)}, behind its bookmark {lsn_text(bookmark.lsn)}: "
-            "the changes in between are gone (an older state was restored, or somebody else moved or remade the slot: "
+            "the changes in between are gone (an older state was restored, or someone else moved or remade the slot: "
             "two pipelines that read one database need a log_slot each)",
         )
     if bookmark.timeline not in ("", slot.timeline) and bookmark.lsn > slot.confirmed:
@@ -45,11 +45,11 @@ def check_bookmark(table: LogTable, bookmark: LogBookmark, slot: LogSlot, system
         raise lost(stream, "its table was dropped and made anew")
     if bookmark.key is not None and set(bookmark.key) != set(table.key):
         was, now = (", ".join(each) or "none" for each in (bookmark.key, table.key))
-        raise lost(stream, f"its key was {was} and is {now} now; what is in the lake goes by the former")
+        raise lost(stream, f"its key was {was} and is {now} now; the lake's rows have the former")
 
 
 def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
-    """StateError: the log ends before the bookmark."""
+    """Raise StateError if the log ends before the bookmark."""
     if bookmark.lsn > until:
         raise lost(
             stream,
@@ -59,7 +59,7 @@ def check_end(stream: str, bookmark: LogBookmark, until: int) -> None:
 
 
 def check_partitions(database: Database, table: LogTable, bookmark: LogBookmark) -> None:
-    """StateError: a partition came with rows. One that went is a warning, as the lake may keep its rows on purpose."""
+    """Raise StateError if a partition was attached with rows; warn of detached ones, whose rows may stay on purpose."""
     if bookmark.partitions is None or table.partitions is None:
         return
     for oid in table.partitions - bookmark.partitions:

@@ -1,4 +1,4 @@
-"""The publication of a run: made where it lacks, with the tables that are to be read from the log."""
+"""The publication of a run: created if missing, with the tables that are to be read from the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-# So long a table that joins a slot waits for those who have written to it.
+# How long a table that joins a slot waits for its open writers.
 WRITERS_SECONDS = 60
 _ALL_KINDS = "publish = 'insert, update, delete, truncate'"
 _PUBLICATION = """
@@ -40,7 +40,7 @@ WHERE t.pubname = {publication}
 """
 _OF_SCHEMA = """(SELECT s.oid FROM pg_catalog.pg_publication_namespace s
     WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace), """
-# Whoever has changed a row holds this until the transaction ends, a prepared one too.
+# Every transaction that has changed a row holds such a lock until it ends, even a prepared one.
 _WRITERS = """
 SELECT DISTINCT l.virtualtransaction, coalesce(CAST(l.pid AS text), '') FROM pg_catalog.pg_locks l
 JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = current_database()
@@ -55,10 +55,10 @@ class Published:
     """A table in the publication.
 
     Attributes:
-        entry: The number of what publishes it, another one once it was taken out: its own entry, else its schema's, or
-            the publication that has all tables.
-        columns: Those of the list; None where there is no list that is known.
-        row_filter: The condition of the rows that are published; empty: all.
+        entry: OID of what publishes it: its own entry, else its schema's, or the publication of all tables. It changes
+            if the table is taken out and added again.
+        columns: The column list; None if no list is known.
+        row_filter: The condition on rows that are published; empty: all.
     """
 
     entry: str
@@ -70,7 +70,7 @@ class Publication:
     """A publication."""
 
     def __init__(self, database: Database, server: LogServer, name: str) -> None:
-        """Asks nothing yet."""
+        """Nothing is queried yet."""
         self._database = database
         self._server = server
         self._dialect = database.source.dialect
@@ -79,17 +79,17 @@ class Publication:
     def publish(
         self, tables: Sequence[LogTable], *, going_on: Collection[str] = (), slot: str | None = None
     ) -> dict[str, Published]:
-        """Makes the publication, or adds tables to it; gives what it has, by the stream.
+        """Create the publication, or add tables to it; returns its tables by stream.
 
         Args:
-            tables: Of all streams.
+            tables: The tables of all streams.
             going_on: The streams that need what was logged before.
-            slot: The slot that is there already.
+            slot: The slot, if it exists already.
 
         Raises:
             SourceError: changes are lost, or rights are missing.
         """
-        made = self._asked(_PUBLICATION)
+        made = self._queried(_PUBLICATION)
         quoted = self._dialect.quote(self.name)
         if not made:
             if slot is not None:
@@ -116,21 +116,21 @@ class Publication:
         return self._published(tables) if lacking else known
 
     def too_new(self, slot: str) -> SourceError:
-        """It was not there yet where a slot begins, and the server reads a log by nothing else than what was there."""
+        """The error for a publication younger than the slot: the server reads log with the catalogs of its time."""
         return SourceError(
             f"publication {self.name} is not there, or younger than the log that slot {slot} keeps, and can't read "
             "that: run `spark-lake log drop`, then the tap with --full; or name the log_publication that was there"
         )
 
     def wait_for_writers(self, tables: Sequence[LogTable]) -> None:
-        """Changes of transactions that wrote before their table was published may not be in the log.
+        """Wait for transactions that wrote before their table was published: their changes may not be in the log.
 
         Raises:
             SourceError: one of these transactions does not end.
         """
         has_waited = [self._wait(table) for table in tables]
         if any(has_waited) and self._server.version < 180_000:
-            # Older minor versions remember of such a transaction that the table is not published, until this.
+            # Older minor versions remember from such a transaction that the table is not published, until this is run.
             try:
                 self._database.connection.execute(
                     f"ALTER PUBLICATION {self._dialect.quote(self.name)} SET ({_ALL_KINDS})"
@@ -139,8 +139,8 @@ class Publication:
                 logger.debug("publication %s: %s", self.name, error)
 
     def drop(self) -> list[str]:
-        """Removes it, if it is there; gives what was removed."""
-        if not self._asked(_PUBLICATION):
+        """Remove it, if it exists; returns what was removed."""
+        if not self._queried(_PUBLICATION):
             return []
         self._change(f"DROP PUBLICATION {self._dialect.quote(self.name)}")
         return [f"publication {self.name}"]
@@ -163,7 +163,7 @@ class Publication:
 
     def _published(self, tables: Sequence[LogTable]) -> dict[str, Published]:
         of_schema = _OF_SCHEMA if self._server.version >= 150_000 else ""
-        by_oid = {row[0]: row[1:] for row in self._asked(_PUBLISHED.replace("{of_schema}", of_schema))}
+        by_oid = {row[0]: row[1:] for row in self._queried(_PUBLISHED.replace("{of_schema}", of_schema))}
         published = {}
         for table in tables:
             if table.oid in by_oid:
@@ -172,7 +172,7 @@ class Publication:
                 published[table.stream] = Published(str(entry), named, str(row_filter))
         return published
 
-    def _asked(self, question: str) -> list[tuple[str | None, ...]]:
+    def _queried(self, question: str) -> list[tuple[str | None, ...]]:
         return self._rows(question.replace("{publication}", self._dialect.string(self.name)))
 
     def _change(self, statement: str) -> None:
@@ -189,7 +189,7 @@ class Publication:
 
 
 def restricted(plan: StreamPlan, table: LogTable, published: Published) -> StreamPlan:
-    """The stream without columns that the log has not, and with the rows alone that it has."""
+    """The stream restricted to the columns and rows that are in the log."""
     has = published.columns
     left_out = [
         each.name for each in plan.columns if each.name in table.generated or (has is not None and each.name not in has)

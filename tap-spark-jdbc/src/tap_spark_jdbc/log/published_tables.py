@@ -1,4 +1,4 @@
-"""What the server's catalog says of tables that are to be read from the log, and why one can't be."""
+"""The server's catalog entries of tables that are to be read from the log, and why one can't be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
-# A change is logged as the partition logs it, and sent as the root says: the keys of root and leaves count.
+# A change is logged by the partition's identity, and sent by the root's: the keys of both root and leaves matter.
 _TABLES = """
 WITH keys AS NOT MATERIALIZED (
   SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate, (
@@ -55,16 +55,16 @@ _WAY_OUT = "ALTER TABLE {table} REPLICA IDENTITY FULL, or give it a primary key"
 
 @dataclass(frozen=True)
 class LogTable:
-    """A table as the server knows it.
+    """A table in the server's catalog.
 
     Attributes:
         name: Its full name, quoted.
-        oid: Its number.
-        key: Of its records.
-        generated: Columns that the server computes, and does not log: before version 18, which names them in the
+        oid: Its OID.
+        key: Key of its records.
+        generated: Columns that the server computes and does not log: before version 18, which lists them in the
             publication all the same.
-        partitions: The numbers of its partitions that have rows; None: it is not partitioned.
-        attached: Of those that were made as tables of their own: name, and the transactions that attached them.
+        partitions: OIDs of its leaf partitions; None: it is not partitioned.
+        attached: Partitions that were created as tables of their own: name, and the transactions that attached them.
     """
 
     stream: str
@@ -117,7 +117,7 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
 
 
 def _check_identity(plan: StreamPlan, part: Mapping[str, object]) -> None:
-    """Without an identity the server would even refuse updates of a table that is published."""
+    """Refuse a table without identity, of which the server would even refuse updates once it is published."""
     table, identity, key = str(part["name"]), part["identity"], _names(part["key"])
     way_out = _WAY_OUT.replace("{table}", table)
     if identity == "n" or (identity in ("d", "i") and not key):
@@ -141,7 +141,7 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, object]) -> None:
 
 
 def _check_same_identity(plan: StreamPlan, root: Mapping[str, object], part: Mapping[str, object]) -> None:
-    """A partition logs the old row as its own identity says, and the server sends it as the root's says."""
+    """Refuse differing identities: a partition logs old rows by its own, and the server sends them by the root's."""
     whole = part["identity"] == "f"
     if root["identity"] == part["identity"] and (whole or root["key"] == part["key"]):
         return

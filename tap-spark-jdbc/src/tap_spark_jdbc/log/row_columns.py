@@ -1,4 +1,4 @@
-"""The rows of a table among messages of the log, column by column: no row is looked at alone."""
+"""The rows of a table in log messages, column by column, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NULL, _UNCHANGED, _TEXT = b"nut"
 
 @dataclass(frozen=True)
 class RowColumn:
-    """The values of one column: where each text lies.
+    """The values of one column, by the offsets of their texts.
 
     Attributes:
-        kinds: What each is: NULL, unchanged, or a text.
-        begins: Where it begins.
-        sizes: How many bytes it has; 0 where it is no text.
+        kinds: The kind of each value: NULL, unchanged, or text.
+        begins: The offset of each text.
+        sizes: The size of each text in bytes; 0 if it is not a text.
     """
 
     content: Bytes
@@ -38,12 +38,12 @@ class RowColumn:
 
     @property
     def unchanged(self) -> npt.NDArray[np.bool_]:
-        """Which values are not in the log, as the row keeps a large one that lies beside it."""
+        """Which values are not in the log, being large ones stored outside of a row that did not change them."""
         found: npt.NDArray[np.bool_] = self.kinds == _UNCHANGED
         return found
 
     def texts(self) -> pa.Array:
-        """The values; NULL where there is none."""
+        """The values as texts; NULL where there is none."""
         offsets = np.zeros(len(self.sizes) + 1, np.int64)
         np.cumsum(self.sizes, out=offsets[1:])
         if offsets[-1] >= 2**31:
@@ -58,7 +58,7 @@ class RowColumn:
         return RowColumn(self.content, self.kinds[rows], self.begins[rows], self.sizes[rows])
 
     def filled(self, other: RowColumn, rows: npt.NDArray[np.bool_]) -> RowColumn:
-        """These values, those of some rows from another column."""
+        """The column with the values of some rows taken from another column."""
         kept = (np.where(rows, getattr(other, name), getattr(self, name)) for name in ("kinds", "begins", "sizes"))
         return RowColumn(self.content, *kept)
 
@@ -68,22 +68,22 @@ class Rows:
     """Rows with the same columns.
 
     Attributes:
-        columns: By name.
-        ends: Where the bytes of each row end.
+        columns: The columns by name.
+        ends: The offset at which each row ends.
     """
 
     columns: dict[str, RowColumn]
     ends: Numbers
 
     def take(self, rows: npt.NDArray[np.int64]) -> Rows:
-        """Some of them."""
+        """Some of the rows."""
         return Rows({name: column.take(rows) for name, column in self.columns.items()}, self.ends[rows])
 
 
 def rows_at(content: Bytes, places: Numbers, names: Sequence[str]) -> Rows:
     """The rows at these places, with columns of these names."""
     if len(places) and not (number(content, places, 2) == len(names)).all():
-        raise SourceError("the log holds rows of another width than it says of their table")
+        raise SourceError("the log has rows with another number of columns than it describes for their table")
     at, columns = places + 2, {}
     for name in names:
         kinds = content[at]

@@ -1,4 +1,4 @@
-"""The replication slot of a run: made where it lacks, checked, and moved to what is committed."""
+"""The replication slot of a run: created if missing, checked, and moved to what is committed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")
-# A name of the server has at most so many characters.
+# Maximum length of a slot's name.
 _LONGEST = 63
-# So long a run waits for another one.
+# How long a run waits for another that uses the slot.
 _OTHERS_SECONDS = 60
 _SLOT = """
 SELECT plugin, CAST(database AS text) AS database, CAST(active_pid AS text) AS active,
@@ -43,12 +43,12 @@ class LogSlot:
     """A slot, which is read through a publication.
 
     Attributes:
-        confirmed: Where it begins.
-        timeline: Of the server; another one with each failover, and each return to an earlier moment.
+        confirmed: The position at which it begins.
+        timeline: The server's timeline; it changes with each failover, and each restore to an earlier moment.
     """
 
     def __init__(self, database: Database, server: LogServer, slot: str, publication: Publication) -> None:
-        """Asks nothing yet."""
+        """Nothing is queried yet."""
         self._database = database
         self._server = server
         self._dialect = database.source.dialect
@@ -58,7 +58,7 @@ class LogSlot:
         self.timeline = ""
 
     def look(self, *, waits: bool = True) -> bool:
-        """Whether the slot is there, and where it begins; SourceError: it is of no use any more, or not ours."""
+        """Whether the slot exists; updates where it begins. SourceError: it is no longer usable, or not ours."""
         found = self._made() if waits else next(iter(self._found()), None)
         if found is None:
             return False
@@ -76,8 +76,8 @@ class LogSlot:
         return True
 
     def _made(self) -> tuple[str | None, ...] | None:
-        """The slot, once nobody uses it: a tap that was killed may have left a server that still makes or reads it."""
-        end, told = time.monotonic() + _OTHERS_SECONDS, False
+        """The slot, once it is free: a killed tap may have left a server process that still makes or reads it."""
+        end, logged = time.monotonic() + _OTHERS_SECONDS, False
         while True:
             found = self._found()
             _, _, active, confirmed, status, *_ = found[0] if found else (None,) * 6
@@ -93,16 +93,16 @@ class LogSlot:
                     f"slot {self.slot} is in use by process {active}, of another run or another program: wait for it, "
                     "or set a log_slot of its own"
                 )
-            if not told:
+            if not logged:
                 logger.info("slot %s is in use by process %s: waiting for it", self.slot, active)
-                told = True
+                logged = True
             time.sleep(0.1)
 
     def _found(self) -> list[tuple[str | None, ...]]:
         return self._rows(_SLOT.replace("{slot}", self._dialect.string(self.slot)))
 
     def make(self) -> None:
-        """Makes the slot; it waits for the transactions that are open on the server."""
+        """Create the slot; the server waits for its open transactions first."""
         logger.info("making slot %s, which waits for the transactions that are open", self.slot)
         slot = self._dialect.string(self.slot)
         self._with_slot("made", f"SELECT slot_name FROM pg_create_logical_replication_slot({slot}, 'pgoutput')")
@@ -110,7 +110,7 @@ class LogSlot:
         self._see_committed()
 
     def advance(self, lsn: int) -> None:
-        """Moves the slot to a place up to which all is committed in the lake."""
+        """Move the slot to a position up to which everything is committed in the lake."""
         if lsn > self.confirmed:
             place = self._dialect.string(lsn_text(lsn))
             slot = self._dialect.string(self.slot)
@@ -118,7 +118,7 @@ class LogSlot:
             self.confirmed = lsn
 
     def end_of_log(self) -> int:
-        """The place up to which all that is committed can be read; what only lies in memory is written first."""
+        """The position up to which commits can be read; log that is only in memory is flushed first."""
         ((inserted, flushed),) = self._rows(_PLACES)
         if lsn_of(str(flushed)) < lsn_of(str(inserted)):
             try:
@@ -129,12 +129,12 @@ class LogSlot:
         return lsn_of(str(flushed))
 
     def held_back(self) -> int | None:
-        """How many bytes of log the server keeps for the slot; None: it is not there."""
+        """Bytes of log that the server keeps for the slot; None: it does not exist."""
         found = self._rows(_HELD_BACK.replace("{slot}", self._dialect.string(self.slot)))
         return int(found[0][0] or 0) if found else None
 
     def drop(self) -> list[str]:
-        """Removes slot and publication, as far as they are there; gives what was removed."""
+        """Remove slot and publication, if they exist; returns what was removed."""
         slot, removed = self._dialect.string(self.slot), []
         if self.held_back() is not None:
             self._with_slot("removed", f"SELECT CAST(pg_drop_replication_slot({slot}) AS text)")
@@ -142,19 +142,19 @@ class LogSlot:
         return removed + self.publication.drop()
 
     def has_changes(self, until: int) -> bool:
-        """Whether there is any message up to a place; the server decodes what it must to find the first one."""
+        """Whether there is any message up to a position; the server decodes only as much as needed to find one."""
         return self._with_slot("read", self.peeking(until, 1, "CAST(count(*) AS text)")) != [("0",)]
 
-    def peeking(self, until: int, most: int | None, asked: str = "data") -> str:
-        """The question for all messages up to a place, or for not many more than `most`."""
+    def peeking(self, until: int, most: int | None, selected: str = "data") -> str:
+        """The query for all messages up to a position, or for not many more than `most`."""
         text = self._dialect.string
         options = ("proto_version", "1", "publication_names", self._dialect.quote(self.publication.name))
         limit = "NULL" if most is None else str(min(most, 2**31 - 1))
-        given = ", ".join([text(self.slot), text(lsn_text(until)), limit, *map(text, options)])
-        return f"SELECT {asked} FROM pg_logical_slot_peek_binary_changes({given})"
+        arguments = ", ".join([text(self.slot), text(lsn_text(until)), limit, *map(text, options)])
+        return f"SELECT {selected} FROM pg_logical_slot_peek_binary_changes({arguments})"
 
     def _see_committed(self) -> None:
-        """Waits for those who have written their commit, and are not seen yet: the slot begins behind them."""
+        """Wait for transactions whose commit is logged but not yet visible: the slot begins after them."""
         ((snapshot,),) = self._rows("SELECT CAST(pg_current_snapshot() AS text)")
         waited = frozenset(filter(None, str(snapshot).split(":")[2].split(",")))
         end = time.monotonic() + 1
@@ -169,18 +169,18 @@ class LogSlot:
         except SourceError as error:
             raise self.refused(done, str(error)) from error
 
-    def refused(self, done: str, told: str) -> SourceError:
-        """The server refused to do something with the slot."""
-        if f'publication "{self.publication.name}" does not exist' in told:
+    def refused(self, done: str, message: str) -> SourceError:
+        """The error for a slot operation that the server refused with `message`."""
+        if f'publication "{self.publication.name}" does not exist' in message:
             return self.publication.too_new(self.slot)
-        return SourceError(f"slot {self.slot} could not be {done}: {told}{self._server.way_out}")
+        return SourceError(f"slot {self.slot} could not be {done}: {message}{self._server.way_out}")
 
     def _rows(self, sql: str) -> list[tuple[str | None, ...]]:
         return self._database.connection.rows(sql)
 
 
 def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str, Any]]) -> LogSlot:
-    """The slot that the settings name, the bookmarks, or the pipeline; ConfigurationError: there is no log to read."""
+    """The slot named by the settings, the bookmarks, or the pipeline; ConfigurationError: there is no log to read."""
     if database.source.dialect.name != "postgresql":
         raise ConfigurationError(
             f"LOG_BASED is for PostgreSQL, and this is {database.source.dialect.name}; set another method"
@@ -191,7 +191,7 @@ def opened(database: Database, pipeline: str, entries: Mapping[str, Mapping[str,
         raise ConfigurationError(f"LOG_BASED reads by the columnar driver, which can't connect: {error}") from error
     server, settings = log_server(database), database.settings
     slots = {bookmark.slot for bookmark in bookmarks_of(entries).values() if bookmark.slot}
-    # A bookmark is of one slot alone, however this run was started.
+    # A bookmark belongs to one slot, however this run was started.
     known = next(iter(slots)) if len(slots) == 1 and settings.log_slot is None else None
     named = ("spark_tap_" + re.sub("[^a-z0-9_]", "_", (pipeline or server.database).lower()))[:_LONGEST]
     publication = Publication(database, server, settings.log_publication or known or named)

@@ -1,7 +1,7 @@
-"""A mask: what becomes of a column's values before anything is written anywhere (plain Python).
+"""Masks: the replacement of a column's values before anything is written anywhere (plain Python).
 
-A masked value is made of the value's text, as `type_overrides: text` reads it: so both readers, and whoever else has
-that text, make the same of it, and equal values of two tables stay equal.
+A masked value is computed from the value's text, as `type_overrides: text` reads it: so both readers, and anyone with
+that text, get the same, and equal values of two tables stay equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from singer_spark.errors import register_secret
 Kind = Literal["hash", "redact", "null", "last4"]
 KINDS: tuple[Kind, ...] = ("hash", "redact", "null", "last4")
 REDACTED = "***"
-# A shorter text, or one of this length, would be shown whole.
+# Texts of at most this length would be shown in full.
 SHOWN = 4
 _BLOCK = 64
 _LENGTHS = {"hash": 64, "last4": SHOWN, "redact": len(REDACTED)}
@@ -24,12 +24,12 @@ _LENGTHS = {"hash": 64, "last4": SHOWN, "redact": len(REDACTED)}
 
 @dataclass(frozen=True)
 class Mask:
-    """Of one column; NULL stays NULL, whatever the kind.
+    """The mask of one column; NULL stays NULL, whatever the kind.
 
     Attributes:
-        kind: `hash`: HMAC-SHA-256 in hexadecimal; `last4`: the last four characters, of longer texts than that;
-            `redact`: a fixed text; `null`: NULL, of the column's own type.
-        key: Of `hash`.
+        kind: `hash`: HMAC-SHA-256 in hexadecimal; `last4`: the last four characters of longer texts; `redact`: a fixed
+            text; `null`: NULL, of the column's own type.
+        key: The key of `hash`.
     """
 
     kind: Kind
@@ -37,7 +37,7 @@ class Mask:
 
     @classmethod
     def by(cls, kind: Kind, key: str | None) -> Mask:
-        """The mask of this kind; of a key no log shows what Spark is given."""
+        """The mask of this kind; texts derived from its key for Spark are registered with `redact`."""
         if kind != "hash" or key is None:
             return cls(kind)
         mask = cls(kind, key.encode())
@@ -47,28 +47,28 @@ class Mask:
 
     @property
     def without_key(self) -> Mask:
-        """The same with a short digest of its key: another key is noticed, and none can be found by guessing."""
+        """The mask with a short digest instead of its key: a changed key is noticed, but can't be found by guessing."""
         return replace(self, key=hmac.digest(self.key, b"resume", "sha256")[:2])
 
     @property
     def sql_type(self) -> str:
-        """The ANSI type of what it makes; `null` keeps the column's."""
+        """The ANSI type of masked values; `null` keeps the column's."""
         return f"VARCHAR({_LENGTHS[self.kind]})"
 
     @property
     def is_in_select(self) -> bool:
-        """Whether the database itself masks: no value leaves it."""
+        """Whether the database itself masks, so that no value leaves it."""
         return self.kind in ("redact", "null")
 
     def select(self, template: str) -> str:
-        """The SQL template over `{c}` by which a column is read that was read by this one."""
+        """The SQL template over `{c}` that replaces a column's unmasked one."""
         if self.kind == "redact":
             return f"CASE WHEN {{c}} IS NOT NULL THEN '{REDACTED}' END"
         # Of the column's own type, in any database.
         return template.replace("{c}", "(CASE WHEN 1 = 0 THEN {c} END)") if self.kind == "null" else template
 
     def of(self, text: str | None) -> str | None:
-        """What stands in the place of a value with this text."""
+        """The masked value for a value with this text."""
         if text is None or self.kind == "null":
             return None
         if self.kind == "hash":
@@ -76,7 +76,7 @@ class Mask:
         return text[-SHOWN:] if self.kind == "last4" and len(text) > SHOWN else REDACTED
 
     def spark_sql(self, text: str) -> str:
-        """The same in Spark SQL, over an expression of the text; for masks that are not in the SELECT."""
+        """The masked value in Spark SQL, from an expression for the text; for masks that are not in the SELECT."""
         if self.kind == "hash":
             inner, outer = self._pads()
             hashed = f"sha2(concat(X'{inner}', CAST({text} AS BINARY)), 256)"
@@ -85,7 +85,7 @@ class Mask:
         return f"CASE WHEN {text} IS NULL THEN NULL {shown} ELSE '{REDACTED}' END"
 
     def _pads(self) -> tuple[str, str]:
-        """RFC 2104's, in hexadecimal: a hash over each in turn is the HMAC."""
+        """The pads of RFC 2104, in hexadecimal: hashing with each in turn gives the HMAC."""
         key = hashlib.sha256(self.key).digest() if len(self.key) > _BLOCK else self.key
         padded = key.ljust(_BLOCK, b"\0")
         return bytes(each ^ 0x36 for each in padded).hex().upper(), bytes(each ^ 0x5C for each in padded).hex().upper()

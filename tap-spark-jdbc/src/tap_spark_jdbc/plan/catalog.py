@@ -1,4 +1,4 @@
-"""The Singer catalog of discovered tables, and what a catalog that comes in says of them."""
+"""The Singer catalog of discovered tables, and the choices in a catalog passed in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
 from singer_spark.singer.sql_type import property_schema
-from tap_spark_jdbc.plan.stream_choice import Choice, Name, Said, choose, options_of, specs_by_table
+from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, Name, choose, options_of, specs_by_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence
     for table in tables:
         try:
             options = options_of(table.stream, settings)
-            choice = choose(table, Said(), options, specs.get((table.schema, table.name)), settings)
+            choice = choose(table, CatalogOptions(), options, specs.get((table.schema, table.name)), settings)
             streams.append(_entry(table, choice))
         except ValueError as error:
             problems.append(f"stream {table.stream}: {error}")
@@ -39,13 +39,13 @@ def catalog_of(tables: Sequence[Table], settings: TapSettings, unknown: Sequence
 
 
 def named_tables(catalog: Mapping[str, Any], *, selected: bool = True) -> list[Name]:
-    """(schema, table) of each stream that a catalog selects, or knows and leaves out."""
+    """(schema, table) of each stream that a catalog selects, or with `selected=False` deselects."""
     streams = [entry for entry in catalog.get("streams", []) if is_selected(entry) is selected]
     return [name for entry in streams for name in possible_tables(entry)]
 
 
 def is_selected(entry: Mapping[str, Any]) -> bool:
-    """Whether a catalog's stream is to be sent; one of which nothing is said is."""
+    """Whether a catalog's stream is to be sent; it is by default."""
     root = _metadata(entry).get((), {})
     if root.get("inclusion") == "unsupported":
         return False
@@ -56,7 +56,7 @@ def is_selected(entry: Mapping[str, Any]) -> bool:
 
 
 def possible_tables(entry: Mapping[str, Any]) -> list[Name]:
-    """Schema and table of a catalog's stream by its metadata; where that is silent, all that its name can mean."""
+    """Schema and table of a catalog's stream by its metadata; without that, all tables its name can mean."""
     root = _metadata(entry).get((), {})
     table = root.get("table-name") or entry.get("table_name")
     if table is not None:
@@ -70,13 +70,13 @@ def stream_of(entry: Mapping[str, Any]) -> str:
     return str(entry.get("tap_stream_id") or entry.get("stream"))
 
 
-def said_by(entry: Mapping[str, Any], table: Table) -> Said:
-    """What a catalog's stream says of its table."""
+def catalog_options(entry: Mapping[str, Any], table: Table) -> CatalogOptions:
+    """The options that a catalog's stream sets for its table."""
     metadata = _metadata(entry)
     root = metadata.get((), {})
     keys = (root.get(name) for name in ("view-key-properties", "table-key-properties"))
     key_properties = next(filter(None, (*keys, entry.get("key_properties"))), ())
-    return Said(
+    return CatalogOptions(
         method=root.get("replication-method") or entry.get("replication_method"),
         key=root.get("replication-key") or entry.get("replication_key"),
         key_properties=tuple(key_properties),
@@ -88,10 +88,10 @@ def _column_selected(column: Column, entry: Mapping[str, Any], metadata: Mapping
     properties = (entry.get("schema") or {}).get("properties")
     if properties and column.name not in properties:
         return False
-    said = metadata.get(("properties", column.name), {})
-    if said.get("selected") is not None:
-        return bool(said["selected"])
-    return said.get("selected-by-default") is not False
+    of_column = metadata.get(("properties", column.name), {})
+    if of_column.get("selected") is not None:
+        return bool(of_column["selected"])
+    return of_column.get("selected-by-default") is not False
 
 
 def _metadata(entry: Mapping[str, Any]) -> dict[tuple[str, ...], JSON]:
@@ -99,7 +99,7 @@ def _metadata(entry: Mapping[str, Any]) -> dict[tuple[str, ...], JSON]:
 
 
 def _entry(table: Table, choice: Choice) -> JSON:
-    """A stream of the catalog; what is None says nothing and is left out."""
+    """A stream of the catalog, without members that are None."""
     properties = {column.name: property_schema(column.sql_type, nullable=column.nullable) for column in table.columns}
     automatic = {*choice.key_properties, choice.key}
     entry = {

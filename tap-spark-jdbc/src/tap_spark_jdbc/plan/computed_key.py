@@ -1,4 +1,4 @@
-"""A replication key that is an expression: the table with one more column, its value, which the stream has too."""
+"""Replication keys that are expressions: their value becomes one more column of the table and its stream."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.tables import Table
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
-# PostgreSQL cuts names behind 63 bytes.
+# PostgreSQL truncates names to 63 bytes.
 _LONGEST_NAME = 60
 
 
 def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table, settings: TapSettings) -> Table:
-    """The table, read by a query that computes its replication key where the stream's options give an expression."""
+    """The table; if the stream's replication key is an expression, read by a query that computes it."""
     options = options_of(table.stream, settings)
     expression = options.replication_key
     if expression is None or "(" not in expression or table.column(expression) is not None:
@@ -34,7 +34,7 @@ def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table
             f"stream {table.stream}: replication_key {expression!r} would be a column {name!r}, which the table has "
             "already; make a stream of it by `queries`"
         )
-    # By which late rows are known.
+    # Needed to find late rows.
     writer = ", t.xmin" if dialect.shares_snapshots and not table.is_view else ""
     key = f"({expression}\n)"
     is_cast = expression.lower().startswith("cast(")
@@ -51,7 +51,7 @@ def with_computed_key(connection: JdbcConnection, dialect: Dialect, table: Table
 
 
 def column_name(expression: str) -> str:
-    """What the column is called: the expression's words, so that another expression is another key."""
+    """The column's name, made from the expression's words, so that another expression is another key."""
     words = "_".join(re.findall(r"\w+", expression.lower()))
     if len(words.encode()) <= _LONGEST_NAME:
         return words

@@ -1,7 +1,7 @@
-"""Rows that were committed late: below a bookmark, and not there when the last run looked. SQL text only.
+"""Rows that were committed late: below a bookmark, and invisible when the last run looked. SQL text only.
 
-Every row version of PostgreSQL has the number of the transaction that wrote it in its system column `xmin`: its lower
-32 bits, also once the row is frozen. A subtransaction has a number of its own.
+Every PostgreSQL row version has the number of the transaction that wrote it in its system column `xmin`: its lower 32
+bits, even once the row is frozen. A subtransaction has a number of its own.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 WRITER = "CAST(CAST(xmin AS text) AS bigint)"
-"""The writer's number of a row, its lower 32 bits."""
+"""The number of a row's writer, its lower 32 bits."""
 _CYCLE = 2**32
-# Numbers below are no transactions: rows that have them were there before all others.
+# Lower numbers are not transactions: rows that have them were there before all others.
 _FIRST = 3
 
 
 @dataclass(frozen=True)
 class LateRows(Generic[K]):
-    """Which rows a run sends beside those that its bookmark's value says: those that the last run could not see.
+    """The rows a run sends in addition to those its bookmark's value selects: those the last run could not see.
 
-    `xmax` is of this run's snapshot; `sent` is where all that the last run (or the one that died) could see was sent.
+    `xmax` is of this run's snapshot; `sent` are the ranges where the last run (or the one that died) sent all it saw.
     """
 
     snapshot: TransactionSnapshot
@@ -36,14 +36,14 @@ class LateRows(Generic[K]):
 
     @property
     def is_exact(self) -> bool:
-        """Whether every row that the last run could see is known as such."""
+        """Whether every row that the last run could see is recognised as seen."""
         return len(self.snapshot.seen) < MAX_SEEN and self.xmax - self.snapshot.xmin <= _CYCLE
 
     def unseen(self, writer: str) -> str:
-        """The condition that the last run could not see a row, given SQL of its writer: `WRITER` or its alias."""
+        """SQL condition that the last run could not see a row, given SQL of its writer: `WRITER` or its alias."""
         first, span = self.snapshot.xmin, self.xmax - self.snapshot.xmin
         condition = _within(writer, first, span)
-        # After a whole cycle of numbers those that were seen are no longer known by them.
+        # After a whole cycle of numbers, they no longer identify the transactions that were seen.
         if not self.snapshot.seen or span > _CYCLE:
             return condition
         distances = ",".join(str(number - first) for number in self.snapshot.seen)
@@ -52,11 +52,12 @@ class LateRows(Generic[K]):
 
 @dataclass(frozen=True)
 class Written:
-    """What a look at the writers of all rows found.
+    """The result of a look at the writers of all rows.
 
     Attributes:
-        seen: Those between `xmin` and `xmax` of this run's snapshot whose rows it shows, ascending; at most `MAX_SEEN`.
-        late: Whether it shows a row that the last run could not see, where that run has sent everything.
+        seen: Writers between `xmin` and `xmax` of this run's snapshot whose rows it shows, ascending; at most
+            `MAX_SEEN`.
+        late: Whether it shows a row that the last run could not see in the ranges where that run sent everything.
         new: Whether it shows any row that the last run could not see.
     """
 
@@ -72,11 +73,11 @@ def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRo
 
     Args:
         source: `FROM` and `WHERE` of the stream.
-        xmin: Of the snapshot that it is asked in, as `xmax`.
+        xmin: Of the snapshot in which the query runs, as `xmax`.
         xmax: See `xmin`.
         snapshot: The server's own text of it, a literal.
         late: What the last run could see, if there was one.
-        places: The condition of where that run has sent everything.
+        places: The condition for the ranges in which that run sent everything.
     """
     first = xmin if late is None else min(xmin, late.snapshot.xmin)
     distance = _distance("w", xmin)
@@ -95,14 +96,14 @@ def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRo
 
 
 def written_of(row: Sequence[str | None], xmin: int) -> Written:
-    """What `written_query` gave."""
+    """Parse the result row of `written_query`."""
     distances, late, new = row
     listed: Sequence[str] = distances.split(",") if distances else ()
     return Written(tuple(xmin + int(distance) for distance in listed), late == "1", new == "1")
 
 
 def _distance(writer: str, first: int) -> str:
-    """How many numbers a writer comes behind this one, modulo a cycle."""
+    """SQL of a writer's distance from `first`, modulo a cycle."""
     return f"MOD({writer} + {_CYCLE - first % _CYCLE}, {_CYCLE})"
 
 

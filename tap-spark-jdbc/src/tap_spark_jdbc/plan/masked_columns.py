@@ -1,4 +1,4 @@
-"""Which columns of a stream are masked, and how such a column is read and what type it then has."""
+"""Which columns of a stream are masked, how they are read, and what type they then have."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _WAY_OUT = "; leave the mask out, or take another key"
 
 
 def masks_of(table: Table, choice: Choice, key: str | None) -> dict[str, Mask]:
-    """The masks of a table's columns by name; ValueError: a column can't be masked so. Columns it lacks are no error.
+    """The masks of a table's columns by name; ValueError: a column can't be masked so.
 
-    By a pattern of many streams a column may be masked that only some of them have.
+    Missing columns are not an error: a pattern for many streams may mask a column that only some of them have.
     """
     named = choice.options.mask.items()
-    masks = {name: Mask.by(kind, key) for given, kind in named for name in _fitting(given, table)}
+    masks = {name: Mask.by(kind, key) for configured, kind in named for name in _fitting(configured, table)}
     for name, mask in masks.items():
         _check(table, choice, name, mask)
     return masks
 
 
 def masked(column: Column, mask: Mask) -> Column:
-    """The column under its mask; `column` is as it is read without, overrides and all."""
+    """The column under its mask; `column` is as it is read without one, overrides applied."""
     text = replace(column.as_text, becomes=column.as_text.becomes.replace(", hex({c})", ""))
     if not mask.is_in_select:
         return replace(column, reading=replace(text, sql_type=SqlType.parse(mask.sql_type)), mask=mask)
@@ -53,9 +53,9 @@ def masked(column: Column, mask: Mask) -> Column:
 
 
 def unknown_masked(tables: Sequence[Table], settings: TapSettings) -> list[str]:
-    """What to say of masks whose column a stream lacks: a name spelled wrongly would leave its column as it is.
+    """Problems with masks whose column a stream lacks: a misspelled name would leave its column unmasked.
 
-    Where a pattern of several streams names it, the log is told if none of them has it.
+    A name in a pattern for several streams is only logged, if none of them has the column.
     """
     problems = []
     for pattern, options in settings.stream_options.items():
@@ -72,12 +72,12 @@ def unknown_masked(tables: Sequence[Table], settings: TapSettings) -> list[str]:
 
 
 def _fitting(name: str, table: Table) -> list[str]:
-    """The columns that a mask may mean: where several differ by case alone it is of all, or one would leak."""
+    """The columns that a mask may mean: all of those that differ by case alone, or one would leak."""
     return fitting_names(name, [column.name for column in table.columns])
 
 
 def _may_show(expression: str, name: str) -> bool:
-    """Whether the expression names the column, or the whole row: `t` without a column behind it."""
+    """Whether the expression names the column, or the whole row: `t` not followed by a column."""
     lowered = expression.lower().replace('""', '"')
     names_it = re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", lowered)
     return bool(names_it or _WHOLE_ROW.search(_LITERAL.sub("''", lowered)))

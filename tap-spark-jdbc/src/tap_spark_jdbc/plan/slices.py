@@ -1,8 +1,8 @@
-"""Slices: how one stream's rows are cut, by count and not by value, so that skewed keys cost nothing (plain Python).
+"""Slices: a stream's rows are cut by count, not by value, so that skewed keys cost nothing (plain Python).
 
-A slice is a range of the replication key, below one upper bound that was fixed before reading. Bounds are found
-lazily by hops on an index: the key that stands `rows` rows further on. Rows with equal keys are never cut apart by the
-key; where they are too many for one slice they are cut along a second column, the first one of the primary key.
+A slice is a range of the replication key, below an upper bound that was fixed before reading. Bounds are found lazily
+by hops on an index: to the key `rows` rows further on. Rows with equal keys are never separated by the key; if there
+are too many for one slice, they are cut along a second column, the first one of the primary key.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Slice(Generic[K]):
     Attributes:
         key: Range of the replication key; None where the key bounds nothing.
         split: Range of the split column; None where it bounds nothing.
-        nulls: The rows whose replication key is NULL belong to it too; without a range they alone.
-        resume_at: Once this slice and all before it are sent, every row below this key is; None: nothing to say yet.
-        late: The rows that were committed late (`StreamSql.late`), and nothing else.
+        nulls: Rows whose replication key is NULL belong to it too; without a range, only they do.
+        resume_at: Once this slice and all before it are sent, every row below this key is; None: unknown yet.
+        late: It has the rows that were committed late (`StreamSql.late`), and no others.
         pages: Range of the table's physical pages, within one snapshot; None: all of them.
-        most: So many rows at most, when it was cut; None: nobody has counted.
+        most: Its maximum number of rows when it was cut; None: unknown.
     """
 
     key: Range[K] | None = None
@@ -62,27 +62,27 @@ class Slice(Generic[K]):
 
 
 class BoundsSource(Protocol[K]):
-    """What must be known of one column of the source to cut it. NULLs are never among its values."""
+    """The values of one source column, as needed to cut along it. NULLs are never among them."""
 
     def at(self, within: Range[K], offset: int) -> K | None:
-        """The value `offset` rows behind the first row of the range, in the column's order; None behind its end."""
+        """The value `offset` rows after the first row of the range, in the column's order; None past its end."""
 
     def next_above(self, value: K, within: Range[K]) -> K | None:
         """The smallest value of the range that is greater than this one."""
 
 
 def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> Iterator[tuple[Range[K], int | None]]:
-    """Cuts a range, lazily, into consecutive ones of about `rows()` rows that cover it without gap or overlap.
+    """Cut a range lazily into consecutive ones of about `rows()` rows that cover it without gap or overlap.
 
     Yields:
-        Each part, and how many rows it has at most; None: it is a single value, with more of them.
+        Each part, and the most rows it may have; None: it is a single value with more rows than that.
 
     Raises:
         SourceError: the column's values are not in the order of its bounds.
     """
     first, rest, cuts, marked = None, whole, 0, None
     while (bound := bounds.at(rest, most := rows())) is not None:
-        # Only what has more rows than one part needs its first value.
+        # The first value is only needed if there is more than one part.
         first = bounds.at(rest, 0) if first is None else first
         heavy = bound == first
         if heavy:
@@ -90,9 +90,9 @@ def cut(bounds: BoundsSource[K], whole: Range[K], rows: Callable[[], int]) -> It
         if bound is None:
             yield rest, None
             return
-        # A bound that comes again would be found for ever.
+        # A repeated bound would be found for ever.
         if bound == marked:
-            raise SourceError(f"the bounds of slices go round: behind {bound!r} comes {bound!r} again")
+            raise SourceError(f"the bounds of slices repeat: {bound!r} is followed by {bound!r} again")
         cuts += 1
         marked = bound if cuts & (cuts - 1) == 0 else marked
         yield Range(rest.lower, bound, after=rest.after), None if heavy else most
@@ -106,7 +106,7 @@ def indexed_slices(
     rows: Callable[[], int],
     split: Callable[[Range[K]], BoundsSource[K]] | None = None,
 ) -> Iterator[Slice[K]]:
-    """Cuts along an indexed replication key, and a value with too many rows along the split column, if there is one."""
+    """Cut along an indexed replication key, and a value with too many rows along the split column, if there is one."""
     for part, most in cut(bounds, whole, rows):
         if most is None and split:
             yield from tie_slices(split(part), part, rows)
@@ -117,7 +117,7 @@ def indexed_slices(
 def tie_slices(
     split: BoundsSource[K], part: Range[K], rows: Callable[[], int], begin: K | None = None
 ) -> Iterator[Slice[K]]:
-    """Cuts rows that the replication key can't tell apart, in `part`, along the split column, from `begin` on."""
+    """Cut rows that the replication key can't tell apart, in `part`, along the split column, from `begin` on."""
     resume_at = None if part.closed else part.upper
     for piece, most in cut(split, Range(begin), rows):
         yield Slice(part, piece, resume_at=resume_at if piece.upper is None else None, most=most)
@@ -131,9 +131,9 @@ def split_slices(
     nulls: bool = False,
     begin: K | None = None,
 ) -> Iterator[Slice[K]]:
-    """Cuts along the split column alone, so that all slices together cost one pass; no bookmark before the last.
+    """Cut along the split column alone, so that all slices together cost one pass; no bookmark before the last.
 
-    Without such a column it is one slice. All have the same range of the replication key, if there is one, and with
+    Without a split column there is one slice. All slices have the same range of the replication key, if any, and with
     `nulls` the rows whose key is NULL.
     """
     if split is None:
@@ -144,9 +144,9 @@ def split_slices(
 
 
 def page_slices(pages: int, most: int, at_least: int) -> Iterator[Slice[K]]:
-    """Cuts a table by so many physical pages at most, into as many slices as there are tasks at least.
+    """Cut a table into at least `at_least` slices of at most `most` physical pages.
 
-    The last one is open: the table may have grown since somebody counted.
+    The last one is open: the table may have grown since its pages were counted.
     """
     count = max(-(-pages // most), min(at_least, pages), 1)
     bounds = [None, *(pages * number // count for number in range(1, count)), None]
@@ -155,7 +155,7 @@ def page_slices(pages: int, most: int, at_least: int) -> Iterator[Slice[K]]:
 
 
 def joined(slices: Sequence[Slice[K]], at_most: int) -> list[Slice[K]]:
-    """Neighbours of `split_slices` made one, so that there are no more than so many."""
+    """Neighbouring slices of `split_slices` joined, so that there are at most `at_most`."""
     size = -(-len(slices) // at_most)
     found = []
     for first in range(0, len(slices), size):

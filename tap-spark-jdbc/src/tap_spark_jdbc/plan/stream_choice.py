@@ -1,4 +1,4 @@
-"""What is said of a stream, by whom, and what counts: the catalog, `stream_options`, `incremental_tables`, defaults."""
+"""A stream's options, merged by precedence from the catalog, `stream_options`, `incremental_tables` and defaults."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a catalog entry says of a stream: its method, replication key, key of records and selected columns.
+class CatalogOptions:
+    """A stream's options in a catalog: its method, replication key, record key and selected columns.
 
-    None where it says nothing.
+    None where the catalog sets nothing.
     """
 
     method: str | None = None
@@ -40,9 +40,9 @@ class Said:
 
 @dataclass(frozen=True)
 class Choice:
-    """What counts for a stream, names spelled as the database spells them; None where nothing does.
+    """A stream's effective options, with names spelled as in the database; None where not set.
 
-    The start value is the user's own text, the load method what the target is asked for.
+    The start value is as the user wrote it; the load method is requested of the target.
     """
 
     method: Literal["FULL_TABLE", "INCREMENTAL", "LOG_BASED"]
@@ -55,17 +55,21 @@ class Choice:
 
 
 def choose(
-    table: Table, said: Said, options: StreamOptions, spec: IncrementalSpec | None, settings: TapSettings
+    table: Table,
+    from_catalog: CatalogOptions,
+    options: StreamOptions,
+    spec: IncrementalSpec | None,
+    settings: TapSettings,
 ) -> Choice:
-    """Lays all that is said of a table over each other; ValueError: a column is not there, or a method can't be had."""
+    """Merge all options of a table; ValueError: a column does not exist, or the method is not possible."""
     spec_key = column_named(table, spec.column, "the spec's column").name if spec is not None else None
-    key = _replication_key(table, said, options, settings, spec_key, by_spec=spec is not None and spec.included)
-    is_log = (said.method or options.replication_method) == LOG_BASED
+    key = _replication_key(table, from_catalog, options, settings, spec_key, by_spec=spec is not None and spec.included)
+    is_log = (from_catalog.method or options.replication_method) == LOG_BASED
     if is_log:
         _check_log_based(table, options)
     same_key = spec if spec is not None and spec.included and spec_key == key else None
     start = options.start_value if options.start_value is not None else (same_key.start if same_key else None)
-    named = said.key_properties or options.key_properties or ()
+    named = from_catalog.key_properties or options.key_properties or ()
     return Choice(
         method=LOG_BASED if is_log else FULL_TABLE if key is None else INCREMENTAL,
         key=key,
@@ -78,16 +82,22 @@ def choose(
 
 
 def _replication_key(
-    table: Table, said: Said, options: StreamOptions, settings: TapSettings, spec_key: str | None, *, by_spec: bool
+    table: Table,
+    from_catalog: CatalogOptions,
+    options: StreamOptions,
+    settings: TapSettings,
+    spec_key: str | None,
+    *,
+    by_spec: bool,
 ) -> str | None:
-    """The replication key that counts; None: the table is exported whole."""
-    if said.method not in (None, *_METHODS):
-        raise ValueError(f"replication method {said.method} is not one of {', '.join(_METHODS)}")
-    method = said.method or options.replication_method
+    """The effective replication key; None: the table is exported whole."""
+    if from_catalog.method not in (None, *_METHODS):
+        raise ValueError(f"replication method {from_catalog.method} is not one of {', '.join(_METHODS)}")
+    method = from_catalog.method or options.replication_method
     if method in (FULL_TABLE, LOG_BASED):
         return None
-    if said.key is not None:
-        return column_named(table, said.key, "the catalog's replication key").name
+    if from_catalog.key is not None:
+        return column_named(table, from_catalog.key, "the catalog's replication key").name
     if table.computed_key is not None and options.replication_key == table.computed_key:
         return table.columns[-1].name
     if options.replication_key is not None:
@@ -98,13 +108,13 @@ def _replication_key(
     if spec_key is None and settings.default_replication_method == INCREMENTAL:
         chosen = fitting_name(settings.default_replication_key or "", [column.name for column in table.columns])
     if chosen is None and method == INCREMENTAL:
-        by = "the catalog" if said.method else "stream_options"
+        by = "the catalog" if from_catalog.method else "stream_options"
         raise ValueError(f"it is INCREMENTAL by {by}, but nothing names its replication key")
     return chosen
 
 
 def _check_log_based(table: Table, options: StreamOptions) -> None:
-    """ValueError: the changes of a stream can't be read from a log."""
+    """Check that a stream's changes can be read from a log; ValueError: they can't."""
     if table.is_view or table.query is not None:
         raise ValueError("it is a view or a query, and LOG_BASED is for tables: set another replication_method")
     if options.load_method in ("overwrite", "overwrite-delete-stale"):
@@ -116,7 +126,7 @@ def _check_log_based(table: Table, options: StreamOptions) -> None:
 
 
 def detects_deletes(stream: str, choice: Choice) -> bool:
-    """Whether the keys of all rows are sent, so that gone ones are found; ValueError: they can't be of use."""
+    """Whether the keys of all rows are sent, so that deleted rows are found; ValueError: keys can't be used."""
     if not choice.options.detect_deletes:
         return False
     if not choice.key_properties:
@@ -138,21 +148,21 @@ def detects_deletes(stream: str, choice: Choice) -> bool:
 
 
 def options_of(stream: str, settings: TapSettings) -> StreamOptions:
-    """All options whose pattern fits the stream, laid over each other; its own name weighs most, then the later."""
+    """Merge all options whose pattern fits the stream; its own name takes precedence, then later patterns."""
     patterns = [each for each in settings.stream_options if each != stream and fits(stream, each)]
-    said = [settings.stream_options[pattern] for pattern in patterns]
-    # A query says more than a pattern does, and less than the stream's own options.
-    said += [
+    layers = [settings.stream_options[pattern] for pattern in patterns]
+    # A query takes precedence over patterns, and the stream's own options over both.
+    layers += [
         StreamOptions(replication_key=query.replication_key, key_properties=query.key_properties or None)
         for query in settings.queries
         if query.name == stream
     ]
     if stream in settings.stream_options:
-        said.append(settings.stream_options[stream])
+        layers.append(settings.stream_options[stream])
     merged: dict[str, Any] = {}
-    for given in said:
+    for layer in layers:
         for each in fields(StreamOptions):
-            value = getattr(given, each.name)
+            value = getattr(layer, each.name)
             if isinstance(value, Mapping):
                 merged[each.name] = {**merged.get(each.name, {}), **value}
             elif value is not None:
@@ -161,9 +171,9 @@ def options_of(stream: str, settings: TapSettings) -> StreamOptions:
 
 
 def unused_patterns(streams: Sequence[str], settings: TapSettings, *, by_catalog: bool = False) -> list[str]:
-    """What to say of `stream_options` that name one stream which is not there; of other patterns the log is told.
+    """Problems with `stream_options` that name a missing stream; unused patterns are only logged.
 
-    A catalog may know fewer streams than the options name: then only a mask that would be lost is an error.
+    A catalog may have fewer streams than the options name: then only a mask that would be lost is an error.
     """
     unknown = [each for each in settings.stream_options if not any(fits(stream, each) for stream in streams)]
     lost = [each for each in unknown if settings.stream_options[each].mask] if by_catalog else unknown
@@ -180,9 +190,9 @@ def unused_patterns(streams: Sequence[str], settings: TapSettings, *, by_catalog
 def specs_by_table(
     tables: Sequence[Table], deselected: Sequence[Name], settings: TapSettings, problems: list[str]
 ) -> dict[Name, IncrementalSpec]:
-    """Each spec's table; of several specs for one table the last counts. `problems` gets a line for each unclear one.
+    """The spec of each table, the last one if there are several; `problems` gets a line for each unclear spec.
 
-    A spec may name a table that a catalog knows and leaves out.
+    A spec may name a table that the catalog deselects.
     """
     found: dict[Name, IncrementalSpec] = {}
     names: list[Name] = [*((table.schema, table.name) for table in tables), *deselected]
@@ -202,7 +212,7 @@ def specs_by_table(
 
 
 def _fitting_tables(spec: IncrementalSpec, names: Sequence[Name]) -> list[Name]:
-    """The tables that a spec can mean: spelled exactly so, else in any case; a schema may be left out."""
+    """The tables that a spec can mean: spelled exactly, else in any case; a schema may be left out."""
     inside = [name for name in dict.fromkeys(names) if _same(name[0], spec.schema, exact=False)]
     exact = [name for name in inside if name[1] == spec.table and _same(name[0], spec.schema, exact=True)]
     return exact or [name for name in inside if name[1].lower() == spec.table.lower()]
@@ -215,18 +225,18 @@ def _same(schema: str | None, wanted: str | None, *, exact: bool) -> bool:
 
 
 def fitting_name(name: str, known: Sequence[str]) -> str | None:
-    """The name spelled exactly so, else the only one that differs by case alone."""
+    """The name if it is spelled exactly, else the only one that differs by case alone."""
     fitting = fitting_names(name, known)
     return fitting[0] if len(fitting) == 1 else None
 
 
 def fitting_names(name: str, known: Sequence[str]) -> list[str]:
-    """The name spelled exactly so, else all that differ by case alone."""
+    """The name if it is spelled exactly, else all that differ by case alone."""
     return [name] if name in known else [each for each in known if each.lower() == name.lower()]
 
 
 def column_named(table: Table, name: str, what: str, advice: str = "") -> Column:
-    """The table's column that a user means; ValueError: there is none, with the nearest names and this advice."""
+    """The table's column that a user means; ValueError: there is none, with the nearest names and `advice`."""
     known = [column.name for column in table.columns]
     column = table.column(fitting_name(name, known) or "")
     if column is None:

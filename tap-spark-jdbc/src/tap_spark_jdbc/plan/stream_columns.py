@@ -1,4 +1,4 @@
-"""Which columns of a table a stream has, and how each is read."""
+"""The columns of a table that a stream has, and how each is read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from singer_spark.config.setting_problems import nearest
 from tap_spark_jdbc.dialects import overridden
 from tap_spark_jdbc.plan.masked_columns import masked, masks_of
-from tap_spark_jdbc.plan.stream_choice import Choice, Said, fitting_name
+from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, fitting_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.tables import Column, Table
 
 
-def selected_columns(table: Table, said: Said, choice: Choice, mask_key: str | None) -> tuple[Column, ...]:
-    """The selected columns under their overrides and masks, and those of the keys; ValueError: one can't be had."""
+def selected_columns(
+    table: Table, from_catalog: CatalogOptions, choice: Choice, mask_key: str | None
+) -> tuple[Column, ...]:
+    """The selected columns and those of the keys, with overrides and masks; ValueError: one can't be read."""
     names = [column.name for column in table.columns]
     automatic = {*choice.key_properties, choice.key}
     overrides = {}
@@ -28,7 +30,11 @@ def selected_columns(table: Table, said: Said, choice: Choice, mask_key: str | N
     masks = masks_of(table, choice, mask_key)
     selected = []
     for column in table.columns:
-        if said.columns is not None and column.name not in said.columns and column.name not in automatic:
+        if (
+            from_catalog.columns is not None
+            and column.name not in from_catalog.columns
+            and column.name not in automatic
+        ):
             continue
         type_name = overrides.get(column.name)
         read = column if type_name is None else overridden(column, type_name)

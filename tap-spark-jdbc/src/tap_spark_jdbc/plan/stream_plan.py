@@ -1,4 +1,4 @@
-"""What this run does with each stream: the catalog, the settings and the tables, laid over each other."""
+"""The plan of each stream in this run, merged from the catalog, the settings and the tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from singer_spark.singer.messages import keys_stream
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, UNCHANGED
 from singer_spark.singer.sql_type import SqlType, property_schema
 from tap_spark_jdbc.dialects.tables import Column, Key, Table
-from tap_spark_jdbc.plan.catalog import is_selected, named_tables, possible_tables, said_by, stream_of
+from tap_spark_jdbc.plan.catalog import catalog_options, is_selected, named_tables, possible_tables, stream_of
 from tap_spark_jdbc.plan.masked_columns import unknown_masked
 from tap_spark_jdbc.plan.stream_choice import (
     FULL_TABLE,
     INCREMENTAL,
     LOG_BASED,
+    CatalogOptions,
     Choice,
-    Said,
     choose,
     column_named,
     detects_deletes,
@@ -46,18 +46,18 @@ class StreamPlan:
     """One selected stream.
 
     Attributes:
-        columns: The selected ones, key columns always among them; type overrides are applied.
-        replication_key: None but for INCREMENTAL.
-        key_properties: The record's key: of the catalog, the settings or the table; may be empty.
+        columns: The selected ones, always including the keys' columns; type overrides are applied.
+        replication_key: None unless INCREMENTAL.
+        key_properties: The record's key, from the catalog, the settings or the table; may be empty.
         start_value: Inclusive lower bound of a run without bookmark.
         end_value: Exclusive upper bound; the run is then a backfill and leaves the bookmark alone.
-        load_method: What the user asked the target for, if anything.
-        where: SQL condition of the user's own, to be put in parentheses.
-        partition_column: The user's choice of what a full table is cut by.
+        load_method: The load method the user wants of the target, if any.
+        where: The user's own SQL condition, to be put in parentheses.
+        partition_column: The column by which the user wants a full table to be cut.
         detect_deletes: The keys of all rows are sent too.
-        late_rows: Whose rows below the bookmark are looked for: everybody's, or of transactions that were open.
+        late_rows: Which rows below the bookmark are looked for: all, or those of transactions that were open.
         settle_seconds: Rows whose key is younger than this are left for the next run.
-        null_policy: What becomes of rows whose replication key is NULL.
+        null_policy: How rows whose replication key is NULL are treated.
     """
 
     table: Table
@@ -78,26 +78,26 @@ class StreamPlan:
 
     @property
     def column_names(self) -> frozenset[str]:
-        """Of the record."""
+        """Names of the record's columns."""
         return frozenset(column.name for column in self.columns)
 
     @property
     def masked_names(self) -> frozenset[str]:
-        """Names of the columns whose values nothing may show: no state, and no sum that the database makes of them."""
+        """Names of the masked columns; neither a state nor a sum made in the database may show their values."""
         return frozenset(column.name for column in self.columns if column.mask is not None)
 
     @property
     def has_twins(self) -> bool:
-        """Whether two rows may be the same record: a column of the key is left out, NULL, or read as another type."""
+        """Whether two rows may be the same record: a key column is left out, NULL, or read as another type."""
         key = [self.table.column(name) for name in self.table.primary_key]
-        # A hash tells apart what it is made of.
+        # Hashes of different values differ.
         whole = {each.name for each in self.columns if each.mask is not None and each.mask.kind == "hash"}
         whole |= {each.name for each in self.columns if self.table.column(each.name) == each}
         return not key or any(column is None or column.nullable or column.name not in whole for column in key)
 
     @property
     def source_order(self) -> bool:
-        """Whether the order of the replication key's values is the database's own."""
+        """Whether only the database knows the order of the replication key's values."""
         key = self.replication_key
         return key is not None and any(
             each.name == key.column.name and not key.compares_alike(each) for each in self.columns
@@ -105,7 +105,7 @@ class StreamPlan:
 
     @property
     def sends_in_order(self) -> bool:
-        """Whether all rows go in the replication key's order: only that says which of a record key's rows is newest."""
+        """Whether rows are sent in the replication key's order, which alone shows the newest row of a record key."""
         own = self.table.primary_key
         return self.source_order and bool(self.key_properties) and not (own and {*own} <= {*self.key_properties})
 
@@ -119,11 +119,11 @@ class StreamPlan:
 
     @property
     def is_log_based(self) -> bool:
-        """Whether its changes come from the database's log."""
+        """Whether the stream's changes come from the database's log."""
         return self.replication_method == LOG_BASED
 
     def sent_schema(self, *, unchanged: bool = False) -> dict[str, Any]:
-        """JSON Schema of the records with the columns that the log adds; `unchanged`: they name unchanged columns."""
+        """JSON Schema of the records with the columns the log adds; `unchanged`: also the list of unchanged columns."""
         schema = self.schema
         if self.is_log_based:
             schema["properties"] |= {
@@ -151,8 +151,8 @@ def plan_streams(
         settings: The tap's settings.
         catalog: The raw catalog passed in, `{"streams": [...]}`; None: everything found is selected.
         text_moments: `Dialect.text_moments`.
-        refused: Gets what is wrong with single streams, by their names; None: that is an error like all else.
-        unknown: What is wrong with the names in `schemas` and `tables`; it is raised with all else that does not fit.
+        refused: Receives the problems of single streams, by name; None: these are raised like all others.
+        unknown: Problems with the names in `schemas` and `tables`, raised together with all others.
     """
     problems = list(unknown)
     deselected = [] if catalog is None else named_tables(catalog, selected=False)
@@ -164,11 +164,11 @@ def plan_streams(
     problems += unused_patterns(list(dict.fromkeys(streams)), settings, by_catalog=catalog is not None)
     problems += unknown_masked(tables, settings)
     plans = []
-    for table, said in _selected(tables, catalog, of_streams):
+    for table, from_catalog in _selected(tables, catalog, of_streams):
         try:
             spec = specs.get((table.schema, table.name))
-            choice = choose(table, said, options_of(table.stream, settings), spec, settings)
-            plans.append(_plan(table, said, choice, settings, text_moments=text_moments))
+            choice = choose(table, from_catalog, options_of(table.stream, settings), spec, settings)
+            plans.append(_plan(table, from_catalog, choice, settings, text_moments=text_moments))
         except ValueError as error:
             of_streams[table.stream] = f"stream {table.stream}: {error}"
     if refused is None:
@@ -194,7 +194,7 @@ def plan_streams(
 
 
 def _why_none(settings: TapSettings, catalog: Mapping[str, Any] | None) -> str:
-    """What to say where there is no stream at all."""
+    """The message for a run without any stream."""
     if catalog is not None:
         return "there is no stream to send: the catalog selects none; select some, or run without --catalog"
     if settings.tables or settings.schemas:
@@ -204,10 +204,10 @@ def _why_none(settings: TapSettings, catalog: Mapping[str, Any] | None) -> str:
 
 def _selected(
     tables: Sequence[Table], catalog: Mapping[str, Any] | None, problems: dict[str, str]
-) -> list[tuple[Table, Said]]:
-    """The selected tables, each with what the catalog says of it."""
+) -> list[tuple[Table, CatalogOptions]]:
+    """The selected tables, each with its options in the catalog."""
     if catalog is None:
-        return [(table, Said()) for table in tables]
+        return [(table, CatalogOptions()) for table in tables]
     by_name = {(table.schema, table.name): table for table in tables}
     selected = []
     for entry in catalog.get("streams", []):
@@ -224,11 +224,13 @@ def _selected(
         gone = [name for name in (entry.get("schema") or {}).get("properties", {}) if table.column(name) is None]
         if gone:
             logger.warning("stream %s: the catalog's columns %s are gone from the table", stream, ", ".join(gone))
-        selected.append((table, said_by(entry, table)))
+        selected.append((table, catalog_options(entry, table)))
     return selected
 
 
-def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, text_moments: bool) -> StreamPlan:
+def _plan(
+    table: Table, from_catalog: CatalogOptions, choice: Choice, settings: TapSettings, *, text_moments: bool
+) -> StreamPlan:
     options = choice.options
     key, split = None, None
     if choice.key is not None:
@@ -242,7 +244,7 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
     return StreamPlan(
         table=table,
         stream=table.stream,
-        columns=selected_columns(table, said, choice, settings.mask_key),
+        columns=selected_columns(table, from_catalog, choice, settings.mask_key),
         replication_method=choice.method,
         replication_key=key,
         key_properties=choice.key_properties,
@@ -253,13 +255,13 @@ def _plan(table: Table, said: Said, choice: Choice, settings: TapSettings, *, te
         partition_column=split,
         detect_deletes=detects_deletes(table.stream, choice),
         late_rows=options.late_rows or "all",
-        settle_seconds=0 if key is None else _settles(key, options.settle_seconds, settings.settle_seconds),
+        settle_seconds=0 if key is None else _settle_seconds(key, options.settle_seconds, settings.settle_seconds),
         null_policy=settings.null_replication_key,
     )
 
 
-def _settles(key: Key, said: float | None, default: float) -> float:
-    seconds = default if said is None else said
+def _settle_seconds(key: Key, option: float | None, default: float) -> float:
+    seconds = default if option is None else option
     if seconds and not key.key_type.is_moment:
         raise ValueError(
             f"settle_seconds needs a key of dates or times, and {key.column.name!r} is of type {key.key_type}, which "

@@ -1,4 +1,4 @@
-"""The SQL of one stream: what is selected, and the condition of each slice. Text only, nothing is asked here."""
+"""The SQL of one stream: what is selected, and the condition of each slice. Text only; nothing is executed here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTLINED = 4
 
 
 def enclosed(expression: str) -> str:
-    """SQL of the user's own in parentheses; a comment at its end does not swallow the closing one."""
+    """The user's own SQL in parentheses; a comment at its end does not swallow the closing one."""
     return f"({expression}\n)" if "--" in expression or "#" in expression else f"({expression})"
 
 
@@ -36,12 +36,12 @@ class Edge(IntEnum):
 
 @dataclass(frozen=True)
 class Point:
-    """One value of a key, three ways.
+    """One value of a key, in three forms.
 
     Attributes:
-        literal: As SQL; two points are one where their literals are.
+        literal: As SQL; points with the same literal are equal.
         value: As a bookmark holds it.
-        raw: As the database prints it; None where it did not come from there.
+        raw: As the database prints it; None if it did not come from there.
     """
 
     literal: str
@@ -58,13 +58,13 @@ class StreamSql:
     """The SQL of one stream in one run.
 
     Attributes:
-        dialect: The database's.
-        plan: The stream's.
-        split: The column that cuts what the replication key can't.
+        dialect: The database's dialect.
+        plan: The stream's plan.
+        split: The column along which rows are cut that the replication key can't separate.
         bookmark: Where the last run ended, if rows at that very value need a second look.
         upper: The run's upper bound.
-        late: The rows that were committed late since the last run, where there may be any.
-        unseen: The condition that the last run could not see a row, where it tells which rows at the bookmark are new.
+        late: The rows that were committed late since the last run, if there may be any.
+        unseen: The condition that the last run could not see a row, if that shows which rows at the bookmark are new.
     """
 
     dialect: Dialect
@@ -83,7 +83,7 @@ class StreamSql:
 
     @property
     def aliased(self) -> list[tuple[str, Column]]:
-        """The columns by their names inside SQL and Spark, so that no name of the user's meets their quoting."""
+        """The columns with aliases for SQL and Spark, so that the user's names need no quoting there."""
         return [(f"c{position}", column) for position, column in enumerate(self.plan.columns)]
 
     def relation(self, each: Slice[Point]) -> str:
@@ -94,7 +94,7 @@ class StreamSql:
         return f"(SELECT {', '.join(selected)} {self.source} AND {self.condition(each)}{self._order()}) s"
 
     def _order(self) -> str:
-        """The clause by which a slice's rows come upwards, NULL first; databases drop one that counts no rows."""
+        """The clause that sorts a slice's rows upwards, NULL first; without a row limit, databases drop it."""
         key = self.plan.replication_key
         if key is None or not self.plan.sends_in_order:
             return ""
@@ -103,12 +103,12 @@ class StreamSql:
         return f" ORDER BY {nulls_first}{name} {self.dialect.limited(self.dialect.all_rows)}"
 
     def statement(self, each: Slice[Point]) -> str:
-        """A slice's rows as one statement, for people."""
+        """The statement for a slice's rows, for users to read."""
         columns = ", ".join(self.dialect.select(column) for column in self.plan.columns)
         return f"SELECT {columns} {self.source} AND {self.condition(each)}"
 
     def outline(self, each: Slice[Point]) -> str:
-        """The statement in short: a few columns by their names, without what the values are cast by."""
+        """The statement in short: a few columns by name, without casts."""
         names = [self.dialect.quote(column.name) for column in self.plan.columns]
         more = f", … ({len(names)} columns)" if len(names) > OUTLINED else ""
         terms = [enclosed(self.plan.where)] if self.plan.where else []
@@ -129,18 +129,18 @@ class StreamSql:
         if self.split is not None and each.split is not None:
             name = self.dialect.quote(self.split.column.name)
             inside = range_condition(name, each.split)
-            # A key column of a primary key may hold NULL in SQLite; such rows go with the lowest.
+            # A primary key's column may hold NULL in SQLite; such rows go with the lowest.
             orphans = self.split.column.nullable and each.split.lower is None
             terms.append(f"({inside} OR {name} IS NULL)" if orphans else inside)
         return " AND ".join(terms) or EVERYTHING
 
     def _page_conditions(self, pages: Range[int]) -> list[str]:
-        """PostgreSQL's: a row's place is its page and its number in there."""
+        """PostgreSQL's conditions: a row's `ctid` is its page and its number in that page."""
         bounds = ((">=", pages.lower), ("<", pages.upper))
         return [f"ctid {sign} CAST('({page},0)' AS tid)" for sign, page in bounds if page is not None]
 
     def _only_unseen(self, name: str, each: Slice[Point]) -> list[str]:
-        """Of the rows at the bookmark those that the last run could not see."""
+        """The condition that leaves out rows at the bookmark that the last run could see."""
         begins_there = each.key is not None and each.key.lower == self.bookmark and not each.key.after
         if self.unseen is None or self.bookmark is None or not begins_there:
             return []
@@ -160,7 +160,7 @@ class StreamSql:
 
 
 def range_condition(name: str, within: Range[Point]) -> str:
-    """The condition that a column, whose quoted name this is, lies in a range."""
+    """The condition that a column lies in a range; `name` is quoted."""
     if within.lower is not None and within.lower == within.upper and within.closed and not within.after:
         return f"{name} = {within.lower.literal}"
     terms = []

@@ -1,4 +1,4 @@
-"""What stands in a stream's batch files beside its record: metadata columns, and which columns may be long."""
+"""Metadata columns in a stream's batch files, and which columns may be long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MICROSECOND = 1_000_000
 
 @dataclass(frozen=True)
 class BatchColumns:
-    """Of one stream; its rows were taken from the database as they were when it was `extracted`."""
+    """The columns of one stream's files; `extracted` is when its rows were read from the database."""
 
     plan: StreamPlan
     place: BatchPlace
@@ -27,12 +27,12 @@ class BatchColumns:
 
     @property
     def metadata(self) -> bool:
-        """Whether files have metadata columns: one of the source's own by such a name is for the target to sort out."""
+        """Whether files have metadata columns; a source column of the same name is left to the target."""
         return self.place.metadata and not METADATA_COLUMNS.keys() & self.plan.column_names
 
     @cached_property
     def metadata_values(self) -> dict[str, int | None]:
-        """The metadata columns, the same in all files: microseconds for a timestamp."""
+        """The metadata columns' values, the same in all files: microseconds for a timestamp."""
         now = _microseconds(datetime.now(UTC))
         values = {
             "_sdc_extracted_at": _microseconds(self.extracted),
@@ -45,7 +45,7 @@ class BatchColumns:
 
     @cached_property
     def long(self) -> list[str]:
-        """Columns that may hold long values, and are no key: by a key's bounds files are found."""
+        """Non-key columns that may hold long values; a key's bounds are kept in the footer to find files by."""
         keys = {*self.plan.key_properties}
         if self.plan.replication_key is not None:
             keys.add(self.plan.replication_key.column.name)

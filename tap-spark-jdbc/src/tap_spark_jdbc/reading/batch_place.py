@@ -1,4 +1,4 @@
-"""Where the batch files of a run lie, and how messages name them (plain Python)."""
+"""The location of a run's batch files, and their names in messages (plain Python)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A whole file, alone in its folder, which is relative to the root; its size in bytes.
+    """A complete file, alone in its folder (relative to the root), and its size in bytes.
 
-    Messages name it by its URL; local ones are `file:///…`, nothing in it encoded, as fsspec reads it.
+    Messages name it by its URL; local ones are `file:///…` without percent-encoding, as fsspec reads them.
     """
 
     url: str
@@ -31,10 +31,10 @@ class BatchFile:
 
 
 class BatchPlace:
-    """The folder of one run's batch files, and in it one for each slice of each stream."""
+    """The folder of one run's batch files, with a subfolder for each slice of each stream."""
 
     def __init__(self, settings: BatchSettings, storage: Storage, *, metadata: bool = True) -> None:
-        """Makes nothing yet; the run starts now. `metadata`: the files get metadata columns, if they have columns.
+        """Nothing is created yet; the run starts now. `metadata`: files that have columns get metadata columns.
 
         Raises:
             ConfigurationError: the prefix leads out of the root.
@@ -54,7 +54,7 @@ class BatchPlace:
         self._lock = Lock()
 
     def new_folder(self, stream: str) -> str:
-        """The folder of one attempt to write a slice, relative to the root; no other attempt has it."""
+        """A folder for one attempt to write a slice, relative to the root; no other attempt uses it."""
         with self._lock:
             folder = f"{self.folder}/{folder_name(stream)}/{self._counts[stream]:06d}"
             self._counts[stream] += 1
@@ -62,7 +62,7 @@ class BatchPlace:
         return folder
 
     def file(self, folder: str, rows: int | None = None) -> BatchFile:
-        """The one file of a folder that was written, its rows counted if need be; StorageError: it is not whole."""
+        """The single file of a written folder, its rows counted if not given; StorageError: it is incomplete."""
         if rows == 0:
             # Spark may have written none.
             return BatchFile(self.storage.url, 0, 0, folder)
@@ -77,18 +77,18 @@ class BatchPlace:
         return BatchFile(f"file://{place}" if self.storage.local else place, rows, file.size, folder)
 
     def name(self, file: BatchFile) -> None:
-        """A message names it: from now on it belongs to whoever reads that."""
+        """Note that a message names the file: from now on it belongs to the message's reader."""
         self._named = True
         with self._lock:
             self._open.discard(file.folder)
 
     def discard(self, folder: str) -> None:
-        """Removes a folder whose file no message names."""
+        """Remove a folder whose file no message names."""
         self.storage.delete_all(folder)
         with self._lock:
             self._open.discard(folder)
 
     def finish(self) -> None:
-        """The run is over, and nothing is written any more: what no message names of it does not stay."""
+        """End the run, once nothing is written any more: remove the files that no message names."""
         for folder in sorted(self._open) if self._named else [self.folder]:
             self.storage.delete_all(folder)

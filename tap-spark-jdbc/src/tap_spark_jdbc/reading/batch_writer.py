@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
 
 _FIXED_BYTES = 8
-# One row in so many is measured, the first one always.
+# One in this many rows is measured, always including the first.
 _MEASURED = 64
-# Each would hold a long value once more; a footer has no bounds that long anyway.
+# Each would hold another copy of a long value; a footer has no bounds that long anyway.
 _WIDE_OPTIONS = {"parquet.enable.dictionary": "false", "parquet.column.statistics.enabled": "false"}
 
 
@@ -42,19 +42,19 @@ class BatchWriter:
     def write(
         self, each: Slice[Point], sent: Counter[str], *, fetch_size: int, look: Look, wide: bool = False
     ) -> Written:
-        """Writes a slice, in one Spark job and one pass; rows at the bookmark that were sent before are left out.
+        """Write a slice, in one Spark job and one pass; rows at the bookmark that were sent before are left out.
 
         Args:
-            each: What to read.
+            each: The slice.
             sent: Fingerprints of the rows that were sent at the bookmark, in hexadecimal, counted.
             fetch_size: JDBC rows a round trip.
             look: Which of its rows need a second look.
-            wide: Whether rows are so wide that each copy of one counts.
+            wide: Whether rows are so wide that each copy of one matters.
         """
         folder = self._place.new_folder(self._plan.stream)
-        # To look at rows costs a twentieth of all time: it is left out where the file tells all that is needed.
+        # Observing rows takes a twentieth of the time: it is skipped if the file alone shows all that is needed.
         needed = look.bookmark or look.upper or look.nulls or self._place.settings.format != "parquet"
-        with self._reader.told(f"{self._place.storage.url}/{folder}"):
+        with self._reader.job_errors(f"{self._place.storage.url}/{folder}"):
             rows = self._reader.rows(each, fetch_size)
             if (self._is_measured or wide) and not needed:
                 self._write(rows, folder, wide=wide)
@@ -72,7 +72,7 @@ class BatchWriter:
         return Written(found, self._place.file(folder, found.rows - left_out.total()), counted["width"])
 
     def _unsent(self, rows: DataFrame, sent: Counter[str]) -> DataFrame:
-        """Without the rows at the bookmark that were sent, of several that are one record without so many."""
+        """The rows without those sent at the bookmark; of identical records, as many are dropped as were sent."""
         if self._plan.has_twins:
             # In one part already, which is sorted and not shuffled.
             same = Window.partitionBy("fingerprint").orderBy("number")
@@ -80,7 +80,7 @@ class BatchWriter:
             cases = " ".join(f"WHEN X'{name}' THEN {count}" for name, count in sent.items())
             was_sent = f"twin <= CASE fingerprint {cases} ELSE 0 END"
         else:
-            # One text: a call for each of a thousand fingerprints takes longer than reading the rows.
+            # One SQL text: a call for each of a thousand fingerprints takes longer than reading the rows.
             known = ", ".join(f"X'{name}'" for name in sorted(sent))
             was_sent = f"fingerprint IN ({known})"
         return rows.where(~(_is_at(Edge.BOOKMARK) & F.expr(was_sent)))
@@ -100,7 +100,7 @@ class BatchWriter:
 
     @cached_property
     def _selected(self) -> list[str]:
-        """All columns of a file; the same for all slices, for Spark compiles each text of its own anew."""
+        """All columns of a file; the same for all slices, as Spark compiles each distinct text anew."""
         metadata = [
             f"CAST({_metadata_sql(value, METADATA_COLUMNS[name])} AS {METADATA_COLUMNS[name]}) AS {name}"
             for name, value in self._columns.metadata_values.items()
@@ -126,7 +126,7 @@ class BatchWriter:
         return counts
 
     def _width(self) -> Column:
-        """Bytes of a row as it is read: those of a file would be the compressed ones."""
+        """Bytes of a row as it is read; the file's size would be the compressed one."""
         terms = [str(_FIXED_BYTES * len(self._plan.columns))]
         for alias, kind in self._reader.read_types():
             if kind in ("STRING", "BINARY"):
@@ -137,7 +137,7 @@ class BatchWriter:
 
 
 def lake_columns(plan: StreamPlan, reader: SliceReader) -> list[str]:
-    """Spark SQL of the record's columns, over the columns as they are read, with the types that a target gives them."""
+    """Spark SQL of the record's columns, from the columns as they are read, with the types that a target gives them."""
     schema = stream_spark_schema(plan.schema, plan.stream)
     read = zip(reader.values(), schema.fields, strict=True)
     return [f"{_canonical(value, field.dataType)} AS {_quoted(field.name)}" for value, field in read]
@@ -148,7 +148,7 @@ def _is_at(edge: Edge) -> Column:
 
 
 def _canonical(value: str, kind: DataType) -> str:
-    """SQL of a value of this type, NaN in the one form that it has when it is read from a text."""
+    """SQL of a value of this type, with NaN in the one form it has when parsed from text."""
     cast = f"CAST({value} AS {kind.simpleString()})"
     if isinstance(kind, FloatType | DoubleType):
         return f"nanvl({cast}, CAST('NaN' AS {kind.simpleString()}))"

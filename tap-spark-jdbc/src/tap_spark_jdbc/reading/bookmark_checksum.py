@@ -1,7 +1,7 @@
-"""Rows at a bookmark that have not changed, by the database's own word: a run without news reads nothing (PostgreSQL).
+"""The database's own checksum of the rows at a bookmark: if it is unchanged, they are not read again (PostgreSQL).
 
-The checksum is made in the very snapshot in which the rows were read and fingerprinted; an equal one later means equal
-rows. It says no more than that: whatever else it says, the rows are read and compared by their fingerprints.
+The checksum is computed in the same snapshot in which the rows were read and fingerprinted; an equal one later means
+equal rows. Any other result means that the rows are read and compared by their fingerprints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tap-spark-jdbc")
 FORMAT = "1"
 CHARACTERS = 32
-# Two sums of 64 bits each, whatever the order of the rows; a row's text tells NULL from an empty one.
+# Two sums of 64 bits each, independent of the rows' order; a row's text distinguishes NULL from an empty text.
 _SUMS = """
 SELECT CAST(pg_current_snapshot() AS text), COUNT(*), CAST(SUM(hashtextextended(t, 0)) AS text),
   CAST(SUM(hashtextextended(t, 1)) AS text)
@@ -51,18 +51,18 @@ def sealed(bookmark: Bookmark | None, extraction: Extraction, snapshots: StreamS
         return bookmark
     if not bookmark.boundary.rows or snapshots.held is None:
         return bookmark
-    # Some of the rows at the bookmark were sent by a run that died: what they are now, nobody has looked.
+    # Some rows at the bookmark were sent by a run that died, and have not been looked at since.
     if extraction.progress.split is not None:
         return bookmark
     found = _checksum(extraction, upper)
-    # A connection that broke meanwhile is another one now, outside of the snapshot.
+    # A connection that broke meanwhile has been replaced by one outside of the snapshot.
     if found is None or found[0] != snapshots.held:
         return bookmark
     return replace(bookmark, boundary=replace(bookmark.boundary, checksum=found[1]))
 
 
 def _is_quick(extraction: Extraction) -> bool:
-    """Whether the rows are found by an index; what the database would hash of masked ones is not masked."""
+    """Whether the rows are found by an index, and none is masked: the database would hash unmasked values."""
     key = extraction.plan.replication_key
     if any(column.made_mask for column in extraction.plan.columns):
         return False
@@ -70,7 +70,7 @@ def _is_quick(extraction: Extraction) -> bool:
 
 
 def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
-    """The snapshot that the database answers by, and the checksum of the rows at a key; None where it can't tell."""
+    """The snapshot of the database's answer, and its checksum of the rows at a key; None if it can't compute one."""
     sql, connection = extraction.sql, extraction.connection
     key = extraction.plan.replication_key
     assert key is not None
@@ -82,7 +82,7 @@ def _checksum(extraction: Extraction, at: Point) -> tuple[str, str] | None:
     except SourceError as error:
         logger.debug("stream %s: no checksum of the rows at the bookmark: %s", sql.plan.stream, error)
         return None
-    # What is made of the columns belongs to it: rendered in another way the same rows are other records.
+    # Rendering is part of it: rendered differently, the same rows are other records.
     rendering = [
         (each.name, sql.dialect.select(each), each.reading.read_as, each.reading.becomes) for _, each in sql.aliased
     ]

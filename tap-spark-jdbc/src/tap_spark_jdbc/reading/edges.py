@@ -1,4 +1,4 @@
-"""The two edges of a run: rows at the bookmark, rows at the upper bound, and what STATE may say after each slice."""
+"""The two edges of a run: rows at the bookmark and at the upper bound, and what STATE may hold after each slice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Edges:
-    """What happens to rows at the bookmark and at the upper bound, slice by slice, and what follows for STATE.
+    """Tracks the rows at the bookmark and at the upper bound, slice by slice, and what follows for STATE.
 
     Attributes:
         sent: Fingerprints of the rows that the last run sent at the bookmark, in hexadecimal, counted.
@@ -29,7 +29,7 @@ class Edges:
     def __init__(self, extraction: Extraction) -> None:
         self._extraction = extraction
         saved = extraction.bookmark.boundary if extraction.bookmark is not None else None
-        # Rows that the last run saw are not read; of those that are, one with a key may still be the same as it was.
+        # Rows that the last run saw are not read; one with a key that is read may still be unchanged.
         self._unread = saved if extraction.sql.unseen is not None else None
         is_new = self._unread is not None and (extraction.plan.has_twins or self._unread.mixed)
         self.sent = Counter(saved.hashes if saved is not None and not is_new else ())
@@ -46,7 +46,7 @@ class Edges:
             self._at_upper.add_boundary(place.upper.boundary)
 
     def changed_buckets(self, present: Mapping[int, tuple[int, int]]) -> set[int]:
-        """The buckets whose rows are sent again; `present` is (rows, sum of fingerprints) by bucket, as it is now."""
+        """The buckets whose rows are sent again; `present` is the current (rows, sum of fingerprints) by bucket."""
         changed = changed_buckets(self._extraction.saved_buckets, present)
         self._by_buckets = bool(changed)
         for number, (rows, total) in present.items():
@@ -61,11 +61,11 @@ class Edges:
         return Look(sql.bookmark is not None, upper, each.nulls, self._by_buckets)
 
     def settle(self, found: Found) -> list[int]:
-        """Takes what was read of the next slice, or piece of one.
+        """Take in what was read of the next slice, or a piece of one.
 
         Returns:
-            The places, among its rows at the bookmark, of those that were sent before and have not changed since: they
-            are left out.
+            The positions, among its rows at the bookmark, of those to leave out: they were sent before and have not
+            changed since.
         """
         dropped = []
         for place, fingerprint in enumerate(found.at_bookmark):
@@ -82,9 +82,9 @@ class Edges:
         return dropped
 
     def after(self, each: Slice[Point]) -> tuple[Bookmark | None, StreamProgress] | None:
-        """What STATE may say once a slice is sent: the bookmark where it moves, and the progress.
+        """The bookmark, if it moves, and the progress that STATE may hold once a slice is sent.
 
-        None: a next run could not go on from here without sending rows again, so STATE must not speak of it.
+        None: a later run could not continue from here without sending rows again, so STATE must not advance.
         """
         progress, bookmark = self._progress, None
         if each.late and self._leaves_bookmark:
@@ -112,7 +112,7 @@ class Edges:
         return bookmark, self._progress
 
     def may_end_behind(self, each: Slice[Point]) -> bool:
-        """Whether a good run may end behind this slice: the next one begins at the bookmark that it leaves."""
+        """Whether a successful run may end after this slice: the next one begins at the bookmark it leaves."""
         backfill = self._extraction.plan.end_value is not None
         return each.resume_at is not None and not backfill and self._bookmark_at(each.resume_at) is not None
 
@@ -126,7 +126,7 @@ class Edges:
         return self._final_bookmark(), progress
 
     def _after_late_rows(self, progress: StreamProgress) -> tuple[Bookmark | None, StreamProgress]:
-        """Where the stream stands is what this run can see of it, as far as it was sent before."""
+        """The bookmark and progress after late rows: what this run can see, as far as the last run sent it."""
         saved, place, seen = self._extraction.bookmark, progress.split, self._extraction.snapshot
         if place is not None and place.upper is not None:
             upper = replace(place.upper, snapshot=seen, boundary=self._boundary_at_upper())
@@ -137,7 +137,7 @@ class Edges:
 
     @property
     def _leaves_bookmark(self) -> bool:
-        """Whether rows at the bookmark are not read with the late ones, but later, or not at all."""
+        """Whether rows at the bookmark are read after the late ones, or not at all."""
         extraction = self._extraction
         return extraction.reads_at_bookmark or (extraction.misses_bookmark and extraction.sql.unseen is None)
 
@@ -146,15 +146,15 @@ class Edges:
         return self._extraction.sql.unseen is not None and self._extraction.reads_at_bookmark
 
     def _bookmark_at(self, point: Point) -> Bookmark | None:
-        """The bookmark at a key below which everything is sent; None where it says no more than the saved one."""
+        """The bookmark at a key below which everything is sent; None if it is no further than the saved one."""
         extraction, saved = self._extraction, self._extraction.bookmark
-        # Without a lag all that is read lies at the bookmark or above, by the database's order, which need not be ours.
+        # Without a lag, all that is read is at the bookmark or above in the database's order, which may not be ours.
         if saved is not None and extraction.lag and point.value <= saved.value:
             return None
         return extraction.bookmark_at(point, Boundary())
 
     def _place_after(self, each: Slice[Point]) -> SplitPosition | None:
-        """Where a run goes on behind this slice along the split column; None where it can't."""
+        """Where a run continues after this slice along the split column; None if it can't."""
         extraction, split = self._extraction, self._extraction.sql.split
         if split is None or each.split is None or each.split.upper is None or extraction.reads_again(each.key):
             return None

@@ -1,4 +1,4 @@
-"""Rows through a shell command of Spark's JVM, which DataFrames have no method for."""
+"""Piping rows through a shell command by Spark's JVM; DataFrames have no method for that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUFFER_BYTES = 1 << 18
 
 
 def pipe_texts(rows: DataFrame, path: Path) -> None:
-    """Writes each text of one column, in one part, as a line to a named pipe, beside its task."""
+    """Write each text of a single column, in one partition, as a line to a named pipe on the task's machine."""
     jvm: Any = rows.sparkSession.sparkContext._jvm
     texts = getattr(rows._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING()).toJavaRDD()
     command = jvm.java.util.ArrayList()

@@ -1,4 +1,4 @@
-"""What is raised where a slice can't be read, or not be written, whichever reader finds it out."""
+"""Errors for slices that can't be read or written, the same for all readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def unwritable(stream: str, place: str, reason: str) -> StorageError:
-    """A batch's place takes no file."""
+    """The error for a batch file that can't be written to its location."""
     return StorageError(
         f"stream {stream}: a batch can't be written to {place}: {cut(reason, 400)}; look at `batch_config` and "
         "`storage_options`"
@@ -20,10 +20,10 @@ def unwritable(stream: str, place: str, reason: str) -> StorageError:
 
 
 def refused(stream: str, source: JdbcSource, reason: str, state: str, *, lost: bool) -> SourceError:
-    """The database gives no rows, for this reason and by this SQLSTATE."""
-    told = with_hint(reason, state, hides_values=source.hides_values and not lost)
+    """The error for rows that the database refuses, for this reason and with this SQLSTATE."""
+    message = with_hint(reason, state, hides_values=source.hides_values and not lost)
     if source.snapshot is not None and source.snapshot in reason:
-        told = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
-        told += "run again: that goes on where this run stopped"
+        message = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
+        message += "run again: that goes on where this run stopped"
     kind = ConnectionLostError if lost else SourceError
-    return kind(f"stream {stream}: reading failed: {told}")
+    return kind(f"stream {stream}: reading failed: {message}")

@@ -1,4 +1,4 @@
-"""Rendered lines into a file of this machine: by the executors where they share its disk, else through this process."""
+"""Rendered lines into a file on this machine: by the executors if they share its disk, else through this process."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tap_spark_jdbc.reading.text_buffer import joined_text
 logger = logging.getLogger("tap-spark-jdbc")
 
 LINE = "value"
-# What is too much for one answer comes in as many pieces as its size asks for, up to this number.
+# A slice too large for one answer comes in as many pieces as its size requires, up to this number.
 PIECES = 1024
-# Of a piece as executors keep it, which is compressed; its lines must fit into one answer.
+# Of a piece as executors keep it, compressed; its lines must fit into one answer.
 PIECE_BYTES = "8MB"
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|ExecutorLostFailure")
 
 
 def write_lines(rows: DataFrame, folder: Path) -> Path:
-    """Writes the lines of a slice, one column in one part, to a file of a new folder; it may be empty."""
+    """Write the lines of a slice, one column in one partition, to a file in a new folder; it may be empty."""
     if shares_disk(rows.sparkSession):
         rows.write.text(folder.as_uri())
-        # Spark may write no file where there are no rows.
+        # Spark may write no file if there are no rows.
         found = next(folder.glob("part-*.txt"), folder / "empty.txt")
         found.touch()
         return found
@@ -48,7 +48,7 @@ def write_lines(rows: DataFrame, folder: Path) -> Path:
 
 
 def pipe_lines(rows: DataFrame, path: Path) -> None:
-    """Writes lines, one column in one part, to a named pipe of this machine, as fast as they are read there."""
+    """Write lines, one column in one partition, to a named pipe on this machine, as fast as they are read there."""
     if shares_disk(rows.sparkSession):
         pipe_texts(rows, path)
     else:
@@ -60,7 +60,7 @@ def _ended(rows: DataFrame) -> DataFrame:
 
 
 def _write_at_once(lines: DataFrame, path: Path) -> None:
-    """The texts of a column lie behind each other in Arrow's buffer, so that it is the file."""
+    """Write Arrow's buffer, in which the texts of the column follow each other, as the file."""
     table = answer(lines)[0] if is_remote(lines.sparkSession) else lines.toArrow()
     with path.open("wb") as file:
         for chunk in table.column(LINE).chunks:
@@ -68,7 +68,7 @@ def _write_at_once(lines: DataFrame, path: Path) -> None:
 
 
 def _write_in_pieces(lines: DataFrame, path: Path) -> None:
-    """Read and dealt out on the executors' disks, from which one piece after the other is brought."""
+    """Spread the lines over the executors' disks, then fetch one piece after the other."""
     lines.sparkSession.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", PIECE_BYTES)
     with path.open("wb") as file:
         for row in lines.hint("rebalance", PIECES).toLocalIterator():

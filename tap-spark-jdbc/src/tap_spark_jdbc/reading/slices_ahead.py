@@ -1,4 +1,4 @@
-"""Slices ahead of whoever takes them: several are worked at side by side, and come out in their order."""
+"""Slices processed ahead of their consumer: several in parallel, with results in order."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Lane:
-    """What streams are read over, one after another: connections and a snapshot of the lane's own, and threads.
+    """The connections, snapshot and threads over which streams are read, one after another.
 
     Attributes:
-        makers: As many threads as slices are worked at at the same time, by all lanes of a run.
-        planner: One thread, which cuts the slices of this lane in their order.
+        makers: A thread for each slice processed at the same time, shared by all lanes of a run.
+        planner: One thread, which cuts the slices of this lane in order.
         on_cut: Called once all slices of a stream are cut, in the planner's thread.
-        on_trouble: Called before something is tried anew because a connection broke, in any thread.
+        on_trouble: Called before a retry because a connection broke, in any thread.
     """
 
     database: Database
@@ -43,25 +43,25 @@ class Lane:
 
     @classmethod
     def of(cls, database: Database, snapshots: StreamSnapshots) -> Lane:
-        """The first lane of a run; no thread is begun before it has work."""
+        """The first lane of a run; threads are started when there is work."""
         return cls(database, snapshots, ThreadPoolExecutor(database.n_jobs, "make"))
 
     def beside(self) -> Lane:
-        """Another one, whose connections are opened when they are first used."""
+        """Another lane, whose connections are opened on first use."""
         database = self.database.beside()
         return replace(self, database=database, snapshots=self.snapshots.beside(database))
 
 
 class Ahead(Generic[R]):
-    """Makes something of each slice; twice as much as is worked at is there at most."""
+    """Makes a result of each slice; at most twice as many are kept as are processed at a time."""
 
     def __init__(self, slices: Iterator[Slice[Point]], make: Callable[[Slice[Point]], R], lane: Lane) -> None:
-        """Makes nothing before `start` or `results`.
+        """Nothing is made before `start` or `results`.
 
         Args:
             slices: Consumed lazily, by the lane's planner.
-            make: Called again where a connection breaks; it removes what a failed attempt leaves.
-            lane: Whose threads work.
+            make: Called again if a connection breaks; it removes what a failed attempt leaves.
+            lane: The lane whose threads are used.
         """
         self._slices = slices
         self._make = make
@@ -71,12 +71,12 @@ class Ahead(Generic[R]):
         self._over = Event()
 
     def start(self, most: int) -> None:
-        """Begins with so many slices before anybody asks for them."""
+        """Begin up to `most` slices before their results are requested."""
         while len(self._pending) < most:
             self._pending.append(self._lane.planner.submit(self._cut))
 
     def results(self) -> Iterator[R]:
-        """What was made, in the order of the slices."""
+        """The results, in the order of the slices."""
         try:
             while True:
                 self.start(2 * self._lane.database.n_jobs)
@@ -88,13 +88,13 @@ class Ahead(Generic[R]):
             self.give_up()
 
     def give_up(self) -> None:
-        """Nothing more is needed; what is worked at comes to its end unseen."""
+        """Cancel: nothing more is needed, and results still under way are discarded."""
         self._over.set()
         for each in self._pending:
             each.cancel()
 
     def wait_for_last(self) -> None:
-        """Waits, where slices are cut, for what becomes of the one before: it may decide how large the next one is."""
+        """Wait, while cutting, for the result of the slice before: it may decide the size of the next one."""
         if self._last_made is not None:
             wait([self._last_made])
 
@@ -117,7 +117,7 @@ class Ahead(Generic[R]):
 
 
 def result_of(work: Future[R]) -> R:
-    """Waits for work in another thread as long as somebody reads the output."""
+    """Wait for work in another thread, as long as the output still has a reader."""
     while not wait([work], timeout=LOOK_SECONDS).done:
         stdout.check_reader()
     return work.result()

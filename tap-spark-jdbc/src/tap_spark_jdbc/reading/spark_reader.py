@@ -47,8 +47,8 @@ class SliceReader:
     """Reads the slices of one stream.
 
     Attributes:
-        sql: Of the stream, in this run.
-        changed_buckets: Where it is set, of the rows at the bookmark only those in these buckets are read.
+        sql: The stream's SQL in this run.
+        changed_buckets: If set, only those rows at the bookmark are read that are in these buckets.
     """
 
     changed_buckets: Collection[int] | None = None
@@ -62,7 +62,7 @@ class SliceReader:
         *,
         fetch_bytes: int | None = None,
     ) -> None:
-        """Reads nothing yet, and needs no session for that; records stand in a frame.
+        """Nothing is read yet, and no session is needed; `frame` goes around each record.
 
         A round trip of several rows that brings more than `fetch_bytes` raises `TooWideError`, if the driver can tell.
         """
@@ -73,17 +73,17 @@ class SliceReader:
         self._fetch_bytes = fetch_bytes
 
     def render(self, each: Slice[Point], folder: Path, *, fetch_size: int, limit: int | None = None) -> Path:
-        """Renders a slice, in one Spark job, into the one file of a folder that is not there yet; it may be empty."""
-        with self.told():
+        """Render a slice, in one Spark job, into the single file of a new folder; it may be empty."""
+        with self.job_errors():
             lines = self._rendered(each, fetch_size)
             return write_lines(lines if limit is None else lines.limit(limit), folder)
 
     def stream(self, each: Slice[Point], pipe: Path, *, fetch_size: int) -> None:
-        """Renders a slice of any size, in one Spark job, into a named pipe.
+        """Render a slice of any size, in one Spark job, into a named pipe.
 
-        Its round trips have no bound: what was sent can't be fetched anew by fewer rows.
+        Its round trips are unbounded: what was sent can't be fetched anew with fewer rows.
         """
-        with self.told():
+        with self.job_errors():
             pipe_lines(self._rendered(each, fetch_size, bounded=False), pipe)
 
     def _rendered(self, each: Slice[Point], fetch_size: int, *, bounded: bool = True) -> DataFrame:
@@ -92,8 +92,8 @@ class SliceReader:
         return rows.select(line.alias(LINE))
 
     def bucket_sums(self, point: Point, fetch_size: int) -> dict[int, tuple[int, int]]:
-        """(rows, sum of fingerprints) of all rows at one key, by bucket; nothing of them leaves Spark."""
-        with self.told():
+        """(rows, sum of fingerprints) of all rows at one key, by bucket; the rows themselves stay in Spark."""
+        with self.job_errors():
             at_point = self.rows(Slice(Range(point, point, closed=True)), fetch_size)
             hashed = at_point.select(fingerprint(self.record()).alias("hash"))
             halves = [F.sum(F.conv(F.substring("hash", start, 8), 16, 10).cast("bigint")) for start in (1, 9)]
@@ -110,9 +110,9 @@ class SliceReader:
         return rows.where((F.col("edge") != int(Edge.BOOKMARK)) | changed)
 
     def relation(self, select: str, schema: str, fetch_size: int, *, bounded: bool = False) -> DataFrame:
-        """What a subselect gives, with the types of this schema."""
+        """The rows of a subselect, with the types of `schema`."""
         # `DataFrameReader.jdbc`, which takes predicates, writes the names of connection properties in lower case, and
-        # drivers know most of them only in their own spelling.
+        # drivers recognise most of them only in their own spelling.
         options = {**self._source.reader_options(), "customSchema": schema}
         if self._fetch_bytes is not None and fetch_size > 1 and bounded:
             options["url"] = self._source.dialect.bounded_url(options["url"], self._fetch_bytes)
@@ -124,8 +124,8 @@ class SliceReader:
         return reduce(lambda rows, more: rows.unionAll(more), (self.rows(each, fetch_size) for each in slices))
 
     @contextmanager
-    def told(self, place: str = "") -> Iterator[None]:
-        """Turns what Spark reports of a failed job, which writes to this place, if to any, into one line."""
+    def job_errors(self, place: str = "") -> Iterator[None]:
+        """Turn the error of a failed Spark job into one line; `place` is where it writes, if anywhere."""
         stream = f"stream {self.sql.plan.stream}"
         try:
             yield
@@ -143,15 +143,15 @@ class SliceReader:
                 raise unwritable(self.sql.plan.stream, place, reason) from error
             state, lost = first_sql_state(error), is_lost(error)
             source = replace(self._source, hides_values=self._source.hides_values and may_quote(error))
-            told = refused(self.sql.plan.stream, source, reason, state, lost=lost)
-            raise told from None if source.hides_values else error
+            failure = refused(self.sql.plan.stream, source, reason, state, lost=lost)
+            raise failure from None if source.hides_values else error
 
     def _too_wide(self, error: Exception) -> bool:
         bound = self._source.dialect.fetch_bound
         return self._fetch_bytes is not None and bound is not None and f"exceeded {bound} limit" in str(error)
 
     def read_types(self) -> list[tuple[str, str]]:
-        """The alias of each column, and the Spark type that it is read as."""
+        """The alias of each column, and the Spark type it is read as."""
         return [(alias, column.reading.read_as) for alias, column in self.sql.aliased]
 
     def values(self) -> list[str]:
@@ -165,7 +165,7 @@ class SliceReader:
         return reading.becomes.replace("{c}", cast.replace("{c}", alias))
 
     def _masked(self, rows: DataFrame) -> DataFrame:
-        """Rows with their masks on, right where they are read: Spark may write to its own disk what comes later."""
+        """Mask rows right where they are read, as Spark may spill later stages to its own disk."""
         aliased = self.sql.aliased
         if not any(column.made_mask for _, column in aliased):
             return rows
@@ -176,10 +176,10 @@ class SliceReader:
         return rows.selectExpr(*selected, "edge")
 
     def record(self) -> Column:
-        """A row's record as it stands in its RECORD line."""
+        """A row's record as in its RECORD line."""
         columns = zip(self.values(), self.sql.plan.columns, strict=True)
         named = [f"{value} AS `{column.name.replace('`', '``')}`" for value, column in columns]
-        # One text for all: a call for each of a thousand columns takes longer than reading them.
+        # One SQL text for all: a call for each of a thousand columns takes longer than reading them.
         return F.to_json(F.expr(f"struct({', '.join(named)})"), JSON_OPTIONS)
 
     def _read_schema(self) -> str:
@@ -200,10 +200,10 @@ class SliceReader:
 
 
 def fingerprint(record: Column) -> Column:
-    """Of a record: `fingerprints.fingerprint` in hexadecimal."""
+    """The `fingerprints.fingerprint` of a record, in hexadecimal."""
     return F.substring(F.sha2(record, 256), 1, HASH_CHARACTERS)
 
 
 def bucket(hashed: Column) -> Column:
-    """The bucket that a fingerprint belongs to."""
+    """The bucket of a fingerprint."""
     return F.conv(F.substring(hashed, 1, 2), 16, 10).cast("int")

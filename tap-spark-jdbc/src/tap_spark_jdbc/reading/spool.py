@@ -18,13 +18,13 @@ from tap_spark_jdbc.reading.streamed_lines import StreamedLines
 from tap_spark_jdbc.source.lost_connection import again
 
 CHUNK_BYTES = 1 << 22
-# Of a scan that can't be cut.
+# Size of a piece of a scan that can't be cut.
 PIECE_BYTES = 32_000_000
 
 
 @dataclass(frozen=True)
 class SpoolFile:
-    """The rendered lines of a slice, or of a piece of a long scan, and how many they were when rendered."""
+    """The rendered lines of a slice, or of a piece of a long scan, and their number when rendered."""
 
     slice: Slice[Point]
     path: Path
@@ -41,7 +41,7 @@ class Spool:
         self._folder = Path(tempfile.mkdtemp(prefix="spool-", dir=scratch_folder()))
 
     def file(self, each: Slice[Point], render: Callable[[Path], tuple[Path, int]]) -> SpoolFile:
-        """Renders a slice, which tells its rows, into a new folder; an attempt that fails leaves nothing."""
+        """Render a slice into a new folder; `render` returns its file and rows, and a failed attempt leaves nothing."""
         folder = self._new_folder()
         try:
             path, rows = render(folder)
@@ -55,14 +55,15 @@ class Spool:
     def stream(
         self, each: Slice[Point], job: Callable[[Path], None], on_trouble: Callable[[], object]
     ) -> Iterator[SpoolFile]:
-        """Renders a slice of any size piece by piece; each is deleted, and the next one made, once that is asked for.
+        """Render a slice of any size piece by piece; a piece is deleted, and the next one made, once that is requested.
 
-        It begins when its turn has come: one that waited for its reader would keep a task from those before it.
+        Rendering begins when the slice's turn has come: while waiting for a reader it would occupy a task that the
+        slices before it need.
 
         Args:
-            each: Which.
-            job: Renders it into a named pipe; what fails before the first piece is tried anew, for nothing is sent.
-            on_trouble: Called before it is.
+            each: The slice.
+            job: Renders it into a named pipe; retried if it fails before the first piece, when nothing is sent yet.
+            on_trouble: Called before a retry.
         """
 
         def begin() -> tuple[StreamedLines, Path | None]:
@@ -91,14 +92,14 @@ class Spool:
         return self._folder / f"slice-{next(self._numbers):06d}"
 
     def remove(self) -> None:
-        """Gives the disk space back."""
+        """Free the disk space."""
         for each in self._streams:
             each.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def one_by_one(made: Iterator[SpoolFile | Iterator[SpoolFile]]) -> Iterator[SpoolFile]:
-    """The files; each is deleted once the next one is asked for."""
+    """Yield the files; each is deleted when the next one is requested."""
     for each in made:
         if isinstance(each, SpoolFile):
             yield each
@@ -108,7 +109,7 @@ def one_by_one(made: Iterator[SpoolFile | Iterator[SpoolFile]]) -> Iterator[Spoo
 
 
 def count_lines(path: Path) -> int:
-    """How many lines a file has."""
+    """Count the lines of a file."""
     with path.open("rb", buffering=0) as file:
         chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
         return sum(chunk.count(b"\n") for chunk in chunks)

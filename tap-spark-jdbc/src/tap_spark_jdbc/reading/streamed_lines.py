@@ -1,4 +1,4 @@
-"""Lines of one long scan as files of bounded size: each is made once the one before it is sent, and the scan waits."""
+"""Lines of one long scan as files of bounded size: each is made once the one before it is sent; the scan waits."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ CHUNK_BYTES = 1 << 20
 
 
 class StreamedLines:
-    """What a job writes to a named pipe, in pieces that end with a line."""
+    """The lines that a job writes to a named pipe, in pieces that end with a whole line."""
 
     def __init__(self, job: Callable[[Path], None], folder: Path, piece_bytes: int) -> None:
-        """Begins the job, in a thread of its own.
+        """Start the job, in a thread of its own.
 
         Args:
-            job: Writes lines to this path, and ends where they are not read any more.
-            folder: Where the pipe and the pieces lie; it must not be there yet.
-            piece_bytes: Of a piece, about.
+            job: Writes lines to the given path, and ends when they are no longer read.
+            folder: A new folder for the pipe and the pieces.
+            piece_bytes: Approximate size of a piece.
         """
         folder.mkdir()
         self._folder = folder
@@ -30,7 +30,7 @@ class StreamedLines:
         pipe = folder / "pipe"
         os.mkfifo(pipe)
         lines = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-        # As long as this is open a job that has not begun to write is not taken for one that has ended.
+        # While this is open, a job that has not begun to write is not mistaken for one that has ended.
         self._held = os.open(pipe, os.O_WRONLY)
         os.set_blocking(lines, True)
         self._lines = os.fdopen(lines, "rb")
@@ -41,7 +41,7 @@ class StreamedLines:
         self._wanted = True
 
     def next(self) -> Path | None:
-        """The next piece, which is the caller's to remove; None at the end. What the job failed with is raised."""
+        """The next piece, to be removed by the caller; None at the end. Raises what the job failed with."""
         with self._reading:
             try:
                 return next(self._pieces, None) if self._wanted else None
@@ -49,9 +49,9 @@ class StreamedLines:
                 self._end_unwanted()
 
     def close(self) -> None:
-        """Nothing more is read, in whatever thread: the job meets a closed pipe, and the files are removed."""
+        """Stop reading, from any thread: the job meets a closed pipe, and the files are removed."""
         self._wanted = False
-        # Who reads just now sees it behind the next chunk.
+        # A thread that is reading notices it after the next chunk.
         if self._reading.acquire(blocking=False):
             try:
                 self._end_unwanted()
@@ -78,7 +78,7 @@ class StreamedLines:
                 while self._wanted and size < self._piece_bytes and (chunk := self._lines.read1(CHUNK_BYTES)):
                     size += _write(file.fileno(), chunk)
                 if size >= self._piece_bytes:
-                    # A piece ends with a line; at the end of all lines this is empty.
+                    # A piece ends with a whole line; at the end of all lines this is empty.
                     _write(file.fileno(), self._lines.readline())
             if not self._wanted:
                 return

@@ -1,4 +1,4 @@
-"""Texts of an Arrow array, as they lie in memory."""
+"""The contiguous text of an Arrow array."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def joined_text(lines: pa.Array) -> memoryview:
-    """All texts of an array behind each other, as they lie in its buffer."""
+    """All texts of an array, concatenated as in its buffer."""
     if not len(lines):
         return memoryview(b"")
     _, offsets, data = lines.buffers()

@@ -1,4 +1,4 @@
-"""What became of a slice that was written to a batch file."""
+"""The result of writing a slice to a batch file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a slice; a file may be empty.
+    """The result of writing a slice; the file may be empty.
 
     Attributes:
-        found: What was read of it.
-        file: The rows of it that are sent.
-        width: Bytes of a row as it was read, about; None where that was not measured.
+        found: What was read of the slice.
+        file: The file with the rows to send.
+        width: Approximate bytes of a row as it was read; None if not measured.
     """
 
     found: Found

@@ -1,4 +1,4 @@
-"""The moment at which streams are read: one snapshot for all connections, and rows that were committed late.
+"""Consistent reads: one snapshot for all connections, and rows that were committed late.
 
-PostgreSQL alone can do all of this. It may import `extraction` and what lies below. Start with `stream_snapshot`.
+Only PostgreSQL supports all of this. It may import `extraction` and what lies below. Start with `stream_snapshot`.
 """

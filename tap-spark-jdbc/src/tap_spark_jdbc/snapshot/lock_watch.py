@@ -1,7 +1,7 @@
-"""Whether another session waits for what one of our transactions holds; then these are ended at once (PostgreSQL).
+"""Watch for sessions that wait for locks of our transactions, and end these transactions at once (PostgreSQL).
 
-Who reads a table locks it against DDL, and everybody else's queries queue behind the DDL that waits. Our transactions,
-also those of executors, are known by a shared advisory lock that each of them takes: `pg_locks` shows it to every user.
+Reading a table locks it against DDL, and all other queries queue behind waiting DDL. Our transactions, including those
+of executors, are recognised by a shared advisory lock that each of them takes: `pg_locks` shows it to every user.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _END = f"{_OURS} SELECT COUNT(pg_terminate_backend(pid)) FROM ours WHERE pid <> 
 
 
 class LockWatch:
-    """Looks, by the connection that holds a snapshot, until it is stopped.
+    """Watches over the connection that holds a snapshot, until it is stopped.
 
     Attributes:
-        mark: The statement by which a transaction is known as one of these.
-        waiter: The process of the session that waited, if one did.
+        mark: The statement that marks a transaction as one of ours.
+        waiter: The process of the session that waited, if any.
     """
 
     def __init__(self, holder: JdbcConnection) -> None:
-        """Looks at nothing yet. The holder's transaction is ended first, so that no further reader can begin."""
+        """Nothing is watched yet. The holder's transaction is ended first, so that no further reader can begin."""
         number = secrets.randbits(62)
         halves = {"high": number >> 32, "low": number & 0xFFFFFFFF}
         # No query: a transaction's snapshot must be set before the first one is parsed, and some drivers parse ahead.
@@ -52,12 +52,12 @@ class LockWatch:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begins to look."""
+        """Start watching."""
         self._thread = Thread(target=self._watch, name="lock-watch", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks no longer; the holder is free for others when this returns."""
+        """Stop watching; when this returns, the holder is free for other uses."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -68,7 +68,7 @@ class LockWatch:
             try:
                 self._look()
             except Exception as error:  # as Py4J raises it where the JVM has ended
-                # The snapshot has ended with its connection: what reads in it fails.
+                # The snapshot has ended with its connection: reading in it fails.
                 logger.debug("no longer checking whether other sessions wait for this one: %s", error)
                 return
 
@@ -78,5 +78,5 @@ class LockWatch:
             if self.waiter is None:
                 return
             self._holder.execute("ROLLBACK")
-        # Until nobody reads any longer: one may just have begun.
+        # Repeated until there is no reader: one may just have begun.
         self._holder.rows(self._end)

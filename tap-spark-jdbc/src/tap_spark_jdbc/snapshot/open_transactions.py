@@ -1,4 +1,4 @@
-"""Transactions that are open in the database: short ones are waited for, the others are named (PostgreSQL)."""
+"""Transactions that are open in the database: short ones are awaited, the others are returned (PostgreSQL)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 1.0
 PAUSE_SECONDS = 0.02
 
-# Every transaction locks its own number from its first moment to its last, whether it writes or not; anyone sees that.
-# Those of other databases, of the server itself (no user) and of taps can't write a row of this one.
-# A prepared one belongs to no session any more, so these are looked at behind the others: one that is being prepared
-# between both looks is in the first.
+# Every transaction locks its own number while it lasts, whether it writes or not, and any user can see these locks.
+# Transactions of other databases, of the server itself (no user) and of taps can't write a row of this one.
+# A prepared transaction no longer belongs to a session, so these are queried after the others: one that is being
+# prepared between both queries is in the first.
 _OPEN = """
 WITH begun AS MATERIALIZED (
 SELECT l.virtualxid FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity s ON s.pid = l.pid
@@ -29,10 +29,10 @@ WHERE database = current_database() AND (SELECT COUNT(*) FROM begun) >= 0
 
 
 class OpenTransactions:
-    """Which transactions are open, look by look; one that outlasted the patience once is not waited for again."""
+    """The open transactions at each look; one that once outlasted the patience is not awaited again."""
 
     def __init__(self, connection: JdbcConnection, own_name: str, long: set[str]) -> None:
-        """Looks at nothing yet; asks outside of a transaction.
+        """Nothing is queried yet; `connection` must be outside of a transaction.
 
         `own_name` is a literal, the application name of taps' sessions; `long` has those that outlasted the patience.
         """
@@ -41,7 +41,7 @@ class OpenTransactions:
         self._long = long
 
     def lasting(self) -> frozenset[str]:
-        """Those that are open now and still are after `PATIENCE_SECONDS`."""
+        """The transactions open now that are still open after `PATIENCE_SECONDS`."""
         first = still = self.now()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while still - self._long and time.monotonic() < deadline:
@@ -51,5 +51,5 @@ class OpenTransactions:
         return still
 
     def now(self) -> frozenset[str]:
-        """Those that are open."""
+        """The open transactions."""
         return frozenset(name for (name,) in self._connection.rows(self._open) if name is not None)

@@ -1,7 +1,7 @@
-"""What a stream's rows are read from, as the catalogs describe it: whether DDL has changed it since (PostgreSQL).
+"""Whether DDL has changed the relations that a stream is read from, by comparing the catalogs (PostgreSQL).
 
-A snapshot does not outlive what is done to a table beside its rows: emptied or written anew, the table looks empty to
-it. The catalogs, asked within the snapshot, say what the table was; asked outside of it, what the table is now.
+A snapshot does not protect against DDL: a table that was truncated or rewritten looks empty in it. Queried within the
+snapshot, the catalogs show what the table was; queried outside of it, what the table is now.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.source.jdbc_connection import JdbcConnection
 
-# The tables and views that a statement names, and those behind them: what it has locked when it is parsed.
+# The tables and views that a statement names, and those behind them: what it locks when it is parsed.
 _NAMED = """
 SELECT string_agg(DISTINCT CAST(c.oid AS text), ',') FROM pg_catalog.pg_locks l
 JOIN pg_catalog.pg_class c ON c.oid = l.relation
@@ -41,10 +41,10 @@ _KNOWN = "SELECT MIN(CAST(oid AS text)) FROM pg_catalog.pg_class WHERE oid = ANY
 
 @dataclass(frozen=True)
 class _Shape:
-    """Of one table or view, named with its schema; columns are name, type and modifier by number.
+    """The shape of one table or view, named with its schema; columns are name, type and modifier by number.
 
-    Its `file` is another one once rows were written anew or thrown away. A partition goes by its parent's columns and
-    name. The rule is the version of what a view selects.
+    Its `file` changes when rows are rewritten or discarded as a whole. A partition has its parent's columns and name.
+    The rule is the version of a view's query.
     """
 
     name: str
@@ -54,7 +54,7 @@ class _Shape:
     rule: str | None
 
     def change(self, now: _Shape | None) -> str | None:
-        """What has become of it."""
+        """A description of what has changed, if anything."""
         if now is None or now.partition != self.partition:
             return "was dropped, attached or detached"
         if now.file != self.file:
@@ -63,32 +63,32 @@ class _Shape:
             return "was defined anew"
         if not self.partition and now.name != self.name:
             return f"was renamed to {now.name}"
-        # A column that was added does no harm: the statements name theirs.
+        # An added column does no harm: statements name their columns.
         changed = [each[0] for number, each in self.columns.items() if now.columns.get(number) != each]
         return f"has changed its column {changed[0]!r}" if changed and not self.partition else None
 
 
 @dataclass(frozen=True)
 class RelationShapes:
-    """All that a statement reads, as it was in a snapshot."""
+    """The shapes of all relations that a statement reads, as they were in a snapshot."""
 
     roots: str
     shapes: Mapping[str, _Shape]
 
     @classmethod
     def of(cls, within: JdbcConnection, source: str) -> RelationShapes:
-        """What a connection that asks within the snapshot shows, given `FROM` and `WHERE` of the statement."""
+        """The shapes seen by a connection within the snapshot, given `FROM` and `WHERE` of the statement."""
         roots = within.rows(_NAMED.replace("{source}", source))[0][0] or ""
         return cls(roots, _shapes(within, roots))
 
     def change(self, now: JdbcConnection, within: JdbcConnection) -> str | None:
-        """What was changed since, in words, by a connection that sees the present and one within the snapshot."""
+        """A description of what has changed since; `now` sees the present, `within` is in the snapshot."""
         present = _shapes(now, self.roots)
         for oid, shape in self.shapes.items():
-            if told := shape.change(present.get(oid)):
-                return f"{shape.name} {told}"
+            if change := shape.change(present.get(oid)):
+                return f"{shape.name} {change}"
         added = ",".join(oid for oid in present if oid not in self.shapes)
-        # One that was made since has no row that the snapshot shows.
+        # A partition created since has no rows that are visible in the snapshot.
         known = within.rows(_KNOWN.replace("{oids}", added))[0][0] if added else None
         return None if known is None else f"{present[known].name} was attached"
 

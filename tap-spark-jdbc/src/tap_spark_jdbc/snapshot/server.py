@@ -1,4 +1,4 @@
-"""What a PostgreSQL server tells of its snapshots, and whether it has any; asked once a run."""
+"""A PostgreSQL server's support for snapshots, queried once a run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# The first that tells snapshots, and which transactions they show, by numbers that don't come round.
+# The first version that shows snapshots, and the transactions they include, by numbers that don't wrap around.
 _OLDEST = 13
-# By names of their own: Spark reads no two columns of the same one.
+# With distinct names: Spark can't read two columns of the same name.
 _VERSION = "SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS version"
 _SERVER = """
 SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
@@ -25,7 +25,7 @@ SELECT CASE WHEN pg_is_in_recovery() THEN '1' ELSE '0' END AS recovers,
   CAST(pg_current_snapshot() AS text) AS snapshot
 """
 _SYSTEM = "SELECT CAST(system_identifier AS text) FROM pg_control_system()"
-# Only rows of heaps say who wrote them: no view's, no foreign table's, no partition's that is one.
+# Only rows of heaps have a writer: not those of views or foreign tables, nor of partitions that are foreign tables.
 _HEAPS = """
 WITH RECURSIVE tree AS (
   SELECT c.oid, c.relkind, c.relam FROM pg_catalog.pg_class c WHERE c.oid = to_regclass({table})
@@ -39,7 +39,7 @@ FROM tree LEFT JOIN pg_catalog.pg_am m ON m.oid = tree.relam
 """
 
 
-# Rows of a heap lie in pages, which are found by their numbers from this version on; a parent has those of others.
+# A heap's rows lie in pages, which this version and later can find by number; a parent's rows lie in other tables.
 _PAGES = """
 SELECT CAST(pg_relation_size(c.oid) / CAST(current_setting('block_size') AS int) AS text)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'heap'
@@ -49,13 +49,13 @@ WHERE c.oid = to_regclass({table}) AND c.relkind IN ('r', 'm') AND NOT c.relhass
 
 
 class SnapshotServer:
-    """The server that a database connection leads to."""
+    """The server behind a database connection."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def beside(self, database: Database) -> SnapshotServer:
-        """The same over another connection: what is known of it is not asked, or said, again."""
+        """The same server over another connection: what is known is not queried, or logged, again."""
         other = SnapshotServer(database)
         found = ("has_snapshots", "has_unicode_text", "_answers", "system")
         other.__dict__ |= {name: self.__dict__[name] for name in found if name in self.__dict__}
@@ -63,7 +63,7 @@ class SnapshotServer:
 
     @cached_property
     def has_snapshots(self) -> bool:
-        """Whether it is asked for snapshots: what speaks like PostgreSQL need not have any."""
+        """Whether the server has snapshots: one that speaks PostgreSQL's protocol may not."""
         try:
             ((number, version),) = self._database.connection.rows(_VERSION)
             if int(number or 0) < _OLDEST * 10_000:
@@ -76,7 +76,7 @@ class SnapshotServer:
             if self.is_standby:
                 warn("this is a standby, which does not show the transactions that are open on its primary")
             if self._database.connection.holds:
-                # Within a transaction, which a refusal would end, it is too late to ask.
+                # It is too late to ask within a transaction, which a refusal would end.
                 _ = self.system
         except SourceError as error:
             warn(f"this server has no transaction snapshots ({error})")
@@ -85,33 +85,33 @@ class SnapshotServer:
 
     @property
     def is_standby(self) -> bool:
-        """Whether it follows a primary: a snapshot that is held for long would stop its replay."""
+        """Whether it follows a primary: a long-held snapshot would stop its replay."""
         return self._answers[0] == "1"
 
     @cached_property
     def system(self) -> str:
-        """The server's own identifier; empty where it does not tell."""
+        """The server's system identifier; empty if it is not accessible."""
         return str(self._database.connection.rows(_SYSTEM)[0][0]) if self._answers[1] == "1" else ""
 
     @cached_property
     def has_unicode_text(self) -> bool:
-        """Whether every text of the database is surely Unicode."""
+        """Whether every text of the database is certain to be Unicode."""
         ((encoding,),) = self._database.connection.rows("SELECT current_setting('server_encoding') AS encoding")
         return encoding != "SQL_ASCII"
 
     def snapshot(self) -> str:
-        """The server's own text of a snapshot of this moment."""
+        """The server's text of a snapshot taken now."""
         return str(self._database.connection.rows("SELECT CAST(pg_current_snapshot() AS text)")[0][0])
 
     def knows_writers(self, table: Table) -> bool:
-        """Whether the rows of a table say who wrote them: those of views, queries and foreign tables don't."""
+        """Whether the rows of a table have a writer: those of views, queries and foreign tables don't."""
         dialect = self._database.source.dialect
         name = dialect.string(dialect.table(replace(table, query=None)))
         is_table = table.query is None or table.computed_key is not None
         return is_table and self._database.connection.rows(_HEAPS.replace("{table}", name))[0][0] == "1"
 
     def pages(self, table: Table) -> int:
-        """How many physical pages a table has by which it can be cut; 0: it can't be."""
+        """The number of physical pages by which a table can be cut; 0: it can't be."""
         if table.query is not None:
             return 0
         dialect = self._database.source.dialect
@@ -125,7 +125,7 @@ class SnapshotServer:
 
 
 def warn(why: str) -> None:
-    """Says that slices share no snapshot."""
+    """Warn that slices share no snapshot."""
     logger.warning(
         "%s: slices are not read in one snapshot; a row that is committed meanwhile may come again in the next run",
         why,

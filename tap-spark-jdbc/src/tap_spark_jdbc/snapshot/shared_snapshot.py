@@ -1,9 +1,9 @@
 """One snapshot of the database for several connections, one after the other (PostgreSQL).
 
-A connection of its own holds it. That one touches no table, so it keeps no lock that DDL would wait for; whoever asks
-by the snapshot does so in transactions that are as short as one question, or one slice. Where another session waits
-for one of these all the same, they are ended (`lock_watch`); and what DDL has done in between is noticed behind each
-slice (`relation_shapes`), before anything of it is sent.
+A separate connection holds it. That connection touches no table, so it keeps no lock that DDL would wait for; readers
+use the snapshot in transactions that are as short as one query, or one slice. If another session waits for one of these
+nevertheless, they are ended (`lock_watch`); and DDL in between is detected after each slice (`relation_shapes`), before
+anything of it is sent.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _WAITS = """
 SELECT count(set_config(name, '0', true)) FROM pg_catalog.pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
 """
-# Who reads rows may be gone before the server sends it any; from version 14 on it looks, where it runs on Linux.
+# A reader may be gone before the server sends it any rows; from version 14 on, on Linux, the server checks for that.
 _LOOKS_AFTER_READERS = (
     "DO 'BEGIN PERFORM set_config(name, ''10s'', true) FROM pg_catalog.pg_settings "
     "WHERE name = ''client_connection_check_interval'' AND version() LIKE ''%linux%''; END'"
 )
-# Longer than this nothing waits that is read within a snapshot.
+# No statement within a snapshot waits longer than this for a lock.
 LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
 _AGAIN = "run again: that goes on where this run stopped"
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What is read in a snapshot, and how it is known that no other session stood in its way.
+    """Reading within a snapshot, checked for DDL by other sessions.
 
-    The holder sees the present; its own transaction keeps the snapshot. Another connection asks within the snapshot.
+    The holder sees the present; its own transaction keeps the snapshot. Another connection, `within`, queries in it.
     """
 
     stream: str
@@ -57,15 +57,15 @@ class Undisturbed:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Around all that is read of rows; SourceError: they don't count, as DDL has come in between, or waits."""
+        """Wrap all reading of rows; SourceError: they are invalid, as DDL has come in between, or is waiting."""
         try:
             yield
         except SourceError as error:
-            if told := self._given_way() or self._changed_for_sure():
-                raise SourceError(told) from error
+            if disturbance := self._given_way() or self._changed_for_sure():
+                raise SourceError(disturbance) from error
             raise
-        if told := self._given_way() or self._changed():
-            raise SourceError(told)
+        if disturbance := self._given_way() or self._changed():
+            raise SourceError(disturbance)
 
     def _given_way(self) -> str | None:
         if self.watch.waiter is None:
@@ -76,8 +76,8 @@ class Undisturbed:
         )
 
     def _changed(self) -> str | None:
-        told = self.shapes.change(self.holder, self.within)
-        return None if told is None else f"stream {self.stream}: {told} while it was read; {_AGAIN}"
+        change = self.shapes.change(self.holder, self.within)
+        return None if change is None else f"stream {self.stream}: {change} while it was read; {_AGAIN}"
 
     def _changed_for_sure(self) -> str | None:
         try:
@@ -88,10 +88,10 @@ class Undisturbed:
 
 
 class SharedSnapshot:
-    """The snapshot that the connection for bounds, and each reader, sees the database by.
+    """The snapshot in which the connection for bounds, and each reader, sees the database.
 
     Attributes:
-        identifier: The server's name of it, while it is held.
+        identifier: The server's name for it, while it is held.
     """
 
     def __init__(self, database: Database) -> None:
@@ -101,7 +101,7 @@ class SharedSnapshot:
 
     @property
     def source(self) -> JdbcSource:
-        """The source as readers open it: in the snapshot, while there is one."""
+        """The source as readers open it: within the snapshot, while there is one."""
         source = self._database.source
         if self.identifier is None or self._watch is None:
             return source
@@ -110,7 +110,7 @@ class SharedSnapshot:
         return replace(source, transaction=begin, snapshot=self.identifier)
 
     def begin(self) -> str:
-        """Takes a snapshot and shares it until `end`; gives the server's own text of it."""
+        """Take a snapshot and share it until `end`; returns the server's text of it."""
         holder, connection = self._database.snapshot_connection, self._database.connection
         self._watch = LockWatch(holder)
         holder.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {self._watch.mark}")
@@ -123,7 +123,7 @@ class SharedSnapshot:
         return str(snapshot)
 
     def undisturbed(self, stream: str, source: str) -> Undisturbed | None:
-        """How a stream is read in it, by `FROM` and `WHERE`, as it is now; None where no snapshot is held."""
+        """A guard for reading a stream, given its `FROM` and `WHERE`; None if no snapshot is held."""
         if self._watch is None or self.identifier is None:
             return None
         connection = self._database.connection
@@ -131,12 +131,12 @@ class SharedSnapshot:
         return Undisturbed(stream, shapes, self._database.snapshot_connection, connection, self._watch)
 
     def unwatch(self) -> None:
-        """The run is over, and the connections are about to be closed."""
+        """Stop the watch at the run's end, before the connections are closed."""
         if self._watch is not None:
             self._watch.stop()
 
     def end(self) -> None:
-        """Lets go of the snapshot, whatever became of its transaction; never raises."""
+        """Release the snapshot, whatever became of its transaction; never raises."""
         self.identifier = None
         watch, self._watch = self._watch, None
         if watch is None:
@@ -146,7 +146,7 @@ class SharedSnapshot:
             self._database.connection.within()
             self._database.snapshot_connection.execute("ROLLBACK")
         except SourceError as error:
-            # The next snapshot is held by a new one.
+            # The next snapshot is held by a new connection.
             logger.debug("the transaction of the snapshot ended with its connection: %s", error)
             self._database.close_snapshot()
 

@@ -1,7 +1,7 @@
-"""The moment at which a stream is read, and what the moment of the last run could not show (PostgreSQL).
+"""The snapshot in which a stream is read, and the rows that the last run's snapshot could not show (PostgreSQL).
 
-The order is all: the upper bound is fixed, then the open transactions are looked at, then the snapshot is taken. So a
-transaction that began before the bound was fixed is either met by the look, or had ended before the snapshot.
+The order matters: the upper bound is fixed, then the open transactions are listed, then the snapshot is taken. So a
+transaction that began before the bound was fixed is either listed, or had ended before the snapshot.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# After so many numbers a snapshot is taken anew even where nothing was written: they come round after twice as many.
+# After this many numbers, snapshots are renewed even if nothing was written: numbers wrap around after twice as many.
 _FAR = 2**31
 
 
 class StreamSnapshots:
-    """The snapshot of the stream that is being read; that of one stream at a time.
+    """Snapshots of the streams being read, one stream at a time.
 
     Attributes:
-        server: What tells them.
+        server: The server they are taken from.
     """
 
     def __init__(self, database: Database) -> None:
@@ -50,7 +50,7 @@ class StreamSnapshots:
         self._long: set[str] = set()
 
     def beside(self, database: Database) -> StreamSnapshots:
-        """The same for a stream that is read at the same time, over connections of its own."""
+        """Snapshots for a stream that is read at the same time, over connections of its own."""
         other = StreamSnapshots(database)
         other._cannot_share, other._long = self._cannot_share, self._long
         other.server = self.server.beside(database)
@@ -58,11 +58,11 @@ class StreamSnapshots:
 
     @property
     def held(self) -> str | None:
-        """The server's own text of the snapshot that the stream is read in; None where its readers share none."""
+        """The server's text of the snapshot in which the stream is read; None if its readers share none."""
         return self._text if self._shared.identifier is not None else None
 
     def moment(self) -> str:
-        """The server's text of a snapshot that shows no row which readers don't see from now on."""
+        """The server's text of a snapshot that shows no row which readers can't see from now on."""
         return self._text or self.server.snapshot()
 
     @property
@@ -71,10 +71,10 @@ class StreamSnapshots:
         return self._shared.source
 
     def begin(self, extraction: Extraction, *, follows: bool = True) -> Extraction:
-        """Takes the snapshot that the stream is read by, once the last stream's is ended.
+        """Take the snapshot in which the stream is read, after ending that of the stream before.
 
-        Gives the extraction with the rows that were committed late since its bookmark, and, where bookmarks come of it
-        (`follows`), with what these must know of the transactions that are still open.
+        Returns the extraction with the rows that were committed late since its bookmark, and, if bookmarks are made of
+        it (`follows`), with what these must hold of the transactions that are still open.
         """
         if not self._database.source.dialect.shares_snapshots:
             return extraction
@@ -114,16 +114,16 @@ class StreamSnapshots:
 
     @property
     def reading(self) -> Callable[[], AbstractContextManager[None]]:
-        """Makes what stands around all reading of this stream's rows: see `Undisturbed.reading`."""
+        """A factory of the context for all reading of this stream's rows: see `Undisturbed.reading`."""
         return nullcontext if self._undisturbed is None else self._undisturbed.reading
 
     def end(self) -> None:
-        """The stream is read, or was given up: nothing is held any longer; never raises."""
+        """End a stream that is read or was given up, and release its snapshot; never raises."""
         self._undisturbed = None
         self._shared.end()
 
     def unwatch(self) -> None:
-        """The run is over: see `SharedSnapshot.unwatch`."""
+        """Stop the watch at the run's end: see `SharedSnapshot.unwatch`."""
         self._shared.unwatch()
 
     @property
@@ -133,14 +133,14 @@ class StreamSnapshots:
         return OpenTransactions(self._database.connection, name, self._long)
 
     def _shared_snapshot(self, extraction: Extraction) -> str | None:
-        """The server's text of the snapshot that all slices share; None where they can't share one."""
+        """The server's text of the snapshot that all slices share; None if they can't share one."""
         if self._cannot_share or self.server.is_standby:
             return None
         if not self._database.connection.holds:
             self._cannot_share = True
             warn("no snapshot can be shared here (Spark Connect gives no connection of its own)")
             return None
-        # What the stream itself lacks is its own error. A lock that somebody has is waited for while none is held.
+        # A problem of the stream itself is raised as such. Others' locks are awaited before any snapshot is held.
         self._database.connection.rows(f"SELECT 1 {extraction.sql.source} {extraction.sql.dialect.limited(0)}")
         try:
             return self._shared.begin()
@@ -155,7 +155,7 @@ class StreamSnapshots:
     def _usable(
         self, extraction: Extraction, last: TransactionSnapshot | None, xmax: int
     ) -> TransactionSnapshot | None:
-        """What the last run could see, if it was here and before."""
+        """The last run's snapshot, if it is of this server and earlier."""
         if last is None or (last.system == self.server.system and last.xmax <= xmax):
             return last
         logger.warning(
@@ -168,13 +168,13 @@ class StreamSnapshots:
     def _with_late_rows(
         self, extraction: Extraction, last: TransactionSnapshot | None, text: str, followed: frozenset[str] | None
     ) -> Extraction:
-        """The rows that the last run could not see, and what this run can see; costs at most one scan of the table.
+        """Add the rows that the last run could not see, and this run's snapshot; costs at most one scan of the table.
 
-        `text` is this run's snapshot; `followed` are the open transactions, None: bookmarks need not know of them.
+        `text` is this run's snapshot; `followed` are the open transactions, None: bookmarks need not hold them.
         """
         xmin, xmax = _numbers(text)
         if last is not None and last.xmin == last.xmax == xmax:
-            # Nothing was written in all databases of the server.
+            # Nothing was written in any database of the server.
             return replace(extraction.behind_bookmark(), snapshot=None if followed is None else last)
         late = None if last is None else LateRows(last, xmax, _sent_before(extraction))
         if late is not None and late.is_exact and extraction.misses_bookmark:
@@ -193,7 +193,7 @@ class StreamSnapshots:
         if last is not None and not written.new and xmax - last.xmin < _FAR:
             return replace(extraction, snapshot=last)
         seen = written.seen
-        # Numbers come round: one of a transaction that has just ended could be that of a row a whole cycle older.
+        # Numbers wrap around: that of a transaction that has just ended could be on a row a whole cycle older.
         if xmax >= 2**32 and followed - self._open.now():
             seen = ()
         quiet = not (followed or self.server.is_standby)
@@ -223,7 +223,7 @@ def _numbers(text: str) -> tuple[int, int]:
 
 
 def _with_late_ones_of_the_last_run(extraction: Extraction, last: TransactionSnapshot | None, xmax: int) -> Extraction:
-    """Only where transactions were open then: what others have written since, a comparison must show."""
+    """Add late rows if transactions were open then; what others have written since must be found by comparison."""
     if last is None or last.quiet:
         return extraction
     late = LateRows(last, xmax, _sent_before(extraction))
@@ -231,7 +231,7 @@ def _with_late_ones_of_the_last_run(extraction: Extraction, last: TransactionSna
 
 
 def _last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
-    """What the last run, or the one that died, could see; None: it left nothing open."""
+    """The snapshot of the last run, or of the one that died; None: no transaction was open."""
     place, bookmark = extraction.progress.split, extraction.bookmark
     if place is not None and place.upper is not None:
         return place.upper.snapshot
@@ -239,7 +239,7 @@ def _last_snapshot(extraction: Extraction) -> TransactionSnapshot | None:
 
 
 def _sent_before(extraction: Extraction) -> tuple[Slice[Point], ...]:
-    """Where everything that the last run could see was sent: below the bookmark, and up to where it died."""
+    """The ranges in which everything the last run could see was sent: below the bookmark, and up to where it died."""
     plan, bookmark, place, whole = extraction.plan, extraction.bookmark, extraction.progress.split, extraction.whole
     if plan.replication_key is None:
         return ()
@@ -253,12 +253,12 @@ def _sent_before(extraction: Extraction) -> tuple[Slice[Point], ...]:
         until = bounds.point_of_bookmark(place.until or place.upper)
         pieces = Range(None, extraction.bounds(extraction.sql.split).point_of_bookmark(place.next))
         lower = whole.lower if whole is not None else None
-        # The upper bound belongs to what was sent below it.
+        # The upper bound itself was sent with the rows below it.
         sent.append(Slice(Range(lower, until, closed=place.until is None), pieces))
     return tuple(sent)
 
 
 def _not_reached(extraction: Extraction) -> Range[Point]:
-    """From the run's upper bound, below the bookmark, to the rows at that: none of its other slices reads them."""
+    """The range from the run's upper bound up to the bookmark's rows above it, which no other slice reads."""
     at, upper = extraction.sql.bookmark, extraction.sql.upper
     return Range(at, at, closed=True) if upper is None else Range(upper, at, closed=True, after=True)

@@ -1,4 +1,4 @@
-"""The database: its driver, its connections, and what discovery asks of it.
+"""The database: its driver, its connections, and discovery.
 
 It may import `config` and `dialects`. Start with `database`, then `discovery`.
 """

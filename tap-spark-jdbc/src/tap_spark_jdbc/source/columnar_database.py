@@ -1,6 +1,6 @@
-"""The database as its columnar driver opens it: once a run, as it asks for all types then.
+"""The columnar driver's database, opened once a run, as it queries all types on opening.
 
-Every table is a type to PostgreSQL: with some hundred tables that takes a tenth of a second, each time.
+Every table is a type in PostgreSQL: with some hundred tables that takes a tenth of a second, each time.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Any
 
 
 class ColumnarDatabase:
-    """Opened when it is first asked for, for connections of any thread."""
+    """A database opened on first use, for connections of any thread."""
 
     def __init__(self) -> None:
-        """Opens nothing yet."""
+        """Nothing is opened yet."""
         self._opening = Lock()
         self._opened: dict[str, Any] = {}
 
     def opened(self, connection: str) -> Any:
-        """ADBC's database of this libpq connection string; an ImportError or ADBC's Error where there is none."""
+        """ADBC's database for this libpq connection string; raises ImportError or ADBC's Error if there is none."""
         from adbc_driver_postgresql import connect
 
         with self._opening:
             if connection not in self._opened:
-                # Another one only where a login has changed; the last may still be read by.
+                # A new one only if the login has changed; the last one may still be in use.
                 self._opened[connection] = connect(connection)
             return self._opened[connection]
 
     def close(self) -> None:
-        """Nobody asks any more; where a thread still reads, its connection ends with the process."""
+        """Close it; if a thread is still reading, its connection ends with the process."""
         with self._opening:
             opened, self._opened = [*self._opened.values()], {}
         if not opened:

@@ -1,7 +1,7 @@
 """The source of one run: driver, JVM, connections, and the Spark session; each opened when first needed.
 
-Questions to the database need the JVM alone. The session, which takes longer to make than they to be answered, is made
-in that JVM for whoever reads rows.
+Queries for metadata and bounds only need the JVM. The session, which takes longer to make than these queries, is made
+in that JVM for reading rows.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Spool files live for seconds: no checksum files beside them, and few system calls.
-# Hadoop's connectors to object stores, which keep in local files what they are about to upload, fail with it.
+# Hadoop's connectors to object stores, which buffer uploads in local files, fail with it.
 SPOOL_CONF = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "io.file.buffer.size": "262144"}
 
-# Of batches: level 3 takes a sixth more of all their time, and spares less than a hundredth of the space.
+# For batches: level 3 would take a sixth more time in all, and save less than a hundredth of the space.
 # A row group of 32 MB instead of 128 takes no longer, and 85 MB less memory for two tasks.
-# What is held is looked at after the first row, and never after many more: any of them may be wide.
+# Buffered data is checked after the first row, and often from then on: any row may be wide.
 BATCH_CONF = {
     "parquet.compression.codec.zstd.level": "1",
     "parquet.block.size": "33554432",
@@ -51,7 +51,7 @@ BATCH_CONF = {
 
 @dataclass
 class Database:
-    """What a tap reads from; each part is there from its first use."""
+    """The database that a tap reads; each part is opened on first use."""
 
     settings: TapSettings
     _beside: Database | None = None
@@ -61,7 +61,7 @@ class Database:
     _columnar: ColumnarDatabase = field(default_factory=ColumnarDatabase, init=False, repr=False)
 
     def beside(self) -> Database:
-        """The same source in the same session, over connections of its own; closed with this one."""
+        """The same source in the same session, with its own connections; closed with this one."""
         other = Database(self.settings, self)
         other.source = self.source
         self._others.append(other)
@@ -69,21 +69,21 @@ class Database:
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether the columnar driver was found not to reach it; nobody tries again in this run."""
+        """Whether the columnar driver failed to reach it; it is not tried again in this run."""
         return self._root._out_of_reach
 
     @property
     def columnar(self) -> ColumnarDatabase:
-        """What the columnar driver opens, for all slices of the run."""
+        """The columnar driver's database, for all slices of the run."""
         return self._root._columnar
 
     def put_out_of_reach(self) -> None:
-        """The columnar driver can't reach it."""
+        """Note that the columnar driver can't reach it."""
         self._root._out_of_reach = True
 
     @cached_property
     def source(self) -> JdbcSource:
-        """Dialect, driver and address: through a tunnel, which is opened for it, where there is one."""
+        """Dialect, driver and address; if there is a tunnel, it is opened, and the address leads through it."""
         source = JdbcSource.of(self.settings)
         return source if self._tunnel is None else source.through(self._tunnel.local)
 
@@ -93,11 +93,11 @@ class Database:
         return None if ssh is None else SshTunnel(ssh)
 
     def begin_jvm(self) -> None:
-        """Starts the JVM in the background; a ConfigurationError where there is no Java, or no driver."""
+        """Start the JVM in the background; raises ConfigurationError if there is no Java, or no driver."""
         begin_jvm(self._options)
 
     def begin_session(self) -> None:
-        """Starts the session in the background, as rows are sure to be read by it."""
+        """Start the session in the background, as rows are sure to be read by it."""
         _ = self._session
 
     @property
@@ -107,19 +107,19 @@ class Database:
 
     @property
     def context(self) -> SparkContext | None:
-        """What runs tasks; None where Spark Connect does."""
+        """The context that runs tasks; None with Spark Connect."""
         return None if self.settings.spark.remote else self._context.result()
 
     @property
     def n_jobs(self) -> int:
-        """Slices that are rendered at the same time."""
+        """The number of slices rendered at the same time."""
         known = self.settings.n_jobs or local_cores(self._options)
         jobs, most = known or tasks_at_once(self.spark), self.settings.max_connections
         return jobs if most is None else max(1, min(jobs, most - self.source.dialect.own_connections))
 
     @property
     def streams_at_once(self) -> int | None:
-        """Streams that are begun at the same time, at most, by the connections that the run may have."""
+        """The most streams that may be begun at the same time, given the run's limit of connections."""
         most = self.settings.max_connections
         return None if most is None else max(1, (most - self.n_jobs) // self.source.dialect.own_connections)
 
@@ -130,21 +130,21 @@ class Database:
 
     @cached_property
     def batch_storage(self) -> Storage | None:
-        """Where batches go; None where none are asked for."""
+        """The storage for batches; None if none are configured."""
         batches = self.settings.batch_config
         return None if batches is None else Storage(batches.root, self.settings.storage_options)
 
     @property
     def may_be_columnar(self) -> bool:
-        """Whether streams are read by the columnar driver, where each of their columns can be."""
+        """Whether streams may be read by the columnar driver, if it can read all of their columns."""
         batches, driver = self.settings.batch_config, self.source.dialect.columnar_driver
-        # Lines of a cluster are rendered by its executors.
+        # On a cluster, lines are rendered by its executors.
         fit = self.shares_disk if batches is None else batches.format == "parquet"
         return fit and driver is not None and self.settings.reader != "jdbc"
 
     @cached_property
     def connection(self) -> JdbcConnection:
-        """A connection for metadata and bounds; starts the JVM and no session."""
+        """A connection for metadata and bounds; starts the JVM, but no session."""
         return self._connection(lasting=True)
 
     @cached_property
@@ -192,32 +192,32 @@ class Database:
             dict(spark.conf),
             (*self.source.jars, *connector_jars(kind, spark.conf)),
             hadoop_conf={**of_spool, **of_batches},
-            # Its log quotes what the database says of a value.
+            # Spark's log would include the database's messages, which may quote values.
             log_level="OFF" if self.source.hides_values else None,
             rows=not self.may_be_columnar,
         )
 
     def connect(self) -> None:
-        """Opens what a stream is read by; a SourceError where the server refuses, or can't be reached."""
+        """Open the connections for reading a stream; raises SourceError if the server refuses, or can't be reached."""
         _ = self.connection
         if self.source.dialect.shares_snapshots:
             _ = self.snapshot_connection
 
     def close_snapshot(self) -> None:
-        """Ends what `snapshot_connection` holds; the next use of it is another connection."""
+        """Close `snapshot_connection`, which ends the snapshot; the next use opens another."""
         held: JdbcConnection | None = self.__dict__.pop("snapshot_connection", None)
         if held is not None:
             held.close()
 
     def disconnect(self) -> None:
-        """Closes its connections; the next use opens others."""
+        """Close its connections; the next use opens others."""
         self.close_snapshot()
         held: JdbcConnection | None = self.__dict__.pop("connection", None)
         if held is not None:
             held.close()
 
     def close(self) -> None:
-        """Closes all connections, those beside too; the session stays for whoever else uses it."""
+        """Close all connections, including those of `beside`; the session stays open for other uses."""
         for each in (self, *self._others):
             each.disconnect()
         self.columnar.close()

@@ -1,4 +1,4 @@
-"""Which tables a database has, asked in a handful of queries whatever their number."""
+"""Discovery of a database's tables, by a handful of queries whatever their number."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds
 
 
 def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
-    """By the database's own catalog."""
+    """The tables, from the database's own catalog."""
     assert dialect.catalog is not None
     condition = _condition(dialect, bounds)
     wanted = ("table_schema", "table_name", "column_name", "position")
     details = ("native_type", "nullable", "table_kind", "row_estimate")
-    asked = {
+    queries = {
         dialect.catalog.columns: (*wanted, *details),
         dialect.catalog.primary_keys: wanted,
         dialect.catalog.indexes: wanted,
     }
-    described, *names = _rows(connection, dialect.catalog, asked, condition)
+    described, *names = _rows(connection, dialect.catalog, queries, condition)
     columns: dict[Name, list[Row]] = defaultdict(list)
     for row in described:
         name = (row[0], row[1])
@@ -54,19 +54,19 @@ def _tables_by_catalog(connection: JdbcConnection, dialect: Dialect, bounds: Bou
 
 
 def _rows(
-    connection: JdbcConnection, catalog: CatalogQueries, asked: Mapping[str, Sequence[str]], condition: str
+    connection: JdbcConnection, catalog: CatalogQueries, queries: Mapping[str, Sequence[str]], condition: str
 ) -> list[list[Row]]:
-    """All rows of some queries, whose columns are given.
+    """All rows of some queries with the given columns.
 
-    They come in a few values: a round trip to the JVM for each row would take minutes on a big catalog.
+    They are packed into a few values: a round trip to the JVM for each row would take minutes on a big catalog.
     """
     questions = []
-    for query, columns in asked.items():
+    for query, columns in queries.items():
         bounded = f"SELECT * FROM ({query}) every {condition}"
         questions.append(catalog.as_json.replace("{columns}", ", ".join(columns)).replace("{query}", bounded))
     if connection.holds:
         return [[row for (text,) in connection.rows(each) for row in json.loads(text or "[]")] for each in questions]
-    # Each question has connections of its own, which cost more than the answer.
+    # Each query has connections of its own, which cost more than the answer.
     parts = [f"SELECT '{n}' AS part, part{n}.* FROM ({each}) part{n}" for n, each in enumerate(questions)]
     rows: list[list[Row]] = [[] for _ in questions]
     for part, text in connection.rows(" UNION ALL ".join(parts)):
@@ -79,7 +79,7 @@ def _table(
 ) -> Table:
     ordered = sorted(rows, key=_position)
     *_, kind, row_estimate = ordered[0]
-    # What a database says of a view's NULLs is what held when the view was made, and not beyond an outer join.
+    # A database's claim that a view's column has no NULLs may be outdated, or ignore an outer join.
     is_view = kind == "view"
     return Table(
         schema=name[0],
@@ -105,7 +105,7 @@ def _position(row: Row) -> int:
 
 
 def _condition(dialect: Dialect, bounds: Bounds) -> str:
-    """Keeps a database from describing what nobody asked for."""
+    """The condition that limits the catalog's output to what is needed."""
     terms = []
     if (names := bounds.table_names()) is not None:
         terms.append(_among(dialect, "table_name", names))
@@ -123,5 +123,5 @@ def _among(dialect: Dialect, column: str, names: Sequence[str]) -> str:
 
 
 def _like(pattern: str) -> str:
-    """A glob of nothing but stars, as a LIKE pattern."""
+    """A glob without wildcards other than stars, as a LIKE pattern."""
     return re.sub("[!%_]", r"!\g<0>", pattern).replace("*", "%")

@@ -1,4 +1,4 @@
-"""What discovery is limited to: the schemas and tables that settings or a catalog name, by globs or exactly."""
+"""The limits of discovery: schemas and tables named by settings or a catalog, by globs or exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Name = tuple[str | None, str]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What discovery is limited to; patterns fit names in any case.
+    """The limits of discovery; patterns match names in any case.
 
     Attributes:
         schemas: Glob patterns; empty: all but the system's.
@@ -24,7 +24,7 @@ class Bounds:
     only: Collection[Name] | None = None
 
     def admit(self, schema: str | None, table: str, system_schemas: Iterable[str]) -> bool:
-        """Whether this table is asked for."""
+        """Whether this table is within the limits."""
         if self.only is not None:
             return (schema, table) in self.only
         if schema is not None and not self._admit_schema(schema, system_schemas):
@@ -38,33 +38,33 @@ class Bounds:
         return not any(fnmatchcase(schema, pattern) for pattern in system_schemas)
 
     def is_named(self, schema: str | None, table: str) -> bool:
-        """Whether the user asks for this very table."""
+        """Whether the user names exactly this table."""
         full = table if schema is None else f"{schema}.{table}"
         plain = [each for each in self.tables if not is_pattern(each)]
         return self.only is not None or any(fits(full, each) or fits(table, each) for each in plain)
 
     def table_names(self) -> list[str] | None:
-        """The bare names to ask for, where nothing else can be meant; None where all must be looked at."""
+        """The bare table names to query for, if no others can be meant; None if all must be looked at."""
         if self.only is not None:
             return sorted({table for _, table in self.only})
         if not self.tables or any(is_pattern(each) for each in self.tables):
             return None
-        # A dot may part schema and table, or stand in the table's name: both are asked for.
+        # A dot may separate schema and table, or be part of the table's name: both are queried.
         parts = [each.split(".") for each in self.tables]
         return sorted({".".join(part[start:]) for part in parts for start in range(len(part))})
 
     def schema_names(self) -> list[str] | None:
-        """The schemas to ask for, where they are named; None where all must be looked at."""
+        """The schemas to query for, if they are named; None if all must be looked at."""
         if self.only is not None:
             return sorted({schema for schema, _ in self.only if schema is not None})
         return None if not self.schemas or any(is_pattern(each) for each in self.schemas) else sorted(self.schemas)
 
 
 def is_pattern(text: str) -> bool:
-    """Whether it is a glob and no plain name."""
+    """Whether it is a glob, not a plain name."""
     return any(sign in text for sign in "*?[")
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a name is spelled so, or meant by a glob, in any case."""
+    """Whether a name matches a glob or a plain name, in any case."""
     return name == pattern or fnmatchcase(name.lower(), pattern.lower())

@@ -1,4 +1,4 @@
-"""Discovery by the driver's `DatabaseMetaData`, for databases whose own catalog no dialect queries."""
+"""Discovery by the driver's `DatabaseMetaData`, for databases whose dialect has no queries of the catalog."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
     """The tables and views within bounds.
 
     Raises:
-        ConfigurationError: the database quotes names otherwise than its dialect does.
+        ConfigurationError: the database quotes names differently from its dialect.
         SourceError: the database refused.
     """
     mark = connection.identifier_quote()
     if mark != dialect.quote_mark:
-        # The wrong mark makes a string of a name, and every value the name of its column.
+        # The wrong mark turns a name into a string, and every value into its column's name.
         raise ConfigurationError(f"this database quotes names with {mark!r}: no dialect of the tap knows it yet")
     own = [] if dialect.system_schemas_query is None else connection.rows(dialect.system_schemas_query)
-    # Names, as those of the dialect are globs.
+    # Exact names, while those of the dialect are globs.
     system = [*dialect.system_schemas, *(escape(name) for (name,) in own if name is not None)]
     found: dict[Name, bool] = {}
     for row in _tables(connection, dialect):
@@ -43,7 +43,7 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
         if bounds.admit(*name, system):
             found[name] = "VIEW" in str(row["TABLE_TYPE"])
     columns = _columns(connection, dialect, found)
-    _tell_of_undescribed([name for name in found if not columns[name]], bounds)
+    _report_undescribed([name for name in found if not columns[name]], bounds)
     return [
         Table(
             *name,
@@ -58,7 +58,7 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
 
 
 def _tables(connection: JdbcConnection, dialect: Dialect) -> list[Described]:
-    """All tables and views; schema by schema where the driver cuts the list of all."""
+    """All tables and views; schema by schema if the driver truncates the list of all."""
     rows = connection.metadata("getTables", None, None, "%", dialect.table_types)
     limit = dialect.described_at_most
     if limit is None or len(rows) < limit:
@@ -72,11 +72,11 @@ def _tables(connection: JdbcConnection, dialect: Dialect) -> list[Described]:
     return rows
 
 
-def _tell_of_undescribed(names: list[Name], bounds: Bounds) -> None:
-    """A table without columns can't be read.
+def _report_undescribed(names: list[Name], bounds: Bounds) -> None:
+    """Warn of tables without columns, which can't be read.
 
     Raises:
-        SourceError: the user asks for one of them by its name.
+        SourceError: the user names one of them.
     """
     shown = {name: name[1] if name[0] is None else f"{name[0]}.{name[1]}" for name in names}
     why = "the driver describes no column of {}; look at what the user may read there"
@@ -87,9 +87,9 @@ def _tell_of_undescribed(names: list[Name], bounds: Bounds) -> None:
 
 
 def _columns(connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, bool]) -> dict[Name, list[Column]]:
-    """The columns of each schema's tables, at once or table by table where only a few are asked for.
+    """The columns of each schema's tables, at once, or table by table if only a few are needed.
 
-    Each name says whether it is a view's.
+    `names` maps each table to whether it is a view.
     """
     rows: list[Described] = []
     schemas = {name[0] for name in names}
@@ -108,10 +108,10 @@ def _columns(connection: JdbcConnection, dialect: Dialect, names: Mapping[Name, 
 
 
 def _columns_of(connection: JdbcConnection, dialect: Dialect, schema: str | None, tables: list[str]) -> list[Described]:
-    """What the driver tells of the columns of these tables, and maybe of others."""
+    """The driver's descriptions of the columns of these tables, and possibly of others."""
     pattern = None if schema is None else connection.search_pattern(schema)
     if len(tables) > _FEW_TABLES:
-        # Not of all schemas: those of the database itself have thousands.
+        # Not of all schemas: the database's own have thousands.
         found = connection.metadata("getColumns", None, pattern, "%", "%")
         if dialect.described_at_most is None or len(found) < dialect.described_at_most:
             return found
@@ -119,15 +119,15 @@ def _columns_of(connection: JdbcConnection, dialect: Dialect, schema: str | None
     for table in tables:
         described = connection.metadata("getColumns", None, pattern, connection.search_pattern(table), "%")
         if not described and not re.search("[%_]", f"{schema or ''}{table}"):
-            # HSQLDB takes a name without wildcards as it stands, escapes and all.
+            # HSQLDB takes a name without wildcards literally, including escapes.
             described = connection.metadata("getColumns", None, schema, table, "%")
         rows += described
     return rows
 
 
 def native_type(row: Described) -> str:
-    """The type with its parameters, which `getColumns` tells apart from its name."""
-    # SQL Server says so of identity columns: `int identity`, `decimal() identity`.
+    """The type with its parameters, which `getColumns` reports separately from its name."""
+    # SQL Server's names for identity columns: `int identity`, `decimal() identity`.
     name = re.sub(r"(?i)(\(\))? identity$", "", str(row["TYPE_NAME"]))
     if not 0 < int(row["COLUMN_SIZE"] or 0) < _UNBOUNDED:
         return name

@@ -1,4 +1,4 @@
-"""JDBC driver jars: the built-in ones pinned, the user's own by coordinates or by path.
+"""JDBC driver jars: pinned ones of known databases, and the user's own by coordinates or by path.
 
 `python -m tap_spark_jdbc.source.drivers postgresql sqlite` fills the cache beforehand.
 """
@@ -29,10 +29,10 @@ CACHE = JarCache("drivers", "the driver", "on a machine without network give its
 
 
 def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str, ...]:
-    """Local paths of the jars of `group:artifact:version[,…]`, fetched where the cache lacks them.
+    """Local paths of the jars of `group:artifact:version[,…]`, fetched if not in the cache.
 
     Raises:
-        ConfigurationError: malformed coordinates, a jar that can't be had, or one that is not what was pinned.
+        ConfigurationError: malformed coordinates, or a jar that is unavailable or not the pinned one.
     """
     coordinates = [package.strip() for package in packages.split(",")]
     for package in coordinates:
@@ -45,7 +45,7 @@ def cached_jars(packages: str, *, ivy_settings: str | None = None) -> tuple[str,
 
 
 def local_jars(paths: Sequence[str]) -> tuple[str, ...]:
-    """The jars that the user has put on this machine, by absolute path; a ConfigurationError names all that lack."""
+    """Absolute paths of the user's jars on this machine; ConfigurationError names all that are missing."""
     jars = [Path(path).expanduser().absolute() for path in paths]
     missing = [str(jar) for jar in jars if not jar.is_file()]
     if missing:

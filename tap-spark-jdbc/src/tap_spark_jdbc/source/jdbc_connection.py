@@ -25,9 +25,9 @@ _ROWSET = "{http://java.sun.com/xml/ns/jdbc}"
 
 
 class JdbcConnection:
-    """A java.sql.Connection in autocommit mode, for one thread at a time; a refusal is a SourceError of one line."""
+    """A java.sql.Connection in autocommit mode, for one thread at a time; a refusal is a SourceError in one line."""
 
-    # A transaction that is begun is there for the next question.
+    # Whether a transaction, once begun, is still open in the next query.
     holds = True
 
     def __init__(
@@ -38,7 +38,7 @@ class JdbcConnection:
         *,
         hides_values: bool = False,
     ) -> None:
-        """Wraps an open connection; see `open`."""
+        """Wrap an open connection; see `open`."""
         self._hides_values = hides_values
         self._connection = connection
         self._gateway = gateway
@@ -48,11 +48,11 @@ class JdbcConnection:
 
     @classmethod
     def open(cls, gateway: Any, source: JdbcSource, *, lasting: bool = False) -> JdbcConnection:
-        """Connects, without a session; a `lasting` connection that breaks is opened anew, and holds no transaction.
+        """Connect, without a session; a `lasting` connection is reopened if it breaks, and holds no transaction.
 
         Raises:
-            ConfigurationError: the driver is not on Spark's class path, or does not take the URL.
-            SourceError: one line: unreachable, unknown database, wrong password, …
+            ConfigurationError: the driver is not on Spark's class path, or does not accept the URL.
+            SourceError: in one line: unreachable, unknown database, wrong password, …
         """
         jvm = gateway.jvm
         for name, value in source.dialect.system_properties.items():
@@ -73,12 +73,12 @@ class JdbcConnection:
         return connection
 
     def within(self, *begin: str) -> None:
-        """From here on `rows` is a short transaction that begins so and keeps no lock; without words it is none."""
+        """Run each later `rows` in a short transaction that begins with these statements; without any, in none."""
         with self._asking:
             self._begin = "; ".join(begin) or None
 
     def execute(self, sql: str) -> None:
-        """Runs a statement that gives no rows."""
+        """Execute a statement without a result."""
         with self._refusing(f"the database refused {shown(sql)}: "):
             with closing(self._connection.createStatement()) as statement:
                 statement.execute(sql)
@@ -106,12 +106,12 @@ class JdbcConnection:
                 return _row_by_row(statement.executeQuery(sql))
 
     def java_number(self, value: float, single: bool) -> str:
-        """A floating point number, a single one where so said, as Java prints it."""
+        """A floating-point number, a float if `single`, as Java prints it."""
         kind = self._gateway.jvm.java.lang.Float if single else self._gateway.jvm.java.lang.Double
         return str(kind.toString(value))
 
     def describe(self, query: str) -> list[dict[str, str | None]]:
-        """The columns of a query's result, which is not run, named as `getColumns` names what it knows of columns."""
+        """The columns of a query, which is not run, with the fields named as in `getColumns`."""
         return self._answer(partial(self._describe, query))
 
     def _describe(self, query: str) -> list[dict[str, str | None]]:
@@ -120,30 +120,30 @@ class JdbcConnection:
             return [_described(found, place + 1) for place in range(found.getColumnCount())]
 
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
-        """A whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case."""
+        """The whole result of `DatabaseMetaData.<method>` in one call, each row by column name in upper case."""
         try:
             return self._answer(partial(self._metadata, method, arguments, self._at_once))
         except (ElementTree.ParseError, _NotAtOnce):
             return self._answer(partial(self._metadata, method, arguments, _row_by_row))
 
     def identifier_quote(self) -> str:
-        """What the driver says that identifiers are quoted with."""
+        """The identifier quote that the driver reports."""
         return str(self._connection.getMetaData().getIdentifierQuoteString()).strip()
 
     def search_pattern(self, name: str) -> str:
-        """A name as a pattern of the metadata methods that fits this name alone."""
+        """A name as a pattern for the metadata methods that matches only this name."""
         escape = str(self._connection.getMetaData().getSearchStringEscape() or "")
         return re.sub(r"[_%]", lambda match: escape + match[0], name.replace(escape, escape * 2)) if escape else name
 
     def close(self) -> None:
-        """Closes the connection; never raises."""
+        """Close the connection; never raises."""
         try:
             self._connection.close()
         except Exception:  # the JVM may be gone already
             return
 
     def _answer(self, ask: Callable[[], T]) -> T:
-        """What a question gives; where the connection breaks, over a new one."""
+        """The result of `ask`, repeated over a new connection if the old one breaks."""
         reopen = self._reopen
         if reopen is None:
             with self._asking:
@@ -158,7 +158,7 @@ class JdbcConnection:
             broken = True
             return ask()
 
-        # The thread that cut the slices of a stream that failed may still wait for its last answer.
+        # The thread that cut the slices of a failed stream may still be waiting for its last answer.
         with self._asking:
             return again(attempt)
 
@@ -174,7 +174,7 @@ class JdbcConnection:
         return _refusing(what, hides_values=self._hides_values)
 
     def _java(self, value: Any) -> Any:
-        """A tuple of strings as a `String[]`; everything else as it stands."""
+        """A tuple of strings as a `String[]`; everything else unchanged."""
         if not isinstance(value, tuple):
             return value
         array = self._gateway.new_array(self._gateway.jvm.java.lang.String, len(value))
@@ -197,7 +197,7 @@ class JdbcConnection:
 
 @contextmanager
 def _refusing(what: str, *, hides_values: bool) -> Iterator[None]:
-    """Raises a driver's failure as a SourceError of one line."""
+    """Turn a driver's failure into a SourceError in one line."""
     try:
         yield
     except Py4JJavaError as error:
@@ -206,7 +206,7 @@ def _refusing(what: str, *, hides_values: bool) -> Iterator[None]:
 
 
 class _NotAtOnce(Exception):
-    """This driver's results can't be put into a row set."""
+    """This driver's results don't work in a row set."""
 
 
 def _row_by_row(result: Any) -> list[Row]:

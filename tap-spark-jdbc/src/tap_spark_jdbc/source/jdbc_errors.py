@@ -1,4 +1,4 @@
-"""What a driver's failure is told as: the one line, what to do, and whether the connection broke."""
+"""Errors for a driver's failures: the message in one line, what to do, and whether the connection broke."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HINTS = {
     "3D": "check the database's name in jdbc_url",
     "42": "check names, and what the user may read",
     "55006": "another run, or another program, uses it: wait for it, or set a log_slot of its own",
-    "53400": "if it is the limit of replication slots, raise max_replication_slots, or drop a slot that nobody needs",
+    "53400": "if it is the limit of replication slots, raise max_replication_slots, or drop a slot that is not needed",
     "55P03": "another session holds or awaits a lock on the table (ALTER, TRUNCATE, VACUUM FULL, …); run again: that "
     "goes on where this run stopped",
     "57014": "give the statement more time, or make slices smaller by slice_rows",
@@ -26,7 +26,7 @@ _HINTS = {
     "SQLITE_CANTOPEN": "check the path in jdbc_url",
 }
 
-# By what the message says, where it is no matter of the state alone.
+# Hints by the message's text, where the SQLSTATE is not enough.
 _RSA = (
     "the server wants this password encrypted: put sslMode=verify-full (or trust) into jdbc_url, or, where the network "
     "is trusted, allowPublicKeyRetrieval=true"
@@ -34,7 +34,7 @@ _RSA = (
 _HINTS_BY_WORDS = {
     "RSA public key is not available": _RSA,
     "Public Key Retrieval is not allowed": _RSA,
-    # The columnar driver says no SQLSTATE between two batches.
+    # The columnar driver gives no SQLSTATE between two batches.
     "canceling statement due to": _HINTS["57014"],
 }
 
@@ -43,12 +43,12 @@ _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "
 # A driver's failure, whichever class of it, in Spark's report.
 _OF_DRIVER = re.compile(r"SQL\w*Exception")
 
-# What says of a failure only that somebody waited for it.
+# A wrapper that adds nothing to the failure inside.
 _AWAITED = re.compile(r"Exception thrown in awaitResult")
 
 
 def reason(error: Py4JJavaError, *, hides_values: bool = False) -> str:
-    """The driver's message in one line, with what to do where its SQLSTATE tells."""
+    """The driver's message in one line, with what to do if its SQLSTATE shows that."""
     cause = error.java_exception
     messages: list[str] = []
     while cause is not None and len(messages) < 3:
@@ -60,37 +60,40 @@ def reason(error: Py4JJavaError, *, hides_values: bool = False) -> str:
 
 
 def may_quote(error: Exception) -> bool:
-    """Whether a failure may quote a value of a row: then it is no cause to be shown in a trace either."""
+    """Whether a failure may quote a value of a row: then it must not be shown in a traceback as a cause either."""
     if is_lost(error):
         return False
     state = first_sql_state(error)
     return not state.startswith(_WITHOUT_VALUES) if state else _OF_DRIVER.search(str(error)) is not None
 
 
-def with_hint(told: str, state: str, *, hides_values: bool = False) -> str:
-    """A driver's message, or that it is hidden if it may quote a value; with what to do where its SQLSTATE tells."""
-    by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in told), "")
+def with_hint(message: str, state: str, *, hides_values: bool = False) -> str:
+    """A driver's message, hidden if it may quote a value; with what to do if its SQLSTATE or its text shows that."""
+    by_words = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in message), "")
     hint = by_words or (
-        _HINTS.get(state) or _HINTS.get(state[:2]) or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in told), "")
+        _HINTS.get(state)
+        or _HINTS.get(state[:2])
+        or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in message), "")
     )
     if hides_values and not state.startswith(_WITHOUT_VALUES):
-        told = f"error {state or 'without a code'}; its words, which may quote what is masked, are in the server's log"
-    return f"{told}; {hint}" if hint else told
+        code = state or "without a code"
+        message = f"error {code}; its words, which may quote what is masked, are in the server's log"
+    return f"{message}; {hint}" if hint else message
 
 
 def kind_of(error: Py4JJavaError) -> type[SourceError]:
-    """Whether the connection broke, or the database refused."""
+    """The class of error: the connection broke, or the database refused."""
     return ConnectionLostError if is_lost(error) else SourceError
 
 
 def shown(sql: str) -> str:
-    """A statement in one line, not too long."""
+    """A statement in one line, shortened for messages."""
     text = cut(sql, 301)
     return f"`{text[:300]}…`" if len(text) > 300 else f"`{text}`"
 
 
 def job_reason(text: str) -> str:
-    """The failure of the task in Spark's report, without its class and its trace."""
+    """The task's failure in Spark's report, without its class and stack trace."""
     _, _, failure = text.rpartition("most recent failure: ")
     if _AWAITED.search(failure):
         _, _, failure = failure.rpartition("Caused by: ")
@@ -99,6 +102,6 @@ def job_reason(text: str) -> str:
         lambda line: not re.match(r"\s*at \S+\(|== SQL|Driver stacktrace", line), lost.splitlines()
     )
     message = " ".join(" ".join(kept).split())
-    # As Spark Connect puts the class in front.
+    # Spark Connect puts the class in front.
     message = re.sub(r"^\([\w.$]+\) ", "", message)
     return re.sub(r"^(An error occurred while calling \S+ : )?([\w.$]+(Exception|Error): )+", "", message)

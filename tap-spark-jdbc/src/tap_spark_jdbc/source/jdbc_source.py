@@ -1,4 +1,4 @@
-"""How the database is reached: URL, driver and its jars, login. No JVM is needed to know it."""
+"""Access to the database: URL, driver and its jars, login. No JVM is needed here."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TLS = {"postgresql": {"sslmode": "require"}, "mariadb": {"sslMode": "verify-ful
 
 @dataclass(frozen=True)
 class JdbcSource:
-    """How the database is reached; a reader's transaction begins with `transaction` and reads in `snapshot`.
+    """Access to the database; a reader's transaction begins with `transaction` and reads in `snapshot`.
 
-    Where that is by a tunnel, `tunnelled` is the URL that it leads to. With `hides_values` a stream has masks: then no
-    word of the server's is told that may quote a value.
+    If it is through a tunnel, `tunnelled` is the original URL. With `hides_values`, as some stream has masks, the
+    server's messages that may quote a value are not shown.
     """
 
     url: str = field(repr=False)
@@ -45,10 +45,10 @@ class JdbcSource:
 
     @classmethod
     def of(cls, settings: TapSettings) -> JdbcSource:
-        """Finds dialect and driver of the settings' URL (the first time by fetching the driver); no JVM needed.
+        """Find dialect and driver for the settings' URL (fetching the driver the first time); needs no JVM.
 
         Raises:
-            ConfigurationError: no dialect, no driver, or it can't be had.
+            ConfigurationError: no dialect, no driver, or the driver is unavailable.
         """
         dialect = dialect_of(settings.jdbc_url)
         driver = settings.driver or dialect.driver
@@ -78,12 +78,12 @@ class JdbcSource:
         )
 
     def through(self, local: Callable[[str, int], tuple[str, int]]) -> JdbcSource:
-        """The same database, reached through what listens here for each of its servers."""
+        """The same database, through the local address of each of its servers."""
         return replace(self, url=through(self.url, self.dialect.name, local), tunnelled=self.url)
 
     @property
     def session_statements(self) -> tuple[str, ...]:
-        """What each session begins with."""
+        """Statements that begin each session."""
         statements, template = self.dialect.session_statements, self.dialect.statement_timeout
         if template is None or self.statement_timeout is None:
             return statements
@@ -96,25 +96,25 @@ class JdbcSource:
 
     @property
     def place(self) -> str:
-        """The database's address for people."""
+        """The database's address, as text for users."""
         return plain_url(self.url) if self.tunnelled is None else f"{plain_url(self.tunnelled)} through ssh_tunnel"
 
     @property
     def text_as_bytes(self) -> bool:
-        """Whether texts are read as the bytes that they come as, which are UTF-8."""
+        """Whether texts are read as their original bytes, which are UTF-8."""
         known = self.driver == self.dialect.driver and "allowEncodingChanges" not in self.url
         return self.dialect.text_as_bytes and known
 
     def connection_properties(self) -> dict[str, str]:
-        """The dialect's properties, user and password; what stands in the URL wins over them."""
+        """The dialect's properties, user and password; parameters in the URL override them."""
         login = {"user": self.user, "password": self.password if self.iam is None else self.iam.token()}
-        # A token is told to nobody in clear.
+        # A token is never sent unencrypted.
         safety = {} if self.iam is None else _TLS.get(self.dialect.name, {})
-        given = {name: value for name, value in login.items() if value is not None}
-        return {**self.dialect.properties, **safety, **given}
+        credentials = {name: value for name, value in login.items() if value is not None}
+        return {**self.dialect.properties, **safety, **credentials}
 
     def reader_options(self) -> dict[str, str]:
-        """Options for `spark.read.format("jdbc")`: url, driver, the properties and what each session begins with."""
+        """Options for `spark.read.format("jdbc")`: url, driver, properties and the statements of each session."""
         options = {"url": self.url, "driver": self.driver, **self.connection_properties()}
         if statements := (*self.transaction, *self.session_statements):
             options["sessionInitStatement"] = "; ".join(statements)
@@ -122,10 +122,10 @@ class JdbcSource:
 
 
 def plain_url(url: str) -> str:
-    """A JDBC URL without login and parameters, where passwords may stand."""
+    """A JDBC URL without login and parameters, which may contain passwords."""
     return re.split(r"[?;(]", url_without_login(redact(url)), maxsplit=1)[0]
 
 
 def url_without_login(url: str) -> str:
-    """A JDBC URL without user, password and the like: two URLs of one database are then the same."""
+    """A JDBC URL without user, password and the like, so that two URLs of one database are equal."""
     return _LOGIN.sub("", url)

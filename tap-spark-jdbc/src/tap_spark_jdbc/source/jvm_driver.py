@@ -16,14 +16,14 @@ def loaded_driver(gateway: Any, source: JdbcSource) -> Any:
     """An instance of the driver; `DriverManager` alone would not see one that came with `spark.jars`.
 
     Raises:
-        ConfigurationError: it is not there, or no driver.
+        ConfigurationError: it does not exist, or is not a driver.
     """
     jvm = gateway.jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
         return _instance(gateway, source.driver, loader)
     except Py4JJavaError as error:
-        # A session that runs already knows only the drivers that it was started with.
+        # A running session only has the drivers that it was started with.
         if not source.jars or not hasattr(loader, "addURL"):
             raise _unknown_driver(source, error) from error
     for jar in source.jars:

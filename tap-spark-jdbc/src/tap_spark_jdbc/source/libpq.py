@@ -1,6 +1,6 @@
-"""A JDBC URL of PostgreSQL in the words of libpq, which its ADBC driver connects by.
+"""A PostgreSQL JDBC URL as a libpq connection string, for the ADBC driver.
 
-After pgjdbc's `org.postgresql.Driver.parseURL` and libpq's "Connection Strings".
+See pgjdbc's `org.postgresql.Driver.parseURL` and libpq's "Connection Strings".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SERVERS = {
     "secondary": "standby",
     "preferSecondary": "prefer-standby",
 }
-# What changes neither where it connects nor what it reads.
+# Parameters that change neither where it connects nor what it reads.
 _OF_THE_DRIVER = {
     *("prepareThreshold", "preparedStatementCacheQueries", "preparedStatementCacheSizeMiB", "defaultRowFetchSize"),
     *("maxResultBuffer", "adaptiveFetch", "adaptiveFetchMinimum", "adaptiveFetchMaximum", "tcpKeepAlive", "tcpNoDelay"),
@@ -41,17 +41,17 @@ _OF_THE_DRIVER = {
 
 
 def conninfo(source: JdbcSource) -> str:
-    """The connection string; it holds the password.
+    """The connection string, including the password.
 
     Raises:
-        ValueError: why libpq can't be told to connect in the same way.
+        ValueError: why libpq can't connect in the same way.
     """
     if source.driver != source.dialect.driver or not source.url.startswith(_PREFIX):
         raise ValueError(f"the driver is {source.driver}")
     address, _, query = source.url.removeprefix(_PREFIX).partition("?")
     pairs = (part.partition("=") for part in query.split("&") if part)
-    given = {**source.connection_properties(), **{name: unquote_plus(value) for name, _, value in pairs}}
-    words = {**_place(address), **_words(given)}
+    parameters = {**source.connection_properties(), **{name: unquote_plus(value) for name, _, value in pairs}}
+    words = {**_place(address), **_words(parameters)}
     words.setdefault("dbname", words.get("user", ""))
     return " ".join(f"{name}={_quoted(value)}" for name, value in words.items() if value)
 
@@ -71,9 +71,9 @@ def _place(address: str) -> dict[str, str]:
     return {**found, "dbname": unquote_plus(database)} if database else found
 
 
-def _words(given: Mapping[str, str]) -> dict[str, str]:
+def _words(parameters: Mapping[str, str]) -> dict[str, str]:
     words: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in parameters.items():
         if name in _SAME:
             words[_SAME[name]] = value
         elif name == "targetServerType" and value in _SERVERS:
@@ -83,7 +83,7 @@ def _words(given: Mapping[str, str]) -> dict[str, str]:
                 words.setdefault("sslmode", "verify-full")
         elif name not in (*_OF_THE_DRIVER, "currentSchema"):
             raise ValueError(f"its URL has {name}, which only the JDBC driver knows")
-    if schema := given.get("currentSchema"):
+    if schema := parameters.get("currentSchema"):
         escaped = re.sub(r"([\\\s])", r"\\\1", schema)
         words["options"] = f"{words.get('options', '')} -c search_path={escaped}".strip()
     return words

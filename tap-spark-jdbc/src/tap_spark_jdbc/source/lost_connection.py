@@ -1,4 +1,4 @@
-"""A connection that breaks: how it is told from every other failure, and how often the same is asked again."""
+"""Lost connections: how they are recognised among other failures, and how often work is retried."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _LOST_CLASSES = (
     "java.net.",
     "java.io.EOFException",
 )
-# Of whoever keeps files, not of a driver.
+# Exceptions of file storage, not of a driver.
 _STORAGE_CLASSES = ("org.apache.hadoop.", "software.amazon.awssdk.", "java.nio.file.", "java.io.FileNotFoundException")
-# What Spark Connect tells of a failure is its text alone.
+# Spark Connect reports only a failure's text.
 _LOST_TEXT = re.compile(
     "|".join(re.escape(name) for name in _LOST_CLASSES)
     + "|terminating connection|the database system is|This connection has been closed|An I/O error occurred"
@@ -35,10 +35,10 @@ _DEEPEST = 8
 
 
 def again(work: Callable[[], T], wait: Callable[[float], object] = time.sleep) -> T:
-    """Does the work, which leaves nothing behind where it fails; again, a few times, where a connection breaks.
+    """Do the work, and retry it a few times if a connection breaks; a failed attempt must leave nothing behind.
 
     Raises:
-        ConnectionLostError: the last attempt met a broken connection too.
+        ConnectionLostError: the last attempt lost its connection, too.
     """
     for attempt, pause in enumerate(PAUSES, start=1):
         try:
@@ -60,32 +60,32 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_lost_state(state: str) -> bool:
-    """Whether an SQLSTATE says that the connection broke, or that none can be had now."""
+    """Whether an SQLSTATE means that the connection broke, or that none is available now."""
     return state.startswith(_LOST_STATES)
 
 
 def is_of_storage(error: BaseException) -> bool:
-    """Whether a Java failure comes from where files are written, and not from the database."""
+    """Whether a Java failure comes from writing files, not from the database."""
     names = [str(cause.getClass().getName()) for cause in _causes(error)]
     return not first_sql_state(error) and any(name.startswith(_STORAGE_CLASSES) for name in names)
 
 
 def first_sql_state(error: BaseException) -> str:
-    """The SQLSTATE of the failure; empty where the driver says none."""
+    """The SQLSTATE of the failure; empty if the driver gives none."""
     return next(filter(None, map(sql_state, _causes(error))), "")
 
 
 def sql_state(cause: Any) -> str:
-    """The SQLSTATE of one Java exception; empty where it has none."""
+    """The SQLSTATE of one Java exception; empty if it has none."""
     try:
         return str(cause.getSQLState() or "")
-    except Exception:  # no SQLException
+    except Exception:  # not an SQLException
         return ""
 
 
 def _causes(error: BaseException) -> Iterator[Any]:
-    """The Java exception and what caused it."""
-    # Py4J's errors have the Java exception, PySpark's own keep it as what they were made of.
+    """The Java exception and its causes."""
+    # Py4J's errors have the Java exception; PySpark's own keep it as their origin.
     origin = getattr(error, "_origin", None) or error
     cause = getattr(origin, "java_exception", None) if isinstance(origin, BaseException) else origin
     for _ in range(_DEEPEST):

@@ -20,7 +20,7 @@ def described_queries(
     """Each query as a table without schema; none of them is run.
 
     Raises:
-        ConfigurationError: a query's name is a table's stream, or its columns have no names of their own.
+        ConfigurationError: a query's name is a table's stream, or its column names are not unique.
         SourceError: the database refused one.
     """
     taken = [query.name for query in queries if query.name in tables]
@@ -32,10 +32,10 @@ def described_queries(
 
 
 def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) -> tuple[Column, ...]:
-    """The columns of a query, each with the way to read it; any of them may be NULL.
+    """The columns of a query, each with its reading; any of them may be NULL.
 
     Raises:
-        ConfigurationError: two have one name.
+        ConfigurationError: two have the same name.
         SourceError: the database refused.
     """
     rows = connection.describe(f"SELECT * FROM (\n{sql}\n) q")
@@ -45,8 +45,8 @@ def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) ->
         raise ConfigurationError(f"more than one column is named {' or '.join(twins)}; name them apart by AS")
     types = [native_type(row) for row in rows]
     if dialect.described_type is not None:
-        types = _asked(connection, dialect, rows)
-    # An outer join makes NULLs of columns that have none in their table.
+        types = _catalog_types(connection, dialect, rows)
+    # An outer join produces NULLs in columns that have none in their table.
     return tuple(
         dialect.column(name, "" if kind == dialect.undeclared_type else kind, nullable=True)
         for name, kind in zip(names, types, strict=True)
@@ -63,14 +63,14 @@ def _described(connection: JdbcConnection, dialect: Dialect, query: QueryStream)
         raise SourceError(f"queries: the database refused the SQL of {query.name!r}: {error}") from error
 
 
-def _asked(connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]) -> list[str]:
-    """The types as the database's own catalog names them; one that it can't name keeps the driver's word."""
+def _catalog_types(connection: JdbcConnection, dialect: Dialect, rows: Sequence[dict[str, str | None]]) -> list[str]:
+    """The types as the database's own catalog names them; a type that it can't name keeps the driver's name."""
     assert dialect.described_type is not None
-    asked = [
+    expressions = [
         dialect.described_type.replace("{precision}", str(int(row["COLUMN_SIZE"] or 0)))
         .replace("{scale}", str(int(row["DECIMAL_DIGITS"] or 0)))
         .replace("{name}", dialect.string(str(row["TYPE_NAME"])))
         for row in rows
     ]
-    (found,) = connection.rows(f"SELECT {', '.join(f'{each} AS t{place}' for place, each in enumerate(asked))}")
+    (found,) = connection.rows(f"SELECT {', '.join(f'{each} AS t{place}' for place, each in enumerate(expressions))}")
     return [kind or str(row["TYPE_NAME"]) for kind, row in zip(found, rows, strict=True)]

@@ -1,6 +1,6 @@
-"""The database asked by the readers of a Spark Connect server, which hands out no connection.
+"""Queries to the database through the readers of a Spark Connect server, which gives access to no connection.
 
-Each question is a query of its own, over a connection of its own: there is no transaction, and no driver to talk to.
+Each query runs over a connection of its own: there are no transactions, and there is no access to the driver.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 FETCH_SIZE = "1000"
-# Spark reads what it takes for text by `getString`, and so what it is told to take for it. Of our questions those for a
-# number name it `n`; a name that the answer has not is passed over.
+# Spark reads texts by `getString`, and so columns that are declared as text here. Our queries for a number name it `n`;
+# a name that is not in the result is ignored.
 NUMBER = "`n` STRING"
 # A decimal's own precision and scale are in its Spark type.
 _DECIMAL = "decimal("
 
 
 class RemoteConnection(JdbcConnection):
-    """What `JdbcConnection` answers, as far as a query can."""
+    """`JdbcConnection`, as far as it is possible by queries."""
 
     holds = False
 
     def __init__(self, spark: SparkSession, source: JdbcSource) -> None:
-        """Asks nothing yet."""
+        """Nothing is queried yet."""
         super().__init__(None, None)
         self._spark = spark
         self._source = source
 
     def execute(self, sql: str) -> None:
-        """Asks, where it is a question; else a SourceError: nothing that a session keeps can be said to it."""
+        """Run a query; raises SourceError for any other statement, as there is no session to keep its effect."""
         if not sql.lstrip().upper().startswith("SELECT"):
             raise SourceError("Spark Connect gives no connection of its own")
         self.rows(sql)
 
     def rows(self, sql: str) -> list[Row]:
-        """All rows of a small result, each value by `getString`; the columns have names of their own."""
-        return again(partial(self._asked, sql))
+        """All rows of a small result, each value by `getString`; column names must be unique."""
+        return again(partial(self._queried, sql))
 
     def java_number(self, value: float, single: bool) -> str:
-        """A floating point number as Java prints it, asked of the server."""
+        """A floating-point number as Java prints it, from the server."""
         from pyspark.sql import functions as F
 
         printed = F.lit(value).cast("float" if single else "double").cast("string")
         return str(self._spark.range(1).select(printed).toArrow().column(0)[0].as_py())
 
     def describe(self, query: str) -> list[dict[str, str | None]]:
-        """The columns of a query's result, which is not run."""
+        """The columns of a query, which is not run."""
         return again(partial(self._described, query))
 
     def metadata(self, method: str, *arguments: str | bool | tuple[str, ...] | None) -> list[dict[str, str | None]]:
@@ -69,11 +69,11 @@ class RemoteConnection(JdbcConnection):
         raise self._no_driver()
 
     def search_pattern(self, name: str) -> str:
-        """The name as it stands."""
+        """The name, unchanged."""
         return name
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no connection is held."""
 
     def _no_driver(self) -> ConfigurationError:
         return ConfigurationError(
@@ -81,26 +81,26 @@ class RemoteConnection(JdbcConnection):
             "does not let a program do; use spark.master"
         )
 
-    def _asked(self, sql: str) -> list[Row]:
+    def _queried(self, sql: str) -> list[Row]:
         try:
             found = self._texts(sql)
             return self._as_texts(sql) if found is None else found
         except Exception as error:
-            raise self._told(f"the database refused {shown(sql)}: ", error) from self._cause(error)
+            raise self._error(f"the database refused {shown(sql)}: ", error) from self._cause(error)
 
     def _texts(self, sql: str) -> list[Row] | None:
-        """The answer where all of it is text, or a number of that name; None where it is not."""
+        """The result if it only has texts, and a number named `n`; else None."""
         try:
             table, schema = answer(self._frame(sql, customSchema=NUMBER))
         except Exception as error:
             if is_lost(error):
                 raise
-            # Perhaps a value that Spark can't hold; if the database refused, it says so once more.
+            # Perhaps a value that Spark can't hold; if the database refused, it will refuse again.
             return None
         return _rows(table) if all(each.dataType.typeName() == "string" for each in schema.fields) else None
 
     def _as_texts(self, sql: str) -> list[Row]:
-        """The answer whatever its types, for two questions."""
+        """The result whatever its types, by two queries."""
         names = self._frame(sql).columns
         texts = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in names)
         return _rows(answer(self._frame(sql, customSchema=texts))[0])
@@ -109,10 +109,10 @@ class RemoteConnection(JdbcConnection):
         try:
             fields = self._frame(query).schema.fields
         except Exception as error:
-            raise self._told("", error) from self._cause(error)
+            raise self._error("", error) from self._cause(error)
         return [_described(field) for field in fields]
 
-    def _told(self, what: str, error: Exception) -> SingerSparkError:
+    def _error(self, what: str, error: Exception) -> SingerSparkError:
         if isinstance(error, SingerSparkError):
             return error
         reason = with_hint(job_reason(str(error)), "", hides_values=self._cause(error) is None)
@@ -120,7 +120,7 @@ class RemoteConnection(JdbcConnection):
         return kind(f"{what}{reason}")
 
     def _cause(self, error: Exception) -> Exception | None:
-        """What an error may be said to come from: nothing that may quote what is masked."""
+        """The cause to chain to an error; None if it may quote a masked value."""
         return None if self._source.hides_values and may_quote(error) else error
 
     def _frame(self, sql: str, **options: str) -> DataFrame:
@@ -133,13 +133,13 @@ def _rows(table: pa.Table) -> list[Row]:
 
 
 def _described(field: Any) -> dict[str, str | None]:
-    kind, told = field.dataType.simpleString(), field.metadata
-    precision, scale = "0", str(told.get("scale", 0))
+    kind, metadata = field.dataType.simpleString(), field.metadata
+    precision, scale = "0", str(metadata.get("scale", 0))
     if kind.startswith(_DECIMAL):
         precision, scale = kind.removeprefix(_DECIMAL).rstrip(")").split(",")
     return {
         "COLUMN_NAME": field.name,
-        "TYPE_NAME": told.get("jdbcClientType") or kind,
+        "TYPE_NAME": metadata.get("jdbcClientType") or kind,
         "COLUMN_SIZE": precision,
         "DECIMAL_DIGITS": scale,
     }

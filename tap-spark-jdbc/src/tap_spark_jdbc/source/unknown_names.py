@@ -1,4 +1,4 @@
-"""Names in `schemas` and `tables` that no table has: an error with the nearest names; a pattern is told in the log."""
+"""Names in `schemas` and `tables` without a table: an error with the nearest names; a pattern is only logged."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ logger = logging.getLogger("tap-spark-jdbc")
 def unknown_names(
     found: Sequence[Table], settings: TapSettings, all_within: Callable[[tuple[str, ...]], Sequence[Table]]
 ) -> list[str]:
-    """Problems of plain names, warnings for patterns; `all_within` asks for the tables within schemas, or all."""
+    """Problems of plain names, warnings for patterns; `all_within` finds the tables within schemas, or all."""
     tables = [each for each in settings.tables if not any(_is_table(each, table) for table in found)]
     schemas = [each for each in settings.schemas if not any(_is_schema(each, table) for table in found)]
-    # A schema may well be there without any table that `tables` lets through.
+    # A schema may exist without any table that matches `tables`.
     if schemas and settings.tables:
         inside = all_within(tuple(schemas))
         schemas = [each for each in schemas if not any(_is_schema(each, table) for table in inside)]
@@ -39,7 +39,7 @@ def unknown_names(
 
 
 def _alike(name: str, names: Sequence[str]) -> list[str]:
-    """With a schema or without one, as the name is written."""
+    """The names in the same form as `name`, with or without schema."""
     return [each for each in names if ("." in each) == ("." in name)]
 
 

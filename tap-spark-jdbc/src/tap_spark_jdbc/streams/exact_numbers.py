@@ -1,4 +1,4 @@
-"""Numbers of records that pass through stream maps and flattening: maps calculate with floats, all else is exact."""
+"""Numbers in records that pass through stream maps and flattening: maps compute with floats, all else is exact."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def has_decimals(plan: StreamPlan) -> bool:
 
 
 def for_maps(record: dict[str, Any]) -> dict[str, Any]:
-    """A record as it was parsed, for maps; flattening prints arrays, and knows decimals alone as exact."""
+    """A parsed record, prepared for maps; flattening prints arrays, and only prints decimals exactly."""
     return {name: as_written(value) if isinstance(value, list) else value for name, value in record.items()}
 
 
 def as_written(value: Any) -> Any:
-    """A value whose numbers the SDK prints as they were read."""
+    """The value with numbers that the SDK prints as they were read."""
     if isinstance(value, Number):
         return Spelled(value.text)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A stream of the SDK whose records do not pass through Python: whole files are handed on, or named in messages."""
+"""The SDK stream whose records bypass Python: whole files are forwarded, or named in messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TapRun:
     budget: RunBudget
 
     def reading(self, plan: StreamPlan, lane: Lane, *, lines: bool = False) -> StreamReading[Any]:
-        """How a stream is read over a lane: for batches where they have a place, unless lines are asked for."""
+        """The reading of a stream over a lane: as batches if they are configured, unless `lines` are wanted."""
         reading: StreamReading[Any]
         if lines or self.batches is None:
             reading = LineReading(plan, lane, self.state, self.settings)
@@ -67,7 +67,7 @@ class TapRun:
 
 
 class JdbcStream(Stream):
-    """One table. State is the run's `RunState`; the SDK's own bookkeeping of it is left idle."""
+    """One table. Its state is kept by the run's `RunState`; the SDK's own bookkeeping is not used."""
 
     def __init__(self, tap: Tap, run: TapRun, plan: StreamPlan) -> None:
         super().__init__(tap, schema=plan.schema, name=plan.stream)
@@ -84,7 +84,7 @@ class JdbcStream(Stream):
 
     @property
     def reading(self) -> StreamReading[Any]:
-        """What is read of it; outside of a run it is begun, for lines, when it is first asked for."""
+        """The stream's reading; outside a run, one for lines is begun on first use."""
         if self._reading is None:
             lane = Lane.of(self._run.database, self._run.snapshots)
             reading = self._reading = self._run.reading(self.plan, lane, lines=True)
@@ -95,12 +95,12 @@ class JdbcStream(Stream):
 
     @property
     def keys(self) -> KeyReading | None:
-        """The keys of all rows, where they are sent behind the records."""
+        """The reading of all rows' keys, if they are sent after the records."""
         keys = self.reading.keys
         return keys if isinstance(keys, KeyReading) else None
 
     def send(self, reading: StreamReading[Any]) -> None:
-        """Sends what is read in a run."""
+        """Send what `reading` reads, as part of a run."""
         self._reading, self._in_run = reading, True
         if self.log_start is not None:
             self.log_start.begin(reading.moment)
@@ -112,28 +112,28 @@ class JdbcStream(Stream):
 
     @property
     def extraction(self) -> Extraction:
-        """The bounds of this run, fixed when they are first asked for."""
+        """The bounds of this run, fixed on first use."""
         return self.reading.extraction
 
     @property
     def hands_on_lines(self) -> bool:
-        """Whether records leave as they are rendered; stream maps and flattening need them one by one."""
+        """Whether records are sent as rendered; stream maps and flattening need them one by one."""
         maps = self.stream_maps
         return len(maps) == 1 and type(maps[0]) is SameRecordTransform and not maps[0].flattening_enabled
 
     def log(self, message: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
-        """Logs what the SDK says, but for errors: the command line tells those, once."""
+        """Log the SDK's messages except errors, which the command line reports once."""
         if level < logging.ERROR:
             super().log(message, *args, level=level, **kwargs)
 
     def take_back(self) -> None:
-        """It failed half-way, and the others go on: what was sent of it counts for nothing."""
+        """Void what was sent of this stream: it failed half-way, and the others go on."""
         self._run.progress.forget(self.name)
         self._run.state.skip(self.name, [each.stream_alias for each in self.stream_maps])
         self._run.state.write()
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
-        """The records one by one, for stream maps and flattening; what these leave as it is keeps all digits."""
+        """The records one by one, for stream maps and flattening; values that these do not change keep all digits."""
         parse = numbers.state_from_json if numbers.has_decimals(self.plan) else orjson.loads
         for file, _ in self._sent_files():
             with file.path.open("rb") as lines:
@@ -164,7 +164,7 @@ class JdbcStream(Stream):
             self._reading = None
 
     def get_batch_config(self, config: Mapping[str, Any]) -> Any:
-        """As configured; none in a test of the connection, which sends one record."""
+        """The configured one; none in a connection test, which sends one record."""
         return super().get_batch_config(config) if self.ABORT_AT_RECORD_COUNT is None else None
 
     def _sync_batches(self, batch_config: Any, context: Mapping[str, Any] | None = None) -> None:
@@ -182,7 +182,7 @@ class JdbcStream(Stream):
 
     @contextmanager
     def _keys_around(self) -> Iterator[None]:
-        """Around all records: where the keys of all rows are sent, they are announced before and follow behind."""
+        """Wrap the sending of all records: if keys of all rows are sent, announce them before and send them after."""
         keys = self.keys
         if keys is not None:
             keys.announce(self.name)
@@ -192,7 +192,7 @@ class JdbcStream(Stream):
 
     @contextmanager
     def _announced(self, *, late: bool) -> Iterator[None]:
-        """Around the records of a slice: a SCHEMA of their own says of late rows what they are."""
+        """Wrap the sending of a slice's records: late rows are announced by a SCHEMA of their own."""
         if late:
             self._write_own_schema(late_rows=True)
         yield
@@ -230,12 +230,12 @@ class JdbcStream(Stream):
         )
 
     def _row_estimate(self) -> int | None:
-        """By the database's statistics, where the table is read whole."""
+        """The database's estimate, if the table is read whole."""
         part = self.extraction.is_delta or self.plan.where is not None or self.extraction.progress.rows > 0
         return None if part else self.plan.table.row_estimate
 
     def _sent_files(self) -> Iterator[tuple[SpoolFile, int]]:
-        """The files to send, with their rows; when the next is asked for, STATE may say that the last is sent."""
+        """The files to send, with their rows; once the next is requested, STATE may count the last one as sent."""
         reading = self.reading
         assert isinstance(reading, LineReading)
         for file, rows in reading.sent():
@@ -245,7 +245,7 @@ class JdbcStream(Stream):
         self._conclude()
 
     def _advance(self, sent: Slice[Point]) -> None:
-        """Moves the state behind a slice, if a next run could go on from there; not in a test of the connection."""
+        """Advance the state past a slice if a later run could continue from there; not in a connection test."""
         if self.ABORT_AT_RECORD_COUNT is None and (moved := self.reading.edges.after(sent)):
             self._run.state.advance(self.plan, *moved)
             if self.log_start is not None:
@@ -253,10 +253,10 @@ class JdbcStream(Stream):
             self._write_state()
 
     def _conclude(self) -> None:
-        """Moves the bookmark to the upper bound, and says what the user should know."""
+        """Move the bookmark to the upper bound, and log what the user should know."""
         state, reading, edges = self._run.state, self.reading, self.reading.edges
         if reading.stopped_at is not None:
-            # STATE has said where the next run goes on.
+            # STATE already holds where the next run continues.
             self.logger.info(
                 "stream %s: the run ends at %s %s (%s); the next one goes on there",
                 self.name, self.replication_key, reading.stopped_at.value.text, reading.budget.spent,
@@ -279,10 +279,10 @@ class JdbcStream(Stream):
         if self._states_between:
             self._run.state.write()
 
-    # State is kept by the run's `RunState`: what the SDK would note of it per record is not needed.
+    # State is kept by the run's `RunState`: the SDK's per-record bookkeeping is not needed.
 
     def get_replication_key_signpost(self, context: Mapping[str, Any] | None = None) -> None:
-        """None: the upper bound of the run takes its place."""
+        """None: the run's upper bound replaces it."""
 
     def _write_starting_replication_value(self, context: Mapping[str, Any] | None) -> None: ...
 

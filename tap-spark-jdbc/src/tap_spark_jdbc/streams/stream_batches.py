@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.reading.batch_writer import BatchWriter
     from tap_spark_jdbc.reading.slices_ahead import Lane
 
-# Of a file as it is compressed; no row of it passes a pipe.
+# Of a compressed file; its rows do not pass through a pipe.
 FILE_BYTES = 128_000_000
 # Some databases scan the whole table for each slice of this size.
 MOST_ROWS = 2_000_000
 # Smaller slices would cost more than an idle core at the end.
 FEWEST_ROWS = 250_000
-# Of a table that no key cuts: 64 MB are not worth a second task, 256 MB make a file of some 60.
+# Of a table that is not cut by a key: 64 MB are not worth a second task, 256 MB make a file of some 60.
 FEW_PAGES = 8_192
 MOST_PAGES = 32_768
 
 
 @dataclass(frozen=True)
 class SliceBatch:
-    """What was written of a slice; no file where there is nothing to send."""
+    """What was written of a slice; no file if there is nothing to send."""
 
     slice: Slice[Point]
     file: BatchFile | None
@@ -68,16 +68,16 @@ class BatchReading(StreamReading[SliceBatch]):
         )
 
     def sent(self) -> Iterator[SliceBatch]:
-        """What was written, in the order of the slices; its file is to be named before the next is asked for."""
+        """The slices' batches in order; name a batch's file in a message before requesting the next one."""
         for batch in self._begun.results():
             self.edges.settle(batch.found)
             yield batch
 
     def _new_size(self) -> SliceSize:
-        return SliceSize(*self._given, slice_bytes=FILE_BYTES, look=self._first_width)
+        return SliceSize(*self._fixed_sizes, slice_bytes=FILE_BYTES, look=self._first_width)
 
     def _rows(self) -> int:
-        # Nothing is known of the rows' width before the first slice is written.
+        # The rows' width is unknown before the first slice is written.
         if not self.size.known:
             self._begun.wait_for_last()
             if not self.size.known:
@@ -86,7 +86,7 @@ class BatchReading(StreamReading[SliceBatch]):
 
     @cached_property
     def _most_rows(self) -> int:
-        """Rows a slice at most: so many that all slices of a whole table end at about the same time."""
+        """The most rows a slice may have, so that all slices of a whole table end at about the same time."""
         rows, jobs = self.plan.table.row_estimate, self.lane.database.n_jobs
         if not rows or self.extraction.sql.bookmark is not None:
             return MOST_ROWS
@@ -96,7 +96,7 @@ class BatchReading(StreamReading[SliceBatch]):
     def _slices(self) -> Iterator[Slice[Point]]:
         if self.plan.replication_key is None and self.extraction.sql.split is None:
             snapshots = self.lane.snapshots
-            # A row that is written meanwhile moves to another page: all are read in one snapshot, or in one slice.
+            # A row written meanwhile moves to another page, so all pages are read in one snapshot, or in one slice.
             pages = snapshots.server.pages(self.plan.table) if snapshots.held is not None else 0
             if pages > FEW_PAGES and not self.extraction.progress.complete:
                 yield from page_slices(pages, MOST_PAGES, self.lane.database.n_jobs)

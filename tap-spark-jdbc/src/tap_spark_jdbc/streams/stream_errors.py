@@ -1,4 +1,4 @@
-"""What one failing stream does to the run: the end of it, or (`on_stream_error: skip`) a stream that is left out."""
+"""What a failing stream does to the run: it ends the run, or (`on_stream_error: skip`) it is left out."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 logger = logging.getLogger("tap-spark-jdbc")
-# Of the stream or of its table; what befalls the machine, or the pipe, ends every run.
+# Errors of the stream or its table; a failure of the machine or the pipe always ends the run.
 _OF_A_STREAM = (SourceError, StateError, ConfigurationError, SchemaError)
 
 
 class StreamErrors:
-    """The streams that did not arrive, each with the reason; `skips`: the others arrive all the same."""
+    """The streams left out so far.
+
+    Attributes:
+        skips: Whether a failing stream is left out, instead of ending the run.
+        reasons: Why each stream was left out, by stream.
+    """
 
     def __init__(self, policy: Literal["fail", "skip"]) -> None:
         self.skips = policy == "skip"
-        self.told: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
 
     def skip(self, stream: str, reason: str) -> None:
-        """Leaves a stream out of the run."""
-        self.told[stream] = reason
+        """Leave a stream out of the run."""
+        self.reasons[stream] = reason
         logger.error("%s; the other streams go on (on_stream_error)", reason)
 
     @contextmanager
     def of(self, stream: str, skipped: Callable[[], None] | None = None) -> Iterator[None]:
-        """Around all that may fail of one stream, which is named; `skipped` is called once the stream is left out."""
+        """Handle errors of one stream and name it in them; `skipped` is called once the stream is left out."""
         try:
             yield
         except _OF_A_STREAM as error:
@@ -45,7 +50,7 @@ class StreamErrors:
 
     @contextmanager
     def of_all(self, streams: Mapping[str, Callable[[], None]]) -> Iterator[None]:
-        """Around all that may fail of several streams at once: they are left out together."""
+        """Handle errors of several streams at once: they are left out together."""
         try:
             yield
         except _OF_A_STREAM as error:
@@ -56,9 +61,9 @@ class StreamErrors:
                 skipped()
 
     def finish(self, streams: int) -> None:
-        """The run is over, and so many streams arrived; SkippedStreamsError: not all."""
-        if self.told:
+        """End the run, in which `streams` arrived; SkippedStreamsError: others were left out."""
+        if self.reasons:
             raise SkippedStreamsError(
-                f"{len(self.told)} of {streams + len(self.told)} streams did not arrive, their tables and bookmarks "
-                f"stay (on_stream_error): {'; '.join(self.told.values())}"
+                f"{len(self.reasons)} of {streams + len(self.reasons)} streams did not arrive, their tables and "
+                f"bookmarks stay (on_stream_error): {'; '.join(self.reasons.values())}"
             )

@@ -1,6 +1,6 @@
-"""The keys that a stream's table holds now, sent behind its records: a row whose key is not among them is gone.
+"""The keys that a stream's table holds now, sent after its records: a row whose key is not among them is gone.
 
-They are a stream of their own, always sent whole and never spoken of by STATE: what a dead run sent of them is void.
+They form a stream of their own that is always sent whole and is not in STATE: what a dead run sent of them is void.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class KeyReading(LineReading):
     must_be_columnar = False
 
     def announce(self, stream: str) -> None:
-        """Writes their SCHEMA: a target that has no use for keys can say so before it takes a record in."""
+        """Write their SCHEMA: a target that can't use keys can refuse them before it takes in a record."""
         plan, keys = self.plan, list(self.plan.key_properties)
         line = messages.schema_message(
             plan.stream, plan.schema, keys, [], replication_method=FULL_TABLE, extent="full", keys_of=stream
@@ -37,20 +37,20 @@ class KeyReading(LineReading):
         stdout.write(line)
 
     def begin(self) -> None:
-        """Fixes what is read, unless that was done."""
+        """Fix what is read, unless that was done before."""
         if self._ahead is None:
             database = self.lane.database
             extraction = Extraction.begin(database.connection, database.source.dialect, self.plan, None)
-            # No time: it would be a third of the line.
+            # Without `time_extracted`, which would be a third of the line.
             self._prepare(extraction, Frame(messages.record_prefix(self.plan.stream), b"}"))
 
     def start(self, most: int) -> None:
-        """Begins to render so many slices of them before they are sent."""
+        """Begin to render up to `most` slices of keys before they are sent."""
         self.begin()
         super().start(most)
 
     def send(self, stream: str) -> None:
-        """Reads them, slices side by side, and hands on the lines as Spark renders them."""
+        """Read the keys, several slices at a time, and forward the lines as Spark renders them."""
         self.begin()
         logger.info("stream %s: the keys of all its rows follow, for detect_deletes", stream)
         rows = 0
@@ -60,13 +60,13 @@ class KeyReading(LineReading):
         logger.info("stream %s: %d keys sent", stream, rows)
 
     def statement(self) -> str:
-        """What is read, for people."""
+        """The SQL of what is read, for users."""
         self.begin()
         return self.extraction.sql.statement(Slice())
 
 
 def keys_plan(plan: StreamPlan) -> StreamPlan:
-    """The stream of a stream's keys: those of all rows under the same `where`, wherever the bookmark stands."""
+    """The plan of a stream's keys: those of all rows under the same `where`, regardless of the bookmark."""
     return replace(
         plan,
         stream=messages.keys_stream(plan.stream),

@@ -1,4 +1,4 @@
-"""A stream's slices as files of RECORD lines, which are sent as they are rendered."""
+"""A stream's slices as files of RECORD lines, sent as rendered."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
     _spool: Spool | None = None
 
     def limit(self, rows: int) -> None:
-        """Reads at most so many rows, and no keys, for a test of the connection."""
+        """Read at most `rows` rows, and no keys, for a connection test."""
         self._limit, self.keys = rows, None
 
     def files(self) -> Iterator[SpoolFile]:
-        """The files in the order of their slices; each is deleted once the next one is asked for."""
+        """The files in the order of their slices; each is deleted when the next one is requested."""
         return one_by_one(self._begun.results())
 
     def sent(self) -> Iterator[tuple[SpoolFile, int]]:
@@ -46,14 +46,14 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
             yield file, file.rows - len(dropped)
 
     def give_up(self) -> None:
-        """Nothing more of it is needed; its snapshot is still held."""
+        """Cancel reading; the stream's snapshot is still held."""
         super().give_up()
         if self._spool is not None:
             self._spool.remove()
 
     def _new_size(self) -> SliceSize:
         database = self.lane.database
-        size = SliceSize(*self._given, in_memory=not database.shares_disk, look=self._first_width)
+        size = SliceSize(*self._fixed_sizes, in_memory=not database.shares_disk, look=self._first_width)
         size.share(2 * database.n_jobs)
         self._spool = Spool(size)
         return size
@@ -63,19 +63,19 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         assert spool is not None
         if not self._is_scan(each):
             return self._fetching(lambda rows: spool.file(each, lambda folder: self._rendered(each, folder, rows)))
-        # What was sent of it can't be fetched anew: rows of any width come few at a time.
+        # What was sent can't be fetched anew, so few rows are fetched at a time, whatever their width.
         rows = min(self.size.fetch_size(), SCAN_FETCHED if long_columns(self.plan) else FIRST_FETCH_SIZE)
         rows = self._settings.fetch_size or rows
 
         def stream(pipe: Path) -> None:
-            # It goes on long after this slice counts as made.
+            # It runs on long after this slice counts as made.
             with self.reading():
                 self._stream(each, pipe, rows)
 
         return spool.stream(each, stream, self.lane.on_trouble)
 
     def _rendered(self, each: Slice[Point], folder: Path, fetch_size: int) -> tuple[Path, int]:
-        """Renders a slice into the one file of a new folder; its rows, too."""
+        """Render a slice into the single file of a new folder; returns the file and its rows."""
         path = folder / "lines.txt"
         rows = None if self._columnar is None else self._written(self._columnar, each, path)
         if rows is None:
@@ -85,14 +85,14 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         return path, rows
 
     def _stream(self, each: Slice[Point], pipe: Path, fetch_size: int) -> None:
-        """Renders a slice of any size into a named pipe."""
-        # What is sent can't be left to Spark any more, as too many rows at an edge are.
+        """Render a slice of any size into a named pipe."""
+        # Once rows are sent, the slice can't be handed over to Spark any more, as is done for too many rows at an edge.
         columnar = self._columnar if self.plan.replication_key is None else None
         if columnar is None or self._written(columnar, each, pipe) is None:
             self._reader.stream(each, pipe, fetch_size=fetch_size)
 
     def _written(self, columnar: ColumnarSource, each: Slice[Point], path: Path) -> int | None:
-        """Writes the lines of a slice by the columnar driver; None: they are to be rendered by Spark."""
+        """Write the lines of a slice by the columnar driver; None: Spark must render them."""
         from tap_spark_jdbc.columnar.columnar_query import read
         from tap_spark_jdbc.columnar.record_lines import RecordLines
 
@@ -103,7 +103,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         if columnar.has_read(outcome, str(path)):
             return outcome.rows
         if lines.rows and path.is_fifo():
-            # They are on their way.
+            # Its rows may already have been sent.
             raise SourceError(
                 f"stream {self.plan.stream}: {outcome.refused}; "
                 "set its type_overrides to text (reader jdbc names the value)"
@@ -118,7 +118,7 @@ class LineReading(StreamReading["SpoolFile | Iterator[SpoolFile]"]):
         return unfit(self.plan, self.lane)
 
     def _is_scan(self, each: Slice[Point]) -> bool:
-        """Whether a slice may be a whole table, and there is no way to cut it."""
+        """Whether a slice may be a whole table that can't be cut."""
         key = self.plan.replication_key
         unbounded = key is None or (each.key is not None and not key.indexed)
         return self._limit is None and unbounded and self.extraction.sql.split is None and not each.late

@@ -1,4 +1,4 @@
-"""One stream as it is read: its bounds and snapshot, then its slices. It can begin before its turn comes."""
+"""The reading of one stream: its bounds and snapshot, then its slices. It can begin before the stream's turn."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ logger = logging.getLogger("tap-spark-jdbc")
 
 R = TypeVar("R")
 T = TypeVar("T")
-# Slices of keys that are rendered before the last record is sent.
+# Slices of keys rendered before the last record is sent.
 KEYS_AHEAD = 2
 
 
 class StreamReading(ABC, Generic[R]):
-    """One stream in one run, over one lane; a subclass says what becomes of a slice.
+    """One stream in one run, read over one lane; a subclass defines what a slice is made into.
 
     Attributes:
-        plan: The stream.
-        lane: Free for this stream until `end`.
-        keys: Reads the keys of all rows, where they are sent behind the records.
-        budget: What the run may take.
-        stopped_at: Where the run's budget ended it; None: it is read to its upper bound.
+        plan: The stream's plan.
+        lane: The lane, which no other stream uses until `end`.
+        keys: Reads the keys of all rows, if they are sent after the records.
+        budget: The run's limits.
+        stopped_at: Where the run's budget ended the stream; None: it is read to its upper bound.
         cut: Whether all of its slices are known.
-        moment: The server's text of the snapshot that shows what is read, for a stream that goes on in the log.
+        moment: The server's text of the snapshot that shows what is read, for a stream that continues in the log.
         as_json: Whether its rows become JSON.
-        must_be_columnar: Whether it is an error where the user asked for the columnar driver, which can't read it.
+        must_be_columnar: Whether to raise an error if the columnar driver was asked for and can't read the stream.
     """
 
     must_be_columnar = True
@@ -74,14 +74,14 @@ class StreamReading(ABC, Generic[R]):
         self._alone = Lock()
 
     def begin(self) -> None:
-        """Fixes the bounds and takes the snapshot.
+        """Fix the bounds and take the snapshot.
 
         Raises:
-            SourceError: the database refused, or there are NULL keys where the user wants none.
+            SourceError: the database refused, or there are NULL keys and the settings forbid them.
             StateError: the stream's bookmark can't be used.
         """
         plan, state, database, snapshots = self.plan, self._state, self.lane.database, self.lane.snapshots
-        # A stream that failed may have left its own, by which nothing new is seen.
+        # A failed stream may have left its snapshot, in which nothing new is visible.
         snapshots.end()
         dialect, lag = database.source.dialect, self._settings.safety_lag_seconds
         began = Extraction.begin(
@@ -106,11 +106,11 @@ class StreamReading(ABC, Generic[R]):
         self._ahead = Ahead(self._undisturbed_slices(), self._made, self.lane)
 
     def start(self, most: int) -> None:
-        """Begins with so many slices before anybody asks for them; `begin` was called."""
+        """Begin up to `most` slices before they are requested; to be called after `begin`."""
         self._begun.start(most)
 
     def give_up(self) -> None:
-        """Nothing more of it is needed; its snapshot is still held."""
+        """Cancel reading; the stream's snapshot is still held."""
         if self._ahead is not None:
             self._ahead.give_up()
         if self.keys is not None:
@@ -118,11 +118,11 @@ class StreamReading(ABC, Generic[R]):
 
     @abstractmethod
     def _new_size(self) -> SliceSize:
-        """How large slices are."""
+        """The size of slices."""
 
     @abstractmethod
     def _make(self, each: Slice[Point]) -> R:
-        """Reads a slice, in a thread of its own."""
+        """Read a slice, in a thread of its own."""
 
     @property
     def _begun(self) -> Ahead[R]:
@@ -131,7 +131,7 @@ class StreamReading(ABC, Generic[R]):
 
     @cached_property
     def _reader(self) -> SliceReader:
-        import_pyspark()  # a session's thread may be at it as well
+        import_pyspark()  # a session's thread may be importing it as well
         from tap_spark_jdbc.reading.spark_reader import SliceReader
 
         database, source = self.lane.database, self.lane.snapshots.source
@@ -140,10 +140,10 @@ class StreamReading(ABC, Generic[R]):
 
     @cached_property
     def _columnar(self) -> ColumnarSource | None:
-        """What the database's columnar driver reads it by; None: its rows are read over JDBC.
+        """The stream as the database's columnar driver reads it; None: its rows are read over JDBC.
 
         Raises:
-            ConfigurationError: the user wants no other reader, and this one can't read it.
+            ConfigurationError: the user chose this reader, and it can't read the stream.
         """
         driver, only = self.lane.database.source.dialect.columnar_driver, self._settings.reader == "arrow"
         if self._settings.reader == "jdbc" or (driver is None and not only):
@@ -160,10 +160,10 @@ class StreamReading(ABC, Generic[R]):
 
     @abstractmethod
     def _unfit(self) -> str | None:
-        """Why the database's columnar driver can't read it; None where it can."""
+        """Why the database's columnar driver can't read the stream; None if it can."""
 
     def _fetching(self, read: Callable[[int], T]) -> T:
-        """Reads by as many rows a round trip as seem right, and by fewer where they turn out too wide."""
+        """Read with a suitable number of rows a round trip, and with fewer if they turn out too wide."""
         from tap_spark_jdbc.reading.spark_reader import TooWideError
 
         while True:
@@ -175,15 +175,15 @@ class StreamReading(ABC, Generic[R]):
                 self.size.fetch_fewer(rows)
 
     @property
-    def _given(self) -> tuple[int | None, int | None]:
-        """Rows a slice and rows a round trip, where they don't depend on the rows' width."""
+    def _fixed_sizes(self) -> tuple[int | None, int | None]:
+        """Rows a slice and rows a round trip, if they don't depend on the rows' width."""
         return self._settings.slice_rows, self._settings.fetch_size or self.lane.database.source.dialect.fetch_size
 
     def _first_width(self) -> float | None:
         return first_width(self.extraction.connection, self.extraction.sql)
 
     def _rows(self) -> int:
-        """How many rows the next slice should have."""
+        """The number of rows the next slice should have."""
         return self.size.rows()
 
     def _made(self, each: Slice[Point]) -> R:
@@ -207,7 +207,7 @@ class StreamReading(ABC, Generic[R]):
         self.lane.on_cut()
 
     def _ends_behind(self, last: Slice[Point] | None) -> bool:
-        """Whether the run's budget is spent, and the next run can go on behind this slice."""
+        """Whether the run's budget is spent and the next run can continue after this slice."""
         if last is None or self.budget.spent is None or not self.edges.may_end_behind(last):
             return False
         self.stopped_at = last.resume_at
@@ -215,7 +215,7 @@ class StreamReading(ABC, Generic[R]):
         return True
 
     def _rows_left(self) -> int:
-        """How many rows the next slice should have, within the run's budget where that may end the stream."""
+        """The number of rows the next slice should have, within the run's budget if that may end the stream."""
         rows, key, plan = self._rows(), self.plan.replication_key, self.plan
         return self.budget.bounded(rows) if key is not None and key.indexed and plan.end_value is None else rows
 
@@ -230,7 +230,7 @@ class StreamReading(ABC, Generic[R]):
 
 
 def _lacking(columnar_driver: str | None) -> str | None:
-    """What of the columnar driver is not installed, if something is not."""
+    """The first part of the columnar driver that is not installed, if any."""
     modules = () if columnar_driver is None else ("pyarrow", columnar_driver)
     lacking = next((name for name in modules if find_spec(name) is None), None)
     return None if lacking is None else f"{lacking} is not installed"

@@ -1,8 +1,8 @@
-"""Streams are begun before their turn: their bounds asked, their first slices made, while those before are sent.
+"""Begin streams before their turn: query bounds and make first slices while the streams before are being sent.
 
-A stream is begun once all slices of the one before are cut. So small tables don't wait for each other's jobs, and none
-holds a snapshot for as long as a large one before it takes. What is sent keeps its order, and an error its place: it is
-raised when the stream's turn has come.
+A stream is begun once all slices of the one before it are cut. So small tables don't wait for each other's jobs, and
+none holds a snapshot for as long as a large one before it takes. Streams are sent in order, and an error is raised when
+its stream's turn has come.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("tap-spark-jdbc")
 
-# Beyond the stream that is sent; each has one connection for its bounds, and on PostgreSQL one for its snapshot.
+# Beyond the stream being sent; each has a connection for its bounds, and on PostgreSQL another for its snapshot.
 MOST_AHEAD = 3
-# Of a stream that waits for its turn; the second one finds out whether it has more than one.
+# Of a stream that waits for its turn; the second slice shows whether it has more than one.
 SLICES_AHEAD = 2
 
 
 class ReadAhead:
-    """The streams of a run, in their order; a context manager around all of them."""
+    """The streams of a run, in order; a context manager around all of them."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class ReadAhead:
         *,
         alone: bool = False,
     ) -> None:
-        """Begins nothing yet.
+        """Nothing is begun yet.
 
         Args:
             plans: The streams.
-            make: Gives the reading of a stream over a lane.
-            lane: The first one; with one of its `n_jobs` no stream is begun before its turn.
-            alone: No stream is, in any case.
+            make: Makes the reading of a stream over a lane.
+            lane: The first lane; if its `n_jobs` is 1, no stream is begun before its turn.
+            alone: Never begin a stream before its turn.
         """
         n_jobs = lane.database.n_jobs
         self._waiting = deque(plans)
@@ -65,7 +65,7 @@ class ReadAhead:
 
     @contextmanager
     def turn(self) -> Iterator[StreamReading[Any]]:
-        """The next stream, whose turn it is as long as the context lasts; SourceError: it can't be begun."""
+        """The next stream, which has its turn while the context lasts; SourceError: it can't be begun."""
         with self._lock:
             if not self._begun:
                 self._begin()
@@ -89,7 +89,7 @@ class ReadAhead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Begins nothing more; what is under way is only waited for after a success."""
+        """Begin nothing more; work under way is only awaited after a success."""
         with self._lock:
             self._over = True
             for reading, _begun in self._begun:
@@ -100,7 +100,7 @@ class ReadAhead:
             lane.snapshots.unwatch()
 
     def _go_on(self) -> None:
-        """Begins streams, as long as all slices of those before are cut."""
+        """Begin streams as long as all slices of those before are cut."""
         with self._lock:
             while not self._over and self._waiting and len(self._begun) < self._most:
                 if self._begun and not self._begun[-1][0].cut:
@@ -108,7 +108,7 @@ class ReadAhead:
                 self._begin()
 
     def _begin(self, *, patiently: bool = False) -> None:
-        """The next stream; the lock is held."""
+        """Begin the next stream; the lock is held."""
         if not self._free:
             self._free.append(self._lanes[0].beside())
             self._lanes.append(self._free[-1])
@@ -118,13 +118,13 @@ class ReadAhead:
         self._begun.append((reading, lane.planner.submit(_prepare, reading, patiently=patiently)))
 
     def _let_go(self, reading: StreamReading[Any]) -> None:
-        """What the lane does next comes behind the end of the snapshot."""
+        """Release the lane: its next work is queued after the end of the snapshot."""
         reading.give_up()
         reading.lane.planner.submit(reading.lane.snapshots.end)
         self._free.append(reading.lane)
 
     def _withdraw(self, keep: int = 1) -> list[Future[None]]:
-        """A connection broke, perhaps as the server has no more of them: only the stream at the front keeps its own."""
+        """Free the connections of all but the first streams: one broke, perhaps because the server has no more."""
         with self._lock:
             if self._over:
                 return []
@@ -140,7 +140,7 @@ class ReadAhead:
             return [each.planner.submit(each.database.disconnect) for each in self._free]
 
     def _anew(self) -> tuple[StreamReading[Any], Future[None]]:
-        """Begins the stream at the front once more, alone."""
+        """Begin the first stream once more, alone."""
         for closing in self._withdraw(keep=0):
             result_of(closing)
         with self._lock:

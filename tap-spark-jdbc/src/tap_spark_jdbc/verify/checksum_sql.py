@@ -1,4 +1,4 @@
-"""The SQL of checksums of rows, summed up in the database by buckets: `singer_spark.compared_source.Summing`."""
+"""SQL for checksums of rows, summed up in the database by buckets: see `singer_spark.compared_source.Summing`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_sql import Point
 
-# Spark's types of a relation's columns: no driver names that of a sum the same.
+# Spark types of a relation's columns: drivers differ in the type of a sum.
 SUMS_SCHEMA = f"{BUCKET} INT, {NEWER} INT, {ROWS} BIGINT, {HIGH} DECIMAL(38,0), {LOW} DECIMAL(38,0)"
-# PostgreSQL takes a hundred arguments.
+# PostgreSQL accepts a hundred arguments.
 _ARGUMENTS = 50
 
 
 def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
-    """Which of the columns have no text that stands for a value; None: all have one."""
+    """Why these columns can't be summed up, naming those without a text of their values; None: they can."""
     if sql.dialect.checksums is None:
         return f"{sql.dialect.name} is not known to make checksums of rows"
     columns = {column.name: column for column in sql.plan.columns}
@@ -43,13 +43,13 @@ def unsummed(sql: StreamSql, names: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class ChecksumSql:
-    """The SQL of one stream's checksums; there is a text of each column that counts."""
+    """SQL for one stream's checksums; each compared column must have a text of its values."""
 
     sql: StreamSql
     summing: Summing
 
     def relation(self, each: Slice[Point]) -> str:
-        """The subselect that Spark reads of a slice: its sums."""
+        """The subselect with a slice's sums, for Spark."""
         quote, hashed = self.sql.dialect.quote, [self._number("row_hash", *half) for half in HALVES]
         sums = (f"SUM({half}) AS {quote(name)}" for half, name in zip(hashed, (HIGH, LOW), strict=True))
         newer = f"CASE WHEN {self.sql.edge()} IN ({int(Edge.NONE)}, {int(Edge.BOOKMARK)}) THEN 0 ELSE 1 END"
@@ -66,7 +66,7 @@ class ChecksumSql:
         return f"{self._bucket()} IN ({', '.join(map(str, buckets))})"
 
     def text(self, column: Column) -> str:
-        """SQL of the text that stands for a value in the text of its row."""
+        """SQL of a value's text within the text of its row."""
         template = _template(column, self._templates)
         assert template is not None
         return f"COALESCE({template.replace('{c}', self.sql.dialect.quote(column.name))}, '{NULL_TEXT}')"
@@ -91,7 +91,7 @@ class ChecksumSql:
 
 
 def _template(column: Column, checksums: Checksums) -> str | None:
-    """SQL over `{c}` of the text that stands for a value, NULL for NULL; None: there is none."""
+    """SQL over `{c}` of a value's text, NULL for NULL; None: there is none."""
     reading = column.reading
     if column.made_mask is not None:
         return None

@@ -1,4 +1,4 @@
-"""The end of a pipeline that was read from the log: slot and publication go (`spark-lake log drop`)."""
+"""Removal of the slot and publication of a log-based pipeline (`spark-lake log drop`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def drop_log(
     config: Mapping[str, Any], state: Mapping[str, Any], pipeline: str, *, from_environment: bool = False
 ) -> list[str]:
-    """Removes the slot and the publication of a tap with this config, and names them; the JVM is started for it."""
+    """Remove the slot and the publication of a tap with this config, and return their names; starts the JVM."""
     import_singer_sdk()
     from tap_spark_jdbc.extraction.run_state import OpeningState
     from tap_spark_jdbc.log.log_run import LogRun

@@ -1,7 +1,7 @@
-"""Which rows of the source were sent as they are, by the bookmark: these a lake must have, of others nothing is known.
+"""Which rows of the source were sent as they are, by the bookmark: a lake must have these, and may have others.
 
-A row is *firm* where its replication key lies below the bookmark, or at it with a known fingerprint. Not firm are the
-rows that the next run sends: above the bookmark, new or changed at it, within the safety lag, committed late, without
+A row is *firm* if its replication key is below the bookmark, or at it with a known fingerprint. Not firm are the rows
+that the next run sends: above the bookmark, new or changed at it, within the safety lag, committed late, without
 replication key; and those that `start_value` and `end_value` leave out.
 """
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 
-# Beside `Edge`: a row that the next run sends, or that the tap leaves out.
+# In addition to `Edge`: a row that the next run sends, or that the tap leaves out.
 LOOSE = 4
 
 
 @dataclass(frozen=True)
-class StandingSql(StreamSql):
-    """The SQL of all rows of a stream; `edge` says how each stands to the bookmark.
+class ComparedSql(StreamSql):
+    """SQL for all rows of a stream, to compare them with a lake; `edge` classifies each by the bookmark.
 
     Rows below `start`, and at `end` and above, are left out; from `lowered` on the next run sends rows again.
-    `only` is a condition of the rows that are looked at.
+    `only` is a condition that limits which rows are looked at.
     """
 
     start: Point | None = None
@@ -76,11 +76,11 @@ class StandingSql(StreamSql):
         return [range_condition(name, each) for each in ranges if each is not None]
 
 
-def standing(database: Database, plan: StreamPlan, bookmark: Bookmark | None, lag: float) -> Extraction:
-    """All rows of a stream, with their standing to its saved bookmark; nothing is read yet."""
+def compared_extraction(database: Database, plan: StreamPlan, bookmark: Bookmark | None, lag: float) -> Extraction:
+    """All rows of a stream, classified by its saved bookmark; nothing is read yet."""
     dialect, connection = database.source.dialect, database.connection
     kept = None if plan.end_value is not None else bookmark
-    sql = StandingSql(dialect, plan, split_key(plan, dialect))
+    sql = ComparedSql(dialect, plan, split_key(plan, dialect))
     key, lag = plan.replication_key, lag_of(plan, lag)
     if key is not None:
         bounds = ColumnBounds(connection, sql, key)
@@ -95,8 +95,8 @@ def standing(database: Database, plan: StreamPlan, bookmark: Bookmark | None, la
     return Extraction(sql.plan, sql, kept, None, connection, StreamProgress("full"), lag)
 
 
-def _with_newer_rows(sql: StandingSql) -> StreamPlan:
-    """A row that has changed since so that it no longer meets the user's condition is no row that is gone."""
+def _with_newer_rows(sql: ComparedSql) -> StreamPlan:
+    """The plan extended to newer rows: one that no longer meets the user's condition has changed, and is not gone."""
     plan, key = sql.plan, sql.plan.replication_key
     if plan.where is None or key is None or sql.bookmark is None:
         return plan
@@ -107,13 +107,13 @@ def _with_newer_rows(sql: StandingSql) -> StreamPlan:
 def source_rows(
     extraction: Extraction, reader: SliceReader, part: SliceReader, slices: Sequence[Slice[Point]], fetch: int
 ) -> DataFrame:
-    """The rows as `SourceRows.rows` has them, each slice a task of its own.
+    """The rows for `SourceRows.rows`, each slice in a task of its own.
 
     Args:
-        extraction: What `standing` gives.
-        reader: Of its SQL.
-        part: The same, or one of SQL that looks at a part of the rows.
-        slices: What is read.
+        extraction: The result of `compared_extraction`.
+        reader: A reader with its SQL.
+        part: The same reader, or one whose SQL is limited to a part of the rows.
+        slices: The slices to read.
         fetch: JDBC rows a round trip.
     """
     rows = part.rows_of(slices, fetch)
@@ -127,16 +127,16 @@ def source_rows(
 
 
 def _sent(extraction: Extraction, reader: SliceReader, fetch: int) -> Column | None:
-    """Whether a row at the bookmark was sent as it is; None where that is not known of any.
+    """Whether a row at the bookmark was sent as it is; None if that is unknown for all.
 
-    Of a table without key twins can't be told apart, one of which may be new.
+    In a table without key, twins can't be distinguished, and one of them may be new.
     """
     bookmark, at = extraction.bookmark, extraction.sql.bookmark
     boundary = None if bookmark is None else bookmark.boundary
     if boundary is None or at is None or not boundary.rows or not extraction.plan.key_properties:
         return None
     if boundary.hashes:
-        # One text: a call for each of a thousand fingerprints takes long.
+        # One SQL text: a call for each of a thousand fingerprints takes long.
         known = ", ".join(f"'{each}'" for each in sorted(set(boundary.hashes)))
         return F.expr(f"fingerprint IN ({known})")
     changed = changed_buckets(boundary.buckets, reader.bucket_sums(at, fetch))

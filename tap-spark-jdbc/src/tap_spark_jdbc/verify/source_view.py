@@ -1,4 +1,4 @@
-"""The source for who compares it with a lake (`spark-lake verify`): `singer_spark.compared_source` for JDBC."""
+"""The source for comparing it with a lake (`spark-lake verify`): `singer_spark.compared_source` for JDBC."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.tap import TapSparkJdbc
 
-# Nothing of a slice is kept: it may be larger than one that is rendered.
+# Nothing of a slice is kept, so it may be larger than one that is rendered.
 SLICE_ROWS = 200_000
-# Spark looks up the columns of each by a connection of its own.
+# Spark looks up the columns of each with a separate connection.
 MOST_SLICES = 64
-# Of each come sums of most buckets.
+# Each contributes sums of most buckets.
 MOST_SUMMED = 8
 ROWS_OF_BUCKET = 256
 FETCH_SIZE = 5_000
@@ -43,9 +43,9 @@ _OWN = {"on_stream_error": "fail", "batch_config": None}
 def open_source(
     config: Mapping[str, Any], catalog: Mapping[str, Any] | None = None, *, from_environment: bool = False
 ) -> SourceView:
-    """The source of a tap with this config and catalog, by its environment variables too if wanted; no JVM yet.
+    """The source of a tap with this config and catalog, and optionally its environment variables; starts no JVM.
 
-    ConfigurationError: a setting is bad, or records are changed on their way, so that there is nothing to compare.
+    ConfigurationError: a setting is invalid, or records are changed on their way, so that they can't be compared.
     """
     changes = [name for name in _CHANGES_RECORDS if config.get(name)]
     if changes:
@@ -83,7 +83,7 @@ class SourceView:
         """The rows of a stream, for as long as the context lasts."""
         from tap_spark_jdbc.reading.spark_reader import SliceReader, TooWideError
         from tap_spark_jdbc.verify.checksum_sql import SUMS_SCHEMA, ChecksumSql, unsummed
-        from tap_spark_jdbc.verify.sent_rows import StandingSql, source_rows, standing
+        from tap_spark_jdbc.verify.sent_rows import ComparedSql, compared_extraction, source_rows
 
         tap, plan = self._tap, self._by_name()[stream]
         source, fetched = tap.snapshots.source, self._fetch_size(plan)
@@ -91,14 +91,14 @@ class SourceView:
         if source.hides_values and (context := getattr(session, "sparkContext", None)) is not None:
             context.setLogLevel("OFF")
         bookmark = bookmark_of(checked_state(dict(state), "the saved state"), plan)
-        extraction = standing(tap.database, plan, bookmark, tap.settings.safety_lag_seconds)
+        extraction = compared_extraction(tap.database, plan, bookmark, tap.settings.safety_lag_seconds)
         extraction = tap.snapshots.begin(extraction, follows=False)
         try:
             with tap.snapshots.reading():
                 sql = extraction.sql
-                assert isinstance(sql, StandingSql)
+                assert isinstance(sql, ComparedSql)
 
-                def reading(some: StandingSql) -> SliceReader:
+                def reading(some: ComparedSql) -> SliceReader:
                     return SliceReader(lambda: session, source, some, Frame(b"", b""), fetch_bytes=bound)
 
                 reader = reading(sql)
@@ -122,10 +122,10 @@ class SourceView:
                     return side_by_side(reduce(lambda rows, more: rows.unionAll(more), read))
 
                 @contextmanager
-                def told() -> Iterator[None]:
+                def source_errors() -> Iterator[None]:
                     nonlocal fetched
                     try:
-                        with reader.told():
+                        with reader.job_errors():
                             yield
                     except TooWideError as error:
                         fetched = max(1, fetched // FEWER)
@@ -143,13 +143,13 @@ class SourceView:
                     plan.key_properties,
                     None if key is None else key.column.name,
                     None if extraction.bookmark is None else extraction.bookmark.value.text,
-                    told,
+                    source_errors,
                 )
         finally:
             tap.snapshots.end()
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         self._tap.database.close()
 
     def _by_name(self) -> dict[str, StreamPlan]:
@@ -158,21 +158,21 @@ class SourceView:
         return self._plans
 
     def _fetch_size(self, plan: StreamPlan) -> int:
-        """JDBC rows a round trip, at first."""
+        """JDBC rows a round trip, initially."""
         dialect = self._tap.database.source.dialect
-        if said := self._tap.settings.fetch_size or dialect.fetch_size:
-            return said
+        if fixed := self._tap.settings.fetch_size or dialect.fetch_size:
+            return fixed
         return SCAN_FETCHED if dialect.fetch_bound is None and long_columns(plan) else FETCH_SIZE
 
     def _slices(self, extraction: Extraction) -> list[Slice[Point]]:
-        """Cut along the primary key: a row that moves to another replication key meanwhile is read once."""
+        """Slices along the primary key, so that a row whose replication key changes meanwhile is read once."""
         split, rows = extraction.sql.split, self._tap.settings.slice_rows or SLICE_ROWS
         bounds = None if split is None else extraction.bounds(split)
         return list(split_slices(bounds, lambda: rows))
 
 
 def _buckets(plan: StreamPlan, slices: Sequence[Slice[Point]]) -> int:
-    """A power of two: into how many the rows are summed up, to be read by few if they differ."""
+    """The number of buckets, a power of two: so many that few rows must be read if sums differ."""
     counted = sum(each.most or SLICE_ROWS for each in slices) if len(slices) > 1 else plan.table.row_estimate
     wanted = (counted or SLICE_ROWS) // ROWS_OF_BUCKET
     return int(min(2 ** max(wanted, 1).bit_length(), MOST_BUCKETS))

@@ -77,7 +77,7 @@ class StreamVerifier:
             columns = [each.name for each in comparison.columns]
             wanted = Struct(tuple(each for each in table.columns if each.name in {*columns, DELETED_AT}))
             with _attributed_errors(rows, table):
-                with rows.told():
+                with rows.source_errors():
                     lake = table.rows(self.session, self.storage, self.copies, wanted)
                 found = self._compared(rows, table, comparison, lake)
         facts = comparison.keys, rows.replication_key, rows.watermark

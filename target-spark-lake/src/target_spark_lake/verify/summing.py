@@ -69,7 +69,7 @@ def summed(rows: SourceRows, comparison: Comparison, lake: DataFrame) -> Summed 
         return None
     summing = Summing(names, comparison.keys, rows.buckets)
     try:
-        with rows.told(), warnings.catch_warnings():
+        with rows.source_errors(), warnings.catch_warnings():
             # PySpark leaves the socket of a `collect` to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
             (found,) = _judged(rows.sums(summing), _of_lake(comparison, summing, lake)).collect()

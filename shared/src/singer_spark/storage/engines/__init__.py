@@ -1,4 +1,4 @@
-"""What other engines are told of a bucket, from the same `storage_options`: Hadoop's connectors, and delta-rs.
+"""Settings for other engines' access to a bucket, from the same `storage_options`: Hadoop's connectors, and delta-rs.
 
 It may import `stores`. Start with `hadoop_conf`.
 """

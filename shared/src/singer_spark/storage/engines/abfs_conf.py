@@ -1,4 +1,4 @@
-"""Hadoop's settings of its Azure connector that say what adlfs's storage options say."""
+"""Settings of Hadoop's Azure connector derived from adlfs storage options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAS = "org.apache.hadoop.fs.azurebfs.sas.FixedSASTokenProvider"
 
 
 def abfs_url(url: str, options: Mapping[str, Any]) -> str:
-    """The URL by which Hadoop knows a place: with the account's host, without TLS where the endpoint has none."""
+    """A place's URL for Hadoop: with the account's host, and without TLS if the endpoint has none."""
     account = AzureAccount.of(url, options)
     container, _ = container_and_host(url)
     _, _, path = url.partition("://")[2].partition("/")
@@ -25,12 +25,12 @@ def abfs_url(url: str, options: Mapping[str, Any]) -> str:
 
 
 def abfs_conf(url: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Hadoop's settings (`fs.azure.…`) for the options that adlfs is given; they hold secrets."""
+    """Hadoop settings (`fs.azure.…`) for adlfs options; they contain secrets."""
     account = AzureAccount.of(url, options)
     host = _host(account)
     conf = _login(account)
     if account.emulated:
-        # As `http://host:port/account`; and emulators know blobs alone, which have no real folders.
+        # As `http://host:port/account`; and emulators only support blobs, which have no real folders.
         conf["fs.azure.abfs.endpoint"] = urlsplit(account.endpoint).netloc
         conf["fs.azure.fns.account.service.type"] = "BLOB"
         conf["fs.azure.account.hns.enabled"] = "false"
@@ -41,7 +41,7 @@ def abfs_conf(url: str, options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _host(account: AzureAccount) -> str:
-    """The connector knows accounts by their hosts; it asks the one of Data Lake, which every account has."""
+    """The account's host for the connector, which uses the Data Lake endpoint that every account has."""
     endpoint = urlsplit(account.endpoint)
     if not endpoint.netloc or account.emulated:
         return f"{account.name}.dfs.core.windows.net"

@@ -1,4 +1,4 @@
-"""What delta-rs is told of a bucket. It is made of what obstore is made of, and takes its words as texts."""
+"""Options for delta-rs derived from a bucket's storage options: those of obstore, with texts as values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def delta_url(url: str) -> str:
-    """The URL by which delta-rs knows a place."""
+    """A place's URL for delta-rs."""
     kind = kind_of(url)
     _, _, place = url.partition("://")
     if kind == AZURE:
@@ -23,7 +23,7 @@ def delta_url(url: str) -> str:
 
 
 def delta_options(url: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """The options of delta-rs for those of a bucket."""
+    """delta-rs options for a bucket's storage options."""
     match kind_of(url):
         case "s3":
             return _of_s3(url, options)
@@ -39,26 +39,26 @@ def _of_s3(url: str, options: Mapping[str, Any]) -> dict[str, str]:
 
     bucket = url.partition("://")[2].partition("/")[0]
     account = S3Account.of(options, bucket)
-    given = {f"aws_{name}": _text(value) for name, value in account.config().items()}
+    settings = {f"aws_{name}": _text(value) for name, value in account.config().items()}
     if account.endpoint:
-        given["aws_endpoint_url"] = account.endpoint_of(bucket) if account.virtual else given.pop("aws_endpoint")
-        given.pop("aws_endpoint", None)
+        settings["aws_endpoint_url"] = account.endpoint_of(bucket) if account.virtual else settings.pop("aws_endpoint")
+        settings.pop("aws_endpoint", None)
     if (keys := account.found_keys()) is not None:
         names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-        given |= {name: value for name, value in zip(names, keys, strict=True) if value}
-    return {**given, **_plain(account.endpoint)}
+        settings |= {name: value for name, value in zip(names, keys, strict=True) if value}
+    return {**settings, **_plain(account.endpoint)}
 
 
 def _of_azure(url: str, options: Mapping[str, Any]) -> dict[str, str]:
     from singer_spark.storage.stores.azure_account import AzureAccount
 
     account = AzureAccount.of(url, options)
-    given = {f"azure_storage_{name}": _text(value) for name, value in account.config().items()}
-    if "azure_storage_skip_signature" in given:
-        given["azure_skip_signature"] = given.pop("azure_storage_skip_signature")
+    settings = {f"azure_storage_{name}": _text(value) for name, value in account.config().items()}
+    if "azure_storage_skip_signature" in settings:
+        settings["azure_skip_signature"] = settings.pop("azure_storage_skip_signature")
     if not account.login and not account.anonymous and (token := account.token()):
-        given["azure_storage_token"] = token
-    return {**given, **_plain(account.endpoint)}
+        settings["azure_storage_token"] = token
+    return {**settings, **_plain(account.endpoint)}
 
 
 def _of_google(options: Mapping[str, Any]) -> dict[str, str]:
@@ -67,14 +67,14 @@ def _of_google(options: Mapping[str, Any]) -> dict[str, str]:
 
     endpoint = endpoint_of(options)
     login = GoogleLogin(options, emulated=bool(endpoint))
-    given = {"google_base_url": endpoint} if endpoint else {}
+    settings = {"google_base_url": endpoint} if endpoint else {}
     if login.anonymous:
-        given["google_skip_signature"] = "true"
+        settings["google_skip_signature"] = "true"
     elif (key := login.key_file()) is not None and key.get("type") == "service_account":
-        given["google_service_account_key"] = json.dumps(key)
+        settings["google_service_account_key"] = json.dumps(key)
     else:
-        given["google_bearer_token"] = login.header()["Authorization"].partition(" ")[2]
-    return {**given, **_plain(endpoint)}
+        settings["google_bearer_token"] = login.header()["Authorization"].partition(" ")[2]
+    return {**settings, **_plain(endpoint)}
 
 
 def _plain(endpoint: str) -> dict[str, str]:

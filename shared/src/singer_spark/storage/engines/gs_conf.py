@@ -1,4 +1,4 @@
-"""Hadoop's settings of Google's connector that say what gcsfs's storage options say."""
+"""Settings of Google's Hadoop connector derived from gcsfs storage options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONNECTOR = "com.google.cloud.hadoop.fs.gcs"
 
 
 def gs_conf(options: Mapping[str, Any]) -> dict[str, str]:
-    """Hadoop's settings (`fs.gs.…`) for the options that gcsfs is given; they hold secrets."""
+    """Hadoop settings (`fs.gs.…`) for gcsfs options; they contain secrets."""
     endpoint = endpoint_of(options)
     conf = {
         "fs.gs.impl": f"{_CONNECTOR}.GoogleHadoopFileSystem",
@@ -33,7 +33,7 @@ def gs_conf(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _login(login: GoogleLogin) -> dict[str, str]:
-    """Whom the connector asks as; told nothing it looks for the machine's service account."""
+    """The connector's login settings; without any it uses the machine's service account."""
     if login.anonymous:
         return {"fs.gs.auth.service.account.enable": "false", "fs.gs.auth.null.enable": "true"}
     key = login.key_file() or login.own_file()

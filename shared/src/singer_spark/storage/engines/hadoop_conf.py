@@ -1,4 +1,4 @@
-"""What Hadoop's connectors are told of a bucket: the URL by which they know it, and the same account."""
+"""Settings of Hadoop's connectors for a bucket: its URL in their spelling, and the same account."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hadoop_url(url: str, options: Mapping[str, Any]) -> str:
 
 
 def hadoop_conf(url: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Hadoop's settings for the options of a bucket; they hold secrets."""
+    """Hadoop settings for a bucket's storage options; they contain secrets."""
     match kind_of(url):
         case "s3":
             from singer_spark.storage.engines.s3a_conf import s3a_conf

@@ -1,4 +1,4 @@
-"""Hadoop's settings of S3A that say what s3fs's storage options say: one account, one place, told once."""
+"""Settings of Hadoop's S3A derived from s3fs storage options."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
-# Environment, profile, web identity, container, instance: where the Python side looks too.
+# Environment, profile, web identity, container, instance: the same sources as on the Python side.
 _DEFAULT_PROVIDER = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 _ENCRYPTIONS = {"aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
 
 
 def s3a_conf(options: Mapping[str, Any]) -> dict[str, str]:
-    """Hadoop's settings (`fs.s3a.…`) for the options that s3fs is given; they hold secrets."""
+    """Hadoop settings (`fs.s3a.…`) for s3fs options; they contain secrets."""
     client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
     conf = {**_account(options, client), **_place(options, client, config), **_proxy(config)}
     if options.get("requester_pays"):
@@ -30,8 +30,8 @@ def s3a_conf(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _account(options: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str, str]:
-    """Who asks, and which of Hadoop's providers knows it."""
-    given = {
+    """The credentials, and the Hadoop provider for them."""
+    credentials = {
         "access.key": options.get("key") or options.get("username") or client.get("aws_access_key_id"),
         "secret.key": options.get("secret") or options.get("password") or client.get("aws_secret_access_key"),
         "session.token": options.get("token") or client.get("aws_session_token"),
@@ -39,9 +39,9 @@ def _account(options: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str,
     provider = "aws.credentials.provider"
     if options.get("anon"):
         return {provider: f"{_PROVIDERS}AnonymousAWSCredentialsProvider"}
-    if given["access.key"]:
-        kind = "Temporary" if given["session.token"] else "Simple"
-        keys = {name: str(value) for name, value in given.items() if value}
+    if credentials["access.key"]:
+        kind = "Temporary" if credentials["session.token"] else "Simple"
+        keys = {name: str(value) for name, value in credentials.items() if value}
         return {**keys, provider: f"{_PROVIDERS}{kind}AWSCredentialsProvider"}
     if options.get("profile"):
         name = {"auth.profile.name": str(options["profile"])}
@@ -50,7 +50,7 @@ def _account(options: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str,
 
 
 def _place(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
-    """Which server, in which region, by which style of URL."""
+    """The server, its region, and the style of URLs."""
     named = options.get("endpoint_url") or client.get("endpoint_url")
     endpoint = named or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = client.get("region_name") or config.get("region_name") or os.environ.get("AWS_DEFAULT_REGION")

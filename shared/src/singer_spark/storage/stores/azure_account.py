@@ -1,4 +1,4 @@
-"""What adlfs's storage options say, in obstore's words: whose account, by which login, at which server."""
+"""Options for obstore and delta-rs derived from adlfs storage options: account, login and server."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class AzureAccount:
     """One account and the login to it.
 
     Attributes:
-        name: The account's.
-        endpoint: Of the blob service, where it is not `https://<account>.blob.core.windows.net`; else empty.
-        login: The options that say who asks, by adlfs's names; empty where the machine's own login counts.
-        anonymous: Nothing is signed.
+        name: The account's name.
+        endpoint: Endpoint of the blob service, if it is not `https://<account>.blob.core.windows.net`; else empty.
+        login: The login options by adlfs's names; empty for the machine's own login.
+        anonymous: Requests are not signed.
     """
 
     name: str
@@ -45,22 +45,22 @@ class AzureAccount:
 
     @classmethod
     def of(cls, url: str, options: Mapping[str, Any]) -> AzureAccount:
-        """Reads URL, options and environment.
+        """Determine the account from URL, options and environment.
 
         Raises:
             ConfigurationError: none of them names the account.
         """
         _, host = container_and_host(url)
-        given = {name: str(value) for name, value in options.items() if value and name in _VARIABLES}
+        named = {name: str(value) for name, value in options.items() if value and name in _VARIABLES}
         if isinstance(options.get("credential"), str):
             secret = options["credential"]
-            given.setdefault("sas_token" if "sig=" in secret else "account_key", secret)
-        if not set(given) & {*_KEYS, "connection_string"} and not options.get("anon"):
-            given = {**_of_environment(), **given}
-        said = _connection(given.get("connection_string", ""))
-        given = {**said, **given}
-        name = host.partition(".")[0] or given.get("account_name", "")
-        endpoint = str(options.get("endpoint_url") or "") or said.get("endpoint", "")
+            named.setdefault("sas_token" if "sig=" in secret else "account_key", secret)
+        if not set(named) & {*_KEYS, "connection_string"} and not options.get("anon"):
+            named = {**_of_environment(), **named}
+        connection = _connection(named.get("connection_string", ""))
+        named = {**connection, **named}
+        name = host.partition(".")[0] or named.get("account_name", "")
+        endpoint = str(options.get("endpoint_url") or "") or connection.get("endpoint", "")
         if not endpoint and options.get("account_host"):
             endpoint = f"https://{options['account_host']}"
         if not endpoint and host and not host.endswith(_USUAL_SUFFIX):
@@ -70,8 +70,8 @@ class AzureAccount:
                 f"storage_options names no account for {url.partition('?')[0]}: give account_name, connection_string, "
                 "or a URL with it (abfss://container@account.dfs.core.windows.net/path)"
             )
-        login = {key: given[key] for key in _KEYS if given.get(key)}
-        # A principal of which the environment has less than all is none.
+        login = {key: named[key] for key in _KEYS if named.get(key)}
+        # A service principal that is incomplete in the environment is ignored.
         if not login.keys() >= {"client_id", "client_secret", "tenant_id"}:
             login = {key: value for key, value in login.items() if key in ("account_key", "sas_token")}
         return cls(
@@ -85,11 +85,11 @@ class AzureAccount:
 
     @property
     def emulated(self) -> bool:
-        """Whether the account is a part of the endpoint's path, as emulators have it."""
+        """Whether the account is part of the endpoint's path, as in emulators."""
         return bool(urlsplit(self.endpoint).path.strip("/"))
 
     def config(self) -> Any:
-        """What obstore, and delta-rs, are told."""
+        """The configuration for obstore and delta-rs."""
         config: dict[str, Any] = {"account_name": self.name}
         if self.endpoint:
             config["endpoint"] = self.endpoint
@@ -104,24 +104,24 @@ class AzureAccount:
         return config
 
     def token(self) -> str:
-        """A token of the machine's own login, for a library that takes no provider; empty where there is none."""
+        """A token of the machine's own login, for a library that takes no provider; empty if there is none."""
         provider = self.provider()
         return str(provider()["token"]) if provider is not None else ""
 
     def provider(self) -> Any:
-        """What gives obstore the machine's own login; None where the options have one, or obstore finds it."""
+        """Obstore's provider for the machine's own login; None if the options have a login, or obstore finds it."""
         if self.login or self.anonymous or os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
             return None
         try:
             from azure.identity import DefaultAzureCredential
             from obstore.auth.azure import AzureCredentialProvider
         except ImportError:
-            return None  # obstore then asks the machine for its managed identity
+            return None  # obstore then uses the machine's managed identity
         return AzureCredentialProvider(credential=DefaultAzureCredential())
 
 
 def container_and_host(url: str) -> tuple[str, str]:
-    """The container, and the account's host where the URL has it."""
+    """The container, and the account's host if it is in the URL."""
     place = url.partition("://")[2].partition("/")[0]
     container, _, host = place.partition("@")
     return container, host
@@ -137,15 +137,15 @@ def _of_environment() -> dict[str, str]:
 
 
 def _connection(text: str) -> dict[str, str]:
-    """What a connection string says."""
+    """Parse a connection string."""
     parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
     if parts.get("UseDevelopmentStorage", "").lower() == "true":
         raise ConfigurationError("storage_options: give Azurite's whole connection string, with its BlobEndpoint")
-    said = {"account_name": parts.get("AccountName", ""), "account_key": parts.get("AccountKey", "")}
-    said["sas_token"] = parts.get("SharedAccessSignature", "")
-    said["endpoint"] = parts.get("BlobEndpoint", "")
+    parsed = {"account_name": parts.get("AccountName", ""), "account_key": parts.get("AccountKey", "")}
+    parsed["sas_token"] = parts.get("SharedAccessSignature", "")
+    parsed["endpoint"] = parts.get("BlobEndpoint", "")
     suffix = parts.get("EndpointSuffix", _USUAL_SUFFIX)
-    if not said["endpoint"] and suffix != _USUAL_SUFFIX:
+    if not parsed["endpoint"] and suffix != _USUAL_SUFFIX:
         protocol = parts.get("DefaultEndpointsProtocol", "https")
-        said["endpoint"] = f"{protocol}://{said['account_name']}.blob.{suffix}"
-    return {name: value for name, value in said.items() if value}
+        parsed["endpoint"] = f"{protocol}://{parsed['account_name']}.blob.{suffix}"
+    return {name: value for name, value in parsed.items() if value}

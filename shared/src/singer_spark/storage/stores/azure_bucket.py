@@ -1,4 +1,4 @@
-"""A container of Azure's blob storage."""
+"""A container of Azure Blob Storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singer_spark.storage.storage_errors import StoreFailure
 from singer_spark.storage.stores.azure_account import AzureAccount, container_and_host
 from singer_spark.storage.stores.bucket import UndecidedError
 from singer_spark.storage.stores.http_options import client_options, retry_config
-from singer_spark.storage.stores.obstore_bucket import ObstoreBucket, asked
+from singer_spark.storage.stores.obstore_bucket import ObstoreBucket, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,11 +25,11 @@ class AzureBucket(ObstoreBucket):
     folders_are_listed = False
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        """Knows the container.
+        """Nothing is requested yet.
 
         Args:
             url: `az://container`, `abfss://container@account.dfs.core.windows.net`.
-            options: As adlfs has them.
+            options: adlfs options.
         """
         self._account = AzureAccount.of(url, options)
         self._container, _ = container_and_host(url)
@@ -49,24 +49,24 @@ class AzureBucket(ObstoreBucket):
         )
 
     def _remove_folder(self, key: str) -> None:
-        """Hadoop's folders are empty blobs with the folder's own name, or real ones, which stay while they hold any."""
+        """Remove a Hadoop folder: an empty blob with the folder's name, or a real one, which stays unless empty."""
         with suppress(FileExistsError, UndecidedError, StoreFailure):
             self._remove(self._single, key)
 
     def is_folder(self, key: str) -> bool:
         import obstore
 
-        found = asked(lambda: obstore.get(self._store, key, options={"head": True}).attributes, key)
+        found = answer_of(lambda: obstore.get(self._store, key, options={"head": True}).attributes, key)
         return str(found.get("hdi_isfolder", "")).lower() == "true"
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
-        # Azure knows no range that counts from the end.
+        # Azure does not support ranges that count from the end.
         size = self.size(key)
         length = min(length, size)
         return (self.read_range(key, size - length, length) if length else b""), size
 
     def copy(self, source: str, target: str) -> None:
-        """Copies inside the store, which may answer before it is done: a blob has no bytes until then."""
+        """Copy inside the store, which may answer before it is done: the blob is empty until then."""
         size = self.size(source)
         super().copy(source, target)
         deadline = time.monotonic() + COPY_SECONDS

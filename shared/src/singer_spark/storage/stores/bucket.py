@@ -1,4 +1,4 @@
-"""The requests that `ObjectFiles` makes, whichever store answers them."""
+"""The requests that `ObjectFiles` makes of any store."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-# The version of an object that must not be there yet.
+# The version of an object that must not exist yet.
 ABSENT = ""
-# What an upload sends at once, and how much of it: together they bound its memory.
+# The size of an upload's pieces, and how many are sent at once: together they limit its memory.
 PIECE_BYTES = 8 << 20
 PIECES_AT_ONCE = 4
 MOST_PIECES = 10_000
 
 
 class UndecidedError(OSError):
-    """Another conditional write of that object is under way: nobody has won yet."""
+    """Another conditional write of that object is under way: no writer has won yet."""
 
 
 class LostAnswerError(OSError):
-    """The request may have been carried out or not: its answer never came."""
+    """The request may or may not have been carried out: its answer was lost."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a listing says of an object.
+    """An object in a listing.
 
     Attributes:
-        key: Its name in the bucket; it ends with a slash where a program made an empty object for a folder.
+        key: Its name in the bucket; it ends with a slash if it is an empty object that marks a folder.
         size: In bytes.
-        modified: When it was written, in seconds since the epoch; None where the store doesn't say.
-        maybe_folder: The listing leaves open whether the key has a slash at its end.
+        modified: When it was written, in seconds since the epoch; None if unknown.
+        maybe_folder: The listing does not show whether the key ends with a slash.
     """
 
     key: str
@@ -43,21 +43,21 @@ class Entry:
 
 
 class Bucket(Protocol):
-    """One bucket. Failures are OSErrors; a FileNotFoundError where nothing is."""
+    """One bucket. Failures are OSErrors; a FileNotFoundError for a missing object."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What the store calls the conditions of a creation and of an exchange; empty where it has none."""
+        """The store's names for the conditions of a creation and of an exchange; empty if it has none."""
 
     @property
     def folders_are_listed(self) -> bool:
-        """Whether the object that stands for a folder is among those below it."""
+        """Whether a folder's marker is listed among the objects below the folder."""
 
     def read(self, key: str) -> tuple[bytes, str]:
-        """The content, and which version of the object that is."""
+        """The content, and the version of the object."""
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
-        """A part of an object, from a start that lies in it."""
+        """A part of an object, from a start within it."""
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
         """The last bytes of an object, and its size."""
@@ -66,31 +66,31 @@ class Bucket(Protocol):
         """The size of an object."""
 
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
-        """Writes an object in one request: over anything, or only over one version, `ABSENT` for none.
+        """Write an object in one request: unconditionally, or only over one version, `ABSENT` for none.
 
         Raises:
-            FileExistsError: another version stands there.
-            UndecidedError: nobody has won yet.
-            LostAnswerError: nobody knows.
+            FileExistsError: there is another version.
+            UndecidedError: no writer has won yet.
+            LostAnswerError: the outcome is unknown.
         """
 
     def upload(self, source: Path, key: str) -> None:
-        """Copies a file of this machine, in pieces that become an object at once."""
+        """Copy a file of this machine, in pieces that become an object atomically."""
 
     def open_writer(self, key: str) -> IO[bytes]:
         """A stream whose bytes become an object when it is closed."""
 
     def copy(self, source: str, target: str) -> None:
-        """Copies inside the store; the copy is whole when this returns."""
+        """Copy inside the store; the copy is complete when this returns."""
 
     def is_folder(self, key: str) -> bool:
-        """Whether an empty object of a listing, which left that open, stands for a folder."""
+        """Whether an empty object with `maybe_folder` in a listing marks a folder."""
 
     def extend(self, source: str, size: int, tail: bytes, target: str) -> bool:
-        """Copies with bytes behind it inside the store; False where it can't."""
+        """Copy with bytes appended, inside the store; False if it can't."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Removes objects; those that are missing are fine."""
+        """Remove objects; missing ones are fine."""
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """All objects whose keys begin so, the prefix ending with a slash."""
+        """All objects whose keys begin with `prefix`, which ends with a slash."""

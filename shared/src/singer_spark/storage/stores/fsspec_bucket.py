@@ -1,4 +1,4 @@
-"""A bucket of any other store that fsspec knows: no conditions, so it looks and then writes."""
+"""A bucket of any other store known to fsspec: without conditional writes, so it looks and then writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODIFIED_NAMES = ("LastModified", "last_modified", "updated", "modified", "mtime
 
 
 class FsspecBucket:
-    """Files of one of fsspec's file systems."""
+    """Files of an fsspec filesystem."""
 
     conditions: tuple[str, ...] = ()
     folders_are_listed = True
@@ -71,15 +71,15 @@ class FsspecBucket:
 
 
 def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[FsspecBucket, str]:
-    """The bucket, and the key of the URL's place in it.
+    """The bucket, and the URL's key in it.
 
     Raises:
-        ConfigurationError: fsspec does not know the kind, or lacks a package for it.
+        ConfigurationError: the kind is unknown to fsspec, or a package for it is missing.
     """
     import fsspec
 
     protocol = url.partition("://")[0]
-    # A cached listing or a cached instance could answer with what another process changed long ago.
+    # A cached listing or instance could return what another process has long since changed.
     fresh: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
     try:
         filesystem, root = fsspec.core.url_to_fs(url, **{**fresh, **options})
@@ -91,11 +91,11 @@ def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[FsspecBucket,
 
 
 def _modified(info: Mapping[str, Any]) -> float | None:
-    """When an object was written, as fsspec's packages say it: each by a name of its own."""
-    told = next((info[name] for name in MODIFIED_NAMES if info.get(name)), None)
-    if isinstance(told, int | float):
-        return float(told)
-    if isinstance(told, str):
+    """When an object was written; each fsspec package has its own name for that."""
+    modified = next((info[name] for name in MODIFIED_NAMES if info.get(name)), None)
+    if isinstance(modified, int | float):
+        return float(modified)
+    if isinstance(modified, str):
         with suppress(ValueError):
-            told = datetime.fromisoformat(told)
-    return told.timestamp() if isinstance(told, datetime) else None
+            modified = datetime.fromisoformat(modified)
+    return modified.timestamp() if isinstance(modified, datetime) else None

@@ -1,7 +1,7 @@
-"""A bucket of Google's store, through its JSON API.
+"""A bucket of Google Cloud Storage, through its JSON API.
 
-obstore speaks to Google through the XML API, which knows neither a copy with a condition nor one of several objects to
-one, and which no emulator has; and it takes fewer logins than Google's own library.
+obstore uses Google's XML API, which supports neither conditional copies nor composing several objects, and which no
+emulator has; and it takes fewer logins than Google's own library.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 BUSY = (408, 429, 500, 502, 503, 504)
 CONNECT_SECONDS, READ_SECONDS = 20.0, 60.0
 CONDITION = "ifGenerationMatch"
-# Of an object that was never there: only a resumable upload needs it.
+# The generation of an object that never existed; only a resumable upload needs it.
 MORE_TO_COME, NOT_SATISFIABLE = 308, 416
 
 
@@ -49,11 +49,11 @@ class GoogleBucket:
     folders_are_listed = True
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        """Knows the bucket.
+        """Nothing is requested yet.
 
         Args:
-            name: The bucket's.
-            options: As gcsfs has them.
+            name: The bucket's name.
+            options: gcsfs options.
         """
         try:
             import requests
@@ -94,7 +94,7 @@ class GoogleBucket:
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
         condition = {} if version is None else {CONDITION: "0" if version == ABSENT else version}
         query = {"uploadType": "media", "name": key, **condition}
-        # A write over anything may be asked for again by itself; whether a condition held is the caller's to find out.
+        # An unconditional write may be retried here; after a conditional one, the caller must find out what happened.
         self._ask("POST", self._uploads(), query, data=data, again=version is None)
 
     def upload(self, source: Path, key: str) -> None:
@@ -105,7 +105,7 @@ class GoogleBucket:
                         target.write(piece)
                 return
             except LostAnswerError:
-                # Begun anew: nobody knows which pieces of that upload are there.
+                # Started over: it is unknown which pieces of that upload arrived.
                 if attempt == TRIES - 1:
                     raise
 
@@ -171,18 +171,18 @@ class GoogleBucket:
         return f"{self._server}/upload/storage/v1/b/{quote(self._name, safe='')}/o"
 
     def begin(self, key: str) -> str:
-        """Begins an upload in pieces; gives the URL that takes them."""
+        """Begin an upload in pieces; returns the URL for them."""
         answer = self._ask("POST", self._uploads(), {"uploadType": "resumable", "name": key}, data=b"")
         return str(answer.headers["Location"])
 
     def send(self, place: str, start: int, piece: bytes, *, last: bool) -> int | None:
-        """Sends a piece of an upload.
+        """Send a piece of an upload.
 
         Returns:
-            Of the last one the size of the object.
+            For the last one, the size of the object.
 
         Raises:
-            LostAnswerError: nobody knows whether the piece is there.
+            LostAnswerError: it is unknown whether the piece arrived.
         """
         end = start + len(piece)
         bounds = f"{start}-{end - 1}" if piece else "*"
@@ -200,7 +200,7 @@ class GoogleBucket:
         headers: Mapping[str, str] | None = None,
         again: bool = True,
     ) -> Response:
-        """Makes a request; asks a busy store again, and where the answer was lost too, if `again`."""
+        """Make a request; retry if the store is busy, and, with `again`, also if the answer was lost."""
         import requests
 
         for attempt in range(TRIES):
@@ -227,7 +227,7 @@ class GoogleBucket:
         raise AssertionError("unreachable")
 
     def _is_missing(self, signed: Mapping[str, str]) -> bool:
-        """Whether there is no such bucket; one that nobody may look at is there."""
+        """Whether the bucket does not exist; a bucket that denies access does."""
         return self._session.get(self._bucket(), headers=signed, timeout=self._patience).status_code == 404
 
 
@@ -238,7 +238,7 @@ def endpoint_of(options: Mapping[str, Any]) -> str:
 
 
 def _check(answer: Response, no_bucket: Callable[[], bool]) -> None:
-    """Raises what an answer says."""
+    """Raise the error in an answer, if any."""
     status = answer.status_code
     if status < 300 or status == MORE_TO_COME:
         return

@@ -1,4 +1,4 @@
-"""Who asks Google's store: what gcsfs's option `token` says, else the machine's application-default credentials."""
+"""The login to Google's store: gcsfs's option `token`, else the machine's application-default credentials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
-# gcsfs's words for the machine's own login; `browser` asks a person, who is not there.
+# gcsfs's values for the machine's own login; `browser` would ask a person, and there is none.
 _OWN = (None, "", "google_default", "cloud", "cache")
 _UNUSABLE = ("browser",)
 
@@ -25,11 +25,11 @@ class GoogleLogin:
     """Makes the header that signs a request, with a token that is fetched anew before it expires."""
 
     def __init__(self, options: Mapping[str, Any], *, emulated: bool) -> None:
-        """Knows what the options say; nothing is asked yet.
+        """Nothing is requested yet.
 
         Args:
-            options: As gcsfs has them.
-            emulated: The server is not Google's: without a token nothing is signed.
+            options: gcsfs options.
+            emulated: The server is not Google's: without a token, requests are not signed.
         """
         self._token = options.get("token")
         own = emulated and self._token in _OWN
@@ -38,7 +38,7 @@ class GoogleLogin:
         self._lock = threading.Lock()
 
     def header(self) -> dict[str, str]:
-        """What a request needs.
+        """The header for a request.
 
         Raises:
             RefusedError: there is no login.
@@ -53,7 +53,7 @@ class GoogleLogin:
             return {"Authorization": f"Bearer {self._credentials.token}"}
 
     def key_file(self) -> dict[str, Any] | None:
-        """The key of a service account, where the options hold one or name its file."""
+        """The key of a service account, if the options contain one or name its file."""
         token = self._token
         if isinstance(token, str) and token.lstrip().startswith("{"):
             token = json.loads(token)
@@ -62,7 +62,7 @@ class GoogleLogin:
         return dict(token) if isinstance(token, dict) else None
 
     def own_file(self) -> dict[str, Any] | None:
-        """What the machine's application-default credentials are, where they are a file and the options say nothing."""
+        """The machine's application-default credentials, if these are a file and the options have no login."""
         if self.anonymous or self._token not in _OWN:
             return None
         named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
@@ -70,7 +70,7 @@ class GoogleLogin:
         return dict(json.loads(file.read_text())) if file.is_file() else None
 
     def bearer(self) -> str:
-        """A token that the options hold as it is; empty where they hold none."""
+        """A bearer token in the options; empty if there is none."""
         if self.anonymous or self._token in _OWN or self.key_file() is not None:
             return ""
         return str(self._token)
@@ -86,12 +86,12 @@ class GoogleLogin:
             ) from error
         if self._token in _UNUSABLE:
             raise ConfigurationError(
-                f"storage_options: token {self._token!r} asks a person; give a key file, or no token"
+                f"storage_options: token {self._token!r} needs a person to log in; give a key file, or no token"
             )
         try:
             if (key := self.key_file()) is not None:
                 with warnings.catch_warnings():
-                    # It warns of keys that are others', as they might name any server; this one is the user's.
+                    # It warns of keys from others, which might name any server; this one is the user's own.
                     warnings.simplefilter("ignore", DeprecationWarning)
                     return google.auth.load_credentials_from_dict(key, scopes=SCOPES)[0]  # type: ignore[no-untyped-call]
             if bearer := self.bearer():

@@ -9,16 +9,16 @@ from singer_spark.storage.stores.bucket import PIECE_BYTES
 
 
 class ResumablePlace(Protocol):
-    """Where the pieces go."""
+    """Receives the pieces of uploads."""
 
     def begin(self, key: str) -> str:
-        """Begins an upload; gives the URL that takes its pieces."""
+        """Begin an upload; returns the URL for its pieces."""
 
     def send(self, place: str, start: int, piece: bytes, *, last: bool) -> int | None:
-        """Sends a piece; of the last one it gives the size of the object."""
+        """Send a piece; for the last one, returns the size of the object."""
 
     def write(self, key: str, data: bytes, version: str | None = None) -> None:
-        """Writes an object in one request."""
+        """Write an object in one request."""
 
 
 class ResumableUpload:
@@ -67,7 +67,7 @@ class ResumableUpload:
         return self._sent + len(self._held)
 
     def flush(self) -> None:
-        """Pieces go when they are full."""
+        """Do nothing: pieces are sent when they are full."""
 
     def readable(self) -> bool:
         return False

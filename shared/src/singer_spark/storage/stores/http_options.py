@@ -1,4 +1,4 @@
-"""How obstore asks: with which patience, by which proxy, trusting whom."""
+"""obstore's HTTP options: timeouts, proxy, certificates and retries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def client_options(
     verify: bool | str | None = None,
     proxy: str = "",
 ) -> Any:
-    """Of an HTTP client; `verify` as requests has it: False, or the path of certificates."""
+    """Options of an HTTP client; `verify` as in requests: False, or the path of certificates."""
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=connect or CONNECT_SECONDS),
         "read_timeout": timedelta(seconds=read or READ_SECONDS),
@@ -38,7 +38,7 @@ def client_options(
 
 
 def retry_config(retries: int | None = None) -> Any:
-    """How often a request is made again that a busy store refused, and after which pauses."""
+    """How often, and after which pauses, a request is retried that a busy store refused."""
     pauses = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2}
     return {
         "max_retries": RETRIES if retries is None else retries,

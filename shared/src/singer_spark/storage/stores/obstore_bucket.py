@@ -37,19 +37,19 @@ _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted")
 class ObstoreBucket:
     """Objects of one bucket or container.
 
-    Keys are obstore's: none begins or ends with a slash, so of an object that stands for a folder (`a/b/`) only `a/b`
-    is seen, and such an object is removed as the root of a store of its own.
+    obstore's keys neither begin nor end with a slash, so a folder's marker (`a/b/`) is seen as `a/b`, and is removed as
+    the root of a store of its own.
     """
 
     conditions: tuple[str, ...] = ("If-None-Match", "If-Match")
     folders_are_listed = True
 
     def _made(self, below: str = "", *, single: bool = False) -> Any:
-        """A store of obstore's.
+        """Make an obstore store.
 
         Args:
-            below: What follows the bucket's name: with a slash before it, a key of which the empty path is the folder.
-            single: Objects are removed by one request each.
+            below: Appended to the bucket's name: with a leading slash, a key whose folder marker is the empty path.
+            single: Whether objects are removed by one request each.
         """
         raise NotImplementedError
 
@@ -68,12 +68,12 @@ class ObstoreBucket:
             found = obstore.get(self._store, key)
             return bytes(found.bytes()), found.meta["e_tag"] or ""
 
-        return asked(get, key)
+        return answer_of(get, key)
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         import obstore
 
-        return asked(lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key)
+        return answer_of(lambda: bytes(obstore.get_range(self._store, key, start=start, length=length)), key)
 
     def read_end(self, key: str, length: int) -> tuple[bytes, int]:
         import obstore
@@ -82,15 +82,15 @@ class ObstoreBucket:
             found = obstore.get(self._store, key, options={"range": {"suffix": length}})
             return bytes(found.bytes()), int(found.meta["size"])
 
-        return asked(get, key)
+        return answer_of(get, key)
 
     def size(self, key: str) -> int:
         import obstore
 
         try:
-            return asked(lambda: int(obstore.head(self._store, key)["size"]), key)
+            return answer_of(lambda: int(obstore.head(self._store, key)["size"]), key)
         except FileNotFoundError:
-            # The answer to a HEAD does not say whether it is the bucket that is missing.
+            # The answer to a HEAD does not show whether it is the bucket that is missing.
             self.read_range(key, 0, 1)
             raise
 
@@ -98,7 +98,7 @@ class ObstoreBucket:
         import obstore
 
         mode: Any = "overwrite" if version is None else "create" if version == ABSENT else {"e_tag": version}
-        asked(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
+        answer_of(lambda: obstore.put(self._store, key, data, mode=mode, use_multipart=False), key)
 
     def upload(self, source: Path, key: str) -> None:
         import obstore
@@ -106,7 +106,7 @@ class ObstoreBucket:
         size = source.stat().st_size
         piece = max(PIECE_BYTES, ceil(size / MOST_PIECES))
         with source.open("rb") as file:
-            asked(
+            answer_of(
                 lambda: obstore.put(
                     self._store,
                     key,
@@ -127,7 +127,7 @@ class ObstoreBucket:
     def copy(self, source: str, target: str) -> None:
         import obstore
 
-        asked(lambda: obstore.copy(self._store, source, target), source)
+        answer_of(lambda: obstore.copy(self._store, source, target), source)
 
     def is_folder(self, key: str) -> bool:
         try:
@@ -146,20 +146,20 @@ class ObstoreBucket:
         if len(plain) == 1:
             self._remove(self._single, plain[0])
         elif plain:
-            asked(lambda: obstore.delete(self._store, plain), plain[0])
+            answer_of(lambda: obstore.delete(self._store, plain), plain[0])
         for key in keys:
             if key.endswith("/"):
                 self._remove_folder(key.rstrip("/"))
 
     def _remove_folder(self, key: str) -> None:
-        """Removes the empty object that stands for a folder."""
+        """Remove a folder's marker."""
         self._remove(self._made(quote(f"/{key}", safe="/-_.~"), single=True), "")
 
     def _remove(self, store: Any, path: str) -> None:
         import obstore
 
         try:
-            asked(lambda: obstore.delete(store, path), path)
+            answer_of(lambda: obstore.delete(store, path), path)
         except FileNotFoundError as error:
             if getattr(error, "code", "") == "NoSuchBucket":
                 raise
@@ -168,14 +168,14 @@ class ObstoreBucket:
         import obstore
 
         pages = obstore.list(self._store, prefix.rstrip("/") or None)
-        for page in iter(lambda: asked(lambda: next(pages, None), prefix), None):
+        for page in iter(lambda: answer_of(lambda: next(pages, None), prefix), None):
             for each in page:
                 size, modified = int(each["size"]), each["last_modified"].timestamp()
                 yield Entry(each["path"], size, modified, maybe_folder=size == 0)
 
 
 class _Writer:
-    """obstore's stream, whose failures are ours."""
+    """obstore's stream, with failures translated to ours."""
 
     def __init__(self, stream: Any, key: str) -> None:
         self._stream = stream
@@ -185,7 +185,7 @@ class _Writer:
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
-        asked(lambda: self._stream.write(data), self._key)
+        answer_of(lambda: self._stream.write(data), self._key)
         self._place += size
         return size
 
@@ -193,12 +193,12 @@ class _Writer:
         return self._place
 
     def flush(self) -> None:
-        """Pieces go when they are full."""
+        """Do nothing: pieces are sent when they are full."""
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            asked(self._stream.close, self._key)
+            answer_of(self._stream.close, self._key)
 
     def readable(self) -> bool:
         return False
@@ -210,8 +210,8 @@ class _Writer:
         return False
 
 
-def asked(request: Callable[[], Result], key: str) -> Result:
-    """Makes a request; a signal that comes meanwhile is handled at once, though obstore would wait for the answer."""
+def answer_of(request: Callable[[], Result], key: str) -> Result:
+    """Make a request; signals are handled meanwhile, although obstore would block them until the answer."""
     with _failures(key):
         if threading.current_thread() is not threading.main_thread():
             return request()
@@ -234,22 +234,22 @@ def asked(request: Callable[[], Result], key: str) -> Result:
 
 @contextmanager
 def _failures(key: str) -> Iterator[None]:
-    """Turns what obstore raises into OSErrors with one line, the store's own words."""
+    """Turn obstore's exceptions into OSErrors with one line, the store's own message."""
     from obstore import exceptions
 
     try:
         yield
     except FileNotFoundError as error:
-        raise MissingError(*_told(error, key)) from error
+        raise MissingError(*_text_and_code(error, key)) from error
     except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-        text, code = _told(error, key)
+        text, code = _text_and_code(error, key)
         if code in _UNDECIDED:
             raise UndecidedError(text) from error
         raise FileExistsError(text) from error
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        raise RefusedError(*_told(error, key)) from error
+        raise RefusedError(*_text_and_code(error, key)) from error
     except exceptions.BaseError as error:
-        text, code = _told(error, key)
+        text, code = _text_and_code(error, key)
         if code in _NO_BUCKET:
             raise MissingError(text, "NoSuchBucket") from error
         if not _STATUS.search(str(error)) and "HTTP error" in str(error):
@@ -257,8 +257,8 @@ def _failures(key: str) -> Iterator[None]:
         raise StoreFailure(text, code) from error
 
 
-def _told(error: BaseException, key: str) -> tuple[str, str]:
-    """What happened in one line, and the store's code of it."""
+def _text_and_code(error: BaseException, key: str) -> tuple[str, str]:
+    """What happened, in one line, and the store's error code."""
     whole = str(error).partition("\n\nDebug source")[0]
     code, message, status = _CODE.search(whole), _MESSAGE.search(whole), _STATUS.search(whole)
     name = code[1] if code else status[1] if status else ""

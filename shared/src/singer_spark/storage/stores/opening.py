@@ -1,4 +1,4 @@
-"""Which bucket a URL names, and how Spark, Hadoop and delta-rs are told of it."""
+"""Opening the bucket of a URL."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def kind_of(url: str) -> str:
-    """The kind of store that a URL names: `s3`, `gs`, `az`, or empty for another."""
+    """The kind of store of a URL: `s3`, `gs`, `az`, or empty for another."""
     return KINDS.get(url.partition("://")[0].lower(), "")
 
 
 def open_bucket(url: str, options: Mapping[str, Any]) -> tuple[Bucket, str]:
-    """The bucket, and the key of the URL's place in it.
+    """The bucket, and the URL's key in it.
 
     Raises:
         ConfigurationError: the kind is unknown, a package is missing, or an option is unknown or makes no sense.

@@ -1,4 +1,4 @@
-"""The names that `storage_options` may use: fsspec's of each kind of store, and nothing else."""
+"""The valid names in `storage_options`: fsspec's for each kind of store, and no others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = {
     "abfs": AZURE,
     "abfss": AZURE,
 }
-# Names of fsspec that say how its own file systems cache and read ahead: taken, and without a meaning here.
+# fsspec's options for caching and reading ahead in its own filesystems: accepted, and ignored.
 _OF_FSSPEC = frozenset(
     {
         "asynchronous", "batch_size", "block_size", "blocksize", "cache_regions", "cache_timeout", "check_connection",
@@ -51,10 +51,10 @@ NAMES = {
 
 
 def check_names(kind: str, options: Mapping[str, Any]) -> None:
-    """Refuses an option that this kind of store does not know.
+    """Refuse an option that is not valid for this kind of store.
 
     Raises:
-        ConfigurationError: it names the option and the one that is nearest.
+        ConfigurationError: names the option and the most similar valid one.
     """
     known = NAMES[kind]
     for name in options:

@@ -1,4 +1,4 @@
-"""What s3fs's storage options say, in obstore's words: who asks, which server, with which patience."""
+"""Options for obstore and delta-rs derived from s3fs storage options: login, server and timeouts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from singer_spark.storage.stores import http_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# Keys of a login that may change are asked for again after this time; botocore itself sees to that they are good.
+# Keys of a login that may change are fetched again after this time; botocore itself keeps them valid.
 KEPT_FOR = timedelta(minutes=10)
-# Where obstore finds a login by itself.
+# Variables by which obstore finds a login by itself.
 _OF_THE_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
 _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 DEFAULT_REGION = "us-east-1"
@@ -28,12 +28,12 @@ class S3Account:
 
     Attributes:
         endpoint: The server's URL; empty for Amazon's own.
-        region: Of the bucket.
-        keys: Access key, secret, and token or empty; None where they are to be found elsewhere.
-        profile: Of Amazon's tools' files, empty for the usual one; None where no file is asked.
-        anonymous: Nothing is signed.
-        virtual: The bucket is a part of the host's name.
-        more: Further settings of obstore's.
+        region: The bucket's region.
+        keys: Access key, secret, and token or empty; None if they come from elsewhere.
+        profile: Profile in AWS config files, empty for the default one; None if no file is used.
+        anonymous: Requests are not signed.
+        virtual: The bucket is part of the host's name.
+        more: Further obstore settings.
     """
 
     endpoint: str
@@ -51,7 +51,7 @@ class S3Account:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], bucket: str = "") -> S3Account:
-        """Reads the options; without a region and a server it asks Amazon where the bucket is."""
+        """Parse the options; without a region and a server, Amazon is asked for the bucket's region."""
         client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
         keys, anonymous = _keys(options, client), bool(options.get("anon"))
         profile = _profile(options) if keys is None and not anonymous else None
@@ -75,14 +75,14 @@ class S3Account:
         )
 
     def endpoint_of(self, bucket: str) -> str:
-        """The URL at which a bucket has a host of its own."""
+        """The URL of a bucket with a host of its own."""
         if not self.endpoint:
             return f"https://{bucket}.s3.{self.region}.amazonaws.com{'.cn' if self.region.startswith('cn-') else ''}"
         scheme, _, host = self.endpoint.partition("://")
         return f"{scheme}://{bucket}.{host}"
 
     def config(self) -> Any:
-        """What obstore, and delta-rs, are told of the place."""
+        """The configuration for obstore and delta-rs, without keys."""
         place: dict[str, Any] = {"region": self.region, "virtual_hosted_style_request": self.virtual, **self.more}
         if self.endpoint:
             place["endpoint"] = self.endpoint
@@ -91,7 +91,7 @@ class S3Account:
         return place
 
     def provider(self) -> Callable[[], Any] | None:
-        """What gives obstore the keys; None where it finds them by itself."""
+        """Obstore's provider for the keys; None if it finds them by itself."""
         if self.anonymous:
             return None
         if self.keys is not None:
@@ -109,13 +109,13 @@ class S3Account:
         return keys
 
     def found_keys(self) -> tuple[str, str, str] | None:
-        """The keys as they are now, for a library that reads no profiles; None where it must find them by itself."""
+        """The current keys, for a library that reads no profiles; None if it must find them by itself."""
         provider = self.provider()
-        given = provider() if provider else None
-        return given and (given["access_key_id"], given["secret_access_key"], given["token"] or "")
+        found = provider() if provider else None
+        return found and (found["access_key_id"], found["secret_access_key"], found["token"] or "")
 
     def client(self) -> Any:
-        """Botocore's client, for what obstore does not offer."""
+        """A botocore client, for what obstore does not offer."""
         from botocore import UNSIGNED
         from botocore.config import Config
 
@@ -146,7 +146,7 @@ class S3Account:
 
 
 def _session_of(profile: str) -> Any:
-    """Botocore's session of a profile, the usual one where none is named."""
+    """A botocore session for a profile, the default one if it is empty."""
     try:
         from botocore.exceptions import ProfileNotFound
         from botocore.session import Session
@@ -169,7 +169,7 @@ def endpoint_of(options: Mapping[str, Any]) -> str:
 
 
 def region_of(options: Mapping[str, Any]) -> str:
-    """The region, from the options or the environment; empty where none is told."""
+    """The region, from the options or the environment; empty if neither has one."""
     client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
     named = client.get("region_name") or config.get("region_name")
     return str(named or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "")
@@ -183,14 +183,14 @@ def _keys(options: Mapping[str, Any], client: Mapping[str, Any]) -> tuple[str, s
 
 
 def _profile(options: Mapping[str, Any]) -> str | None:
-    """The profile that is asked: a named one, or the usual one where there are files and no login is nearer."""
+    """The profile to use: a named one, or the default one if there are files and no login takes precedence."""
     named = options.get("profile") or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
     if named:
         return str(named)
     if any(os.environ.get(name) for name in _OF_THE_ENVIRONMENT):
         return None
     if os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):
-        return ""  # obstore would ask there only with a file that holds the token
+        return ""  # obstore would only ask there if a file holds the token
     files = (Path(os.environ.get(name) or usual).expanduser() for name, usual in _FILES.items())
     return "" if any(file.exists() for file in files) else None
 
@@ -200,7 +200,7 @@ def _region_of_profile(profile: str | None) -> str:
 
 
 def _region_of_bucket(bucket: str, endpoint: str) -> str:
-    """Where Amazon says that a bucket is; it tells everybody. `us-east-1` where it can't be asked."""
+    """A bucket's region, from Amazon, which needs no login for that; `us-east-1` if it can't be reached."""
     if endpoint or not bucket:
         return DEFAULT_REGION
     import urllib.error

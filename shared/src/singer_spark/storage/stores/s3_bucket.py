@@ -1,4 +1,4 @@
-"""A bucket on S3, or a store that speaks as S3 does."""
+"""A bucket on S3, or a compatible store."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class S3Bucket(ObstoreBucket):
     """Objects of a bucket on S3."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        """Knows the bucket.
+        """Nothing is requested yet.
 
         Args:
-            name: The bucket's.
-            options: As s3fs has them.
+            name: The bucket's name.
+            options: s3fs options.
         """
         self._name = name
         self._options = options
@@ -58,7 +58,7 @@ class S3Bucket(ObstoreBucket):
         try:
             super().copy(source, target)
         except StoreFailure as error:
-            # What is too large for one request is copied in parts.
+            # An object too large for one request is copied in parts.
             if error.code not in TOO_LARGE_CODES:
                 raise
             copy_and_append(self._account.client(), self._name, source, self.size(source), b"", target)

@@ -1,6 +1,6 @@
-"""A copy of an object on S3 in parts, with more bytes behind it, made inside the store.
+"""Copy an object on S3 in parts, with bytes appended, inside the store.
 
-Nothing of the object is transferred. obstore copies no parts, so this is botocore's, loaded when first needed.
+The object itself is not transferred. obstore does not copy parts, so this uses botocore, loaded when first needed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from singer_spark.storage.storage_errors import MissingError, StoreFailure
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Every part of an upload but the last one must have as much.
+# The least size of every part of an upload except the last one.
 LEAST_PART_BYTES = 5 << 20
-# The store takes 5 GiB in one request, and more quickly several at once.
+# The store copies up to 5 GiB in one request, and is faster with several at once.
 COPY_BYTES = 1 << 30
 
 
 def copy_and_append(client: Any, bucket: str, source: str, size: int, tail: bytes, target: str) -> None:
-    """Copies an object of at least `LEAST_PART_BYTES`, with bytes behind it; it appears whole or not at all."""
+    """Copy an object of at least `LEAST_PART_BYTES`, with bytes appended; it appears completely or not at all."""
     here = {"Bucket": bucket, "Key": target}
     with _failures():
         upload = {**here, "UploadId": client.create_multipart_upload(**here)["UploadId"]}
