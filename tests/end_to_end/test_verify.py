@@ -226,6 +226,9 @@ def test_a_large_group_at_the_bookmark_is_compared_by_what_was_sent(
     database.execute(f"insert into t {rows}")
     trip = sqlite_trip(tmp_path, "t:k:integer!upsert")
     trip.run(with_state=True)
+    whole = verified(trip, "t")
+    assert (whole["source_rows"], whole["not_compared"]) == (1500, 0)
+
     database.execute("insert into t values (2000, 7, 'new')")
     found = verified(trip, "t")
     assert differences(found) == AGREE
