@@ -142,7 +142,7 @@ def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableTy
     console.print(for_people(value))
 
 
-def tell(problems: Sequence[str]) -> int:
+def report_problems(problems: Sequence[str]) -> int:
     """Write problems to standard error, one per line, and return the exit code."""
     for problem in problems:
         sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")

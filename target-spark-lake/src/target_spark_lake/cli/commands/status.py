@@ -8,7 +8,7 @@ from typing import Any
 
 from singer_spark.errors import ConfigurationError, SourceError
 from singer_spark.program.amounts import size_text, span_text
-from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, show, table_of, tell
+from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, report_problems, show, table_of
 from target_spark_lake.report.pipeline_status import AgeLimits, status
 from target_spark_lake.report.source_lag import to_read, with_lag
 
@@ -43,7 +43,7 @@ def _run(chosen: Namespace) -> int:
         pipelines = [with_lag(each, coming) if each.pipeline == asked else each for each in pipelines]
         problems += [f"pipeline {asked}: {each.lost}" for each in coming.values() if each.lost]
     show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, lake.place))
-    return tell(problems) or int(not pipelines)
+    return report_problems(problems) or int(not pipelines)
 
 
 def _table(pipelines: list[JSON], place: str) -> Any:

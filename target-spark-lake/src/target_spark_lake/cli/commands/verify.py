@@ -75,10 +75,10 @@ def _repaired(report: StreamReport) -> list[str]:
         return []
     done = ", ".join(f"{count:,} {kind}" for kind, count in (report.repaired or {}).items())
     left = ", ".join(f"{report.left(kind):,} {kind}" for kind in KINDS if report.left(kind))
-    told = [f"{report.stream}, repaired: {done}"] if done else []
+    lines = [f"{report.stream}, repaired: {done}"] if done else []
     if left and report.repaired is not None:
-        told.append(f"{report.stream}: a table that keeps every version gets what it lacks; left as it is: {left}")
-    return told
+        lines.append(f"{report.stream}: a table that keeps every version gets what it lacks; left as it is: {left}")
+    return lines
 
 
 VERIFY = Command(
