@@ -56,7 +56,7 @@ class Command:
     run: Callable[[Namespace], int | None]
     flags: Callable[[ArgumentParser], None] = lambda parser: None
     of_lake: bool = True
-    if_stopped: str = "what was begun is finished by the next start"
+    if_stopped: str = "the next start finishes what was begun"
 
 
 @dataclass(frozen=True)

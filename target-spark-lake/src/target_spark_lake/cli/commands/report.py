@@ -16,8 +16,8 @@ from target_spark_lake.report.run_history import read_history
 
 
 def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--output", required=True, metavar="FILE", help="the page, report.html")
-    parser.add_argument("--all", action="store_true", help="of all pipelines of the bucket")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the page to write, such as report.html")
+    parser.add_argument("--all", action="store_true", help="all pipelines of the bucket")
     parser.add_argument("--runs", type=int, default=1000, metavar="N", help="the newest runs of each pipeline (1000)")
 
 

@@ -23,7 +23,9 @@ def _flags(parser: ArgumentParser) -> None:
         metavar="[PIPELINE=]AGE",
         help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
     )
-    parser.add_argument("--tap-config", action="append", metavar="FILE", help="how far behind its source, too")
+    parser.add_argument(
+        "--tap-config", action="append", metavar="FILE", help="also show how far the pipeline is behind its source"
+    )
 
 
 def _run(chosen: Namespace) -> int:
@@ -34,7 +36,9 @@ def _run(chosen: Namespace) -> int:
     if chosen.tap_config:
         asked = lake.layout.pipeline
         if asked == NO_PIPELINE:
-            raise ConfigurationError("--tap-config: say whose source that is, by --pipeline or the config's pipeline")
+            raise ConfigurationError(
+                "--tap-config: name the pipeline of that source, by --pipeline or the config's pipeline"
+            )
         try:
             coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
         except SourceError as error:

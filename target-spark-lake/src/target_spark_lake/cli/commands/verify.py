@@ -22,7 +22,7 @@ def _flags(parser: ArgumentParser) -> None:
         "--tap-config", action="append", required=True, metavar="FILE", help="config of the tap, or ENV"
     )
     parser.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
-    parser.add_argument("--stream", help="this stream alone")
+    parser.add_argument("--stream", help="only this stream")
     parser.add_argument(
         "--repair", action="store_true", help="bring what differs from the source into the lake, by a run of its own"
     )
