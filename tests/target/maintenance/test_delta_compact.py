@@ -179,7 +179,7 @@ def test_files_of_one_partition_in_folders_of_two_spellings_are_joined_apart_and
     files = [FileInfo(f"raw/s/{('c=a b', 'c=a%20b')[n % 2]}/{n}.zstd.parquet", 1) for n in range(4)]
     joins = planned_joins("raw/s", files, 100)
     assert [[file.path[-14:-13] for file in join.files] for join in joins] == [["0", "2"], ["1", "3"]]
-    assert [join.is_told_by_name for join in joins] == [False, False]
+    assert [join.is_ordered_by_name for join in joins] == [False, False]
 
 
 def test_an_upsert_finds_the_last_received_rows_of_a_compacted_delta_table(spark: Any, lake: CompactedLake) -> None:

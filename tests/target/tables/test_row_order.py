@@ -180,9 +180,9 @@ def test_each_row_keeps_its_place_whatever_is_joined_and_how_often(
                 rows, number = joined[start : start + each], number + 1
                 cut = cut_parts(told, start, len(rows))
                 named = join.partition, f"2027-{round:02d}", number, "zstd.parquet", join.place
-                path = layout.final_file("raw/s", *named, in_parts=not join.is_told_by_name)
+                path = layout.final_file("raw/s", *named, in_parts=not join.is_ordered_by_name)
                 content[FileInfo(path, 2)] = rows
-                if cut and not join.is_told_by_name:
+                if cut and not join.is_ordered_by_name:
                     parts[path] = cut
     numbers = numbered([file.path for file in content], parts, 0)
     placed = []

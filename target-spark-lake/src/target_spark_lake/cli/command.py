@@ -56,7 +56,7 @@ class Command:
     run: Callable[[Namespace], int | None]
     flags: Callable[[ArgumentParser], None] = lambda parser: None
     of_lake: bool = True
-    if_stopped: str = "what was begun is finished by the next start"
+    if_stopped: str = "the next start finishes what was begun"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def show(chosen: Namespace, value: Any, for_people: Callable[[Any], RenderableTy
     console.print(for_people(value))
 
 
-def tell(problems: Sequence[str]) -> int:
+def report_problems(problems: Sequence[str]) -> int:
     """Write problems to standard error, one per line, and return the exit code."""
     for problem in problems:
         sys.stderr.write(f"{PROGRAM}: {redact(problem)}\n")

@@ -24,7 +24,7 @@ REFERENCE = re.compile(r"(?<!\$)\$\{(\w+)\}")
 _FILE_REFERENCE = re.compile(r"(?<!\$)\$\{file:[^}]+\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _WHOLE = re.compile(r"\$\{\w+\}|")
-# Between login and host, whatever it holds; behind a host stands a port.
+# A password between login and host, whatever it contains; what follows a host is a port.
 _SECRET_LOGIN = re.compile(
     r"//[^\[/?:@]*:(?!\d+(?:[/,;?]|$)|\$\{\w+\}(?:[@/,;?]|$)).+@|jdbc:oracle:\w+:[^/@]+/(?!\$\{\w+\}@).+@"
 )
@@ -116,7 +116,7 @@ class NewPipeline:
         """Problems of the values, by the settings of the two programs as far as they are installed."""
         problems = [*self._written_badly(), *_cron_problems(self.cron)]
         try:
-            settings = TargetSettings.from_config(_standing_in(self.target_config))
+            settings = TargetSettings.from_config(_with_placeholders(self.target_config))
             Layout(settings.pipeline, settings.path, settings.iceberg_catalog)
         except ConfigurationError as error:
             problems.append(f"target: {str(error).removeprefix('config: ')}")
@@ -124,7 +124,7 @@ class NewPipeline:
         if importlib.util.find_spec("tap_spark_jdbc") is not None:
             try:
                 importlib.import_module("tap_spark_jdbc.config.settings").TapSettings.from_config(
-                    _standing_in(self.tap_config)
+                    _with_placeholders(self.tap_config)
                 )
             except ConfigurationError as error:
                 problems.append(f"tap: {error}")
@@ -164,13 +164,13 @@ def _reference(variable: str) -> str:
     return f"${{{variable}}}"
 
 
-def _standing_in(value: Any) -> Any:
+def _with_placeholders(value: Any) -> Any:
     """A config with each reference replaced by the variable's value or, if not set, its name."""
     if isinstance(value, dict):
-        return {name: _standing_in(each) for name, each in value.items()}
+        return {name: _with_placeholders(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_standing_in(each) for each in value]
-    return REFERENCE.sub(_stand_in, _with_variables(value)) if isinstance(value, str) else value
+        return [_with_placeholders(each) for each in value]
+    return REFERENCE.sub(_placeholder, _with_variables(value)) if isinstance(value, str) else value
 
 
 def _with_variables(text: str) -> str:
@@ -178,7 +178,7 @@ def _with_variables(text: str) -> str:
     return _FILE_REFERENCE.sub(lambda found: "${A_URL}" if found[0].lower().endswith("url}") else "${A_FILE}", text)
 
 
-def _stand_in(found: re.Match[str]) -> str:
+def _placeholder(found: re.Match[str]) -> str:
     whole_url = found.start() == 0 and found.string.endswith("URL}")
     return os.environ.get(found[1]) or ("jdbc:" if whole_url else "") + found[1]
 

@@ -166,12 +166,12 @@ class SnapshotView:
         if not self.folders:
             return self._select(quoted, source, ["parse_filename(_spark_lake_file) DESC", "file_row_number DESC"])
         columns = []
-        for name, kind in self._said().items():
+        for name, kind in self._folder_columns().items():
             text = f"split_part(string_split(_spark_lake_file, {_text(f'/{escaped(name)}=')})[-1], '/', 1)"
             value = f"nullif(url_decode({text}), '{NULL_VALUE}')"
             columns.append(f"CAST({value} AS {_DUCKDB_TYPES.get(kind, kind)}) AS {quoted(name)}")
-        told = _DUCKDB_ORDER.format(source=source, orders=_text(self.orders), folders=", ".join(columns))
-        return self._select(quoted, f"({told})", _RECEIVED)
+        ordered = _DUCKDB_ORDER.format(source=source, orders=_text(self.orders), folders=", ".join(columns))
+        return self._select(quoted, f"({ordered})", _RECEIVED)
 
     def _spark(self) -> str:
         quoted = _quoter("`")
@@ -185,15 +185,15 @@ class SnapshotView:
             # Spark would guess the types of folder values, and read 007 as 7.
             source = f"parquet.{quoted(self.url)} WITH (mergeSchema = 'true', recursiveFileLookup = 'true')"
             path = _decoded("_metadata.file_path")
-            for name, kind in self._said().items():
+            for name, kind in self._folder_columns().items():
                 text = _decoded(f"substring_index(substring_index({path}, '/{escaped(name)}=', -1), '/', 1)")
                 columns.append(f"CAST(nullif({text}, '{NULL_VALUE}') AS {kind}) AS {quoted(name)}")
-        told = _SPARK_ORDER.format(
+        ordered = _SPARK_ORDER.format(
             columns=", ".join(columns), source=source, orders=quoted(self.orders), file=file, row=row
         )
-        return self._select(quoted, f"({told})", _RECEIVED)
+        return self._select(quoted, f"({ordered})", _RECEIVED)
 
-    def _said(self) -> Mapping[str, str]:
+    def _folder_columns(self) -> Mapping[str, str]:
         """The columns stored in folder names, with Spark's names of their types."""
         names = self.folders.columns if self.folders else frozenset()
         return {name: kind for name, kind in self.columns.items() if name in names}

@@ -80,8 +80,8 @@ def command_parser() -> ArgumentParser:
     of_lake = ArgumentParser(add_help=False)
     config_help = f"config of the target; {DEFAULT_CONFIG} if not given"
     of_lake.add_argument("--config", action="append", metavar="FILE", help=config_help)
-    of_lake.add_argument("--pipeline", help="another pipeline than the config's")
-    of_lake.add_argument("--json", action="store_true", help="for programs")
+    of_lake.add_argument("--pipeline", help="a pipeline other than the config's")
+    of_lake.add_argument("--json", action="store_true", help="print JSON, for programs")
     of_lake.add_argument("--log-level", default="info", choices=LEVELS, help="debug shows the trace of an error")
     parser = ArgumentParser(prog=PROGRAM, description=__doc__, epilog=EXIT_CODES)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} v{version('target-spark-lake')}")

@@ -31,9 +31,9 @@ def key_of_stream(
     Raises:
         ConfigurationError: none of these tells it.
     """
-    known, told_by = saved, "as its bookmark tells"
+    known, source = saved, "as its bookmark tells"
     if known is None:
-        known, told_by = _older_bookmark(run, stream), "as its last bookmark said"
+        known, source = _older_bookmark(run, stream), "as its last bookmark said"
     name = replication_key or (known or {}).get(KEY)
     if name is None:
         raise ConfigurationError(
@@ -45,7 +45,7 @@ def key_of_stream(
     columns = _columns(run, stream)
     found = None
     if known is not None and known.get(KEY, name) == name:
-        found = key_of_bookmark(name, known[VALUE], columns, f"{told_by}: {known[VALUE]}")
+        found = key_of_bookmark(name, known[VALUE], columns, f"{source}: {known[VALUE]}")
     found = found or key_of_column(name, columns)
     if found is None:
         raise ConfigurationError(

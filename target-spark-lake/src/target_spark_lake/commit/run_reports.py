@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from target_spark_lake.layout import Layout
 
 JSON = dict[str, Any]
-# Folders of the lake where every pipeline that was ever started has something.
+# Folders of the lake, in at least one of which every pipeline ever started has an object.
 KINDS = ("locks", "runs", "state")
 RUNNING = "running"
 # The kind of a run of the target; for a run of `spark-lake` it is its command.
@@ -34,10 +34,10 @@ NOT_PUBLISHED = "committed, but not published yet: the next run, or `spark-lake 
 
 
 def check_has_run(storage: Storage, pipeline: str) -> None:
-    """Refuse a pipeline that the lake has nothing of.
+    """Refuse a pipeline that never ran in the lake.
 
     Raises:
-        ConfigurationError: names the pipelines that are there.
+        ConfigurationError: names the existing pipelines.
     """
     if any(storage.list(f"{LAKE_FOLDER}/{kind}/{folder_name(pipeline)}") for kind in KINDS):
         return

@@ -43,17 +43,17 @@ class AutoCompaction:
         record = change.record
         if record is None:
             return change
-        standing = self._standing(change, record)
-        change = _counted(change, standing, record.small_files_left)
+        small_before = self._small_before(change, record)
+        change = _counted(change, small_before, record.small_files_left)
         # Earlier files are joined only if the change leaves them as they are.
         may_join = not change.rewritten and (change.log is not None or self.run.logs.of(record.format) is None)
-        if self.settings.joins_small_files and may_join and has_many(standing, record.small_files_left):
+        if self.settings.joins_small_files and may_join and has_many(small_before, record.small_files_left):
             change = self._joined(change, record)
         assert change.record is not None
         found, added = change.record.small_files, self._small(file.bytes for file in change.staged)
         return change if found is None else _counted(change, found + added, change.record.small_files_left)
 
-    def _standing(self, change: TableChange, record: TableRecord) -> int | None:
+    def _small_before(self, change: TableChange, record: TableRecord) -> int | None:
         """Number of earlier small files that stay; None if never counted."""
         if change.index is not None:
             staged = {file.path for file in change.staged}

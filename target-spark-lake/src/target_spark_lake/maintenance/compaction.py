@@ -79,7 +79,7 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
             run.commit(Commit(changes))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return tuple(_told(plan, change) for plan, change in zip(plans, changes, strict=True))
+    return tuple(_compacted(plan, change) for plan, change in zip(plans, changes, strict=True))
 
 
 def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> Iterator[_Plan]:
@@ -91,20 +91,20 @@ def _plans(run: PipelineRun, settings: TargetSettings, stream: str | None) -> It
         )
     for table, record in found:
         if reason := reason_against(run, table, record):
-            told = f"stream {record.stream}: {record.format.title()} table {table} {reason}"
-            _leave_to_others(f"{told}, so compact does not touch it; use {_OTHERS[record.format]}", stream)
+            message = f"stream {record.stream}: {record.format.title()} table {table} {reason}"
+            _leave_to_others(f"{message}, so compact does not touch it; use {_OTHERS[record.format]}", stream)
             continue
         files = run.data_files(table)
         joins = joins_of(run, settings, table, record, files, COMPACTED)
         if joins:
-            standing = run.current_record(record.stream, table) or record
-            yield _Plan(table, standing, tuple(joins), tuple(files))
+            current = run.current_record(record.stream, table) or record
+            yield _Plan(table, current, tuple(joins), tuple(files))
 
 
-def _leave_to_others(told: str, stream: str | None) -> None:
+def _leave_to_others(message: str, stream: str | None) -> None:
     if stream is not None:
-        raise ConfigurationError(told)
-    logger.info("%s", told)
+        raise ConfigurationError(message)
+    logger.info("%s", message)
 
 
 def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Path) -> TableChange:
@@ -119,7 +119,7 @@ def _change(run: PipelineRun, settings: TargetSettings, plan: _Plan, scratch: Pa
     return change if log is None else log.rearranged(run.logs.seen(log, table), change)
 
 
-def _told(plan: _Plan, change: TableChange) -> CompactedTable:
+def _compacted(plan: _Plan, change: TableChange) -> CompactedTable:
     before = [file.size for join in plan.joins for file in join.files]
     after = [file.bytes for file in change.staged]
     return CompactedTable(plan.record.stream, plan.table, len(before), len(after), sum(before), sum(after))

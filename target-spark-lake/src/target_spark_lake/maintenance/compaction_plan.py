@@ -52,7 +52,7 @@ class Join:
         return file_place(self.files[-1].path)
 
     @property
-    def is_told_by_name(self) -> bool:
+    def is_ordered_by_name(self) -> bool:
         """Whether the name tells the age of all rows: no other folder received rows between the files."""
         own = all(parts == own_parts(file.path) for file, parts in zip(self.files, self.parts, strict=True))
         return own and len({self.stretches[part.file] for parts in self.parts for part in parts}) == 1
@@ -81,23 +81,25 @@ def planned_joins(
     A file of at least the target size divided by `share` is large; `parts` are those of files with several.
     """
     in_order = sorted(files, key=lambda each: file_age(each.path))
-    told = {file.path: (parts or {}).get(file.path) or own_parts(file.path) for file in in_order}
+    parts_of = {file.path: (parts or {}).get(file.path) or own_parts(file.path) for file in in_order}
     folders: dict[str, list[FileInfo]] = {}
     for file in in_order:
         folders.setdefault(file.path[len(table) + 1 :].rpartition("/")[0], []).append(file)
-    stretches = _stretches(folders, told)
+    stretches = _stretches(folders, parts_of)
     found = [
-        Join(folder, tuple(group), tuple(told[file.path] for file in group), stretches)
+        Join(folder, tuple(group), tuple(parts_of[file.path] for file in group), stretches)
         for folder, members in folders.items()
-        for group in _groups(members, told, stretches, file_bytes, share)
+        for group in _groups(members, parts_of, stretches, file_bytes, share)
         if len(group) > 1
     ]
     return [join for join in found if len(join.place) <= LONGEST_PLACE]
 
 
-def _stretches(folders: Mapping[str, Sequence[FileInfo]], told: Mapping[str, Parts]) -> dict[str, int]:
+def _stretches(folders: Mapping[str, Sequence[FileInfo]], parts_of: Mapping[str, Parts]) -> dict[str, int]:
     """Numbers for files of a folder, equal if no other folder received rows between them."""
-    places = sorted((part.file, folder) for folder in folders for file in folders[folder] for part in told[file.path])
+    places = sorted(
+        (part.file, folder) for folder in folders for file in folders[folder] for part in parts_of[file.path]
+    )
     found: dict[str, int] = {}
     number, last = 0, ""
     for name, folder in places:
@@ -108,14 +110,14 @@ def _stretches(folders: Mapping[str, Sequence[FileInfo]], told: Mapping[str, Par
 
 
 def _groups(
-    files: Iterable[FileInfo], told: Mapping[str, Parts], stretches: Mapping[str, int], file_bytes: int, share: int
+    files: Iterable[FileInfo], parts_of: Mapping[str, Parts], stretches: Mapping[str, int], file_bytes: int, share: int
 ) -> Iterator[list[FileInfo]]:
     """Groups of adjacent small files of a folder."""
     group: list[FileInfo] = []
     last = count = 0
     for file in files:
         small = is_small(file.size, file_bytes, share)
-        numbers = [stretches[part.file] for part in told[file.path]]
+        numbers = [stretches[part.file] for part in parts_of[file.path]]
         if group and not (small and count + _changes(last, numbers) <= MOST_PARTS):
             yield group
             group, last, count = [], 0, 0

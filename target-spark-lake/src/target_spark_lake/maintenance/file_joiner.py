@@ -79,9 +79,9 @@ class FileJoiner:
             raise
         except (OSError, ValueError, pa.ArrowException) as error:
             cause = " ".join(str(error).split())
-            told = StorageError(f"file {what} could not be joined with others of its table: {cause}")
-            raise shortage(error, f"the joined files in {self.folder}") or told from error
-        if join.is_told_by_name:
+            failure = StorageError(f"file {what} could not be joined with others of its table: {cause}")
+            raise shortage(error, f"the joined files in {self.folder}") or failure from error
+        if join.is_ordered_by_name:
             return files
         parts = joined_parts(zip(join.parts, rows, strict=True), join.stretches)
         return tuple(self._in_parts(files, parts))

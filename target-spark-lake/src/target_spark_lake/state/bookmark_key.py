@@ -11,7 +11,7 @@ from uuid import UUID
 from singer_spark.errors import ConfigurationError
 from singer_spark.singer.key_value import KeyType, KeyValue
 
-SAID = "--type says so"
+BY_OPTION = "--type says so"
 _DAY = r"\d{4,}-\d{2}-\d{2}"
 _ZONE = r"(?:Z|[+-]\d{2}:?\d{2})"
 _FORMS = (
@@ -50,7 +50,7 @@ class BookmarkKey:
     name: str
     key_type: KeyType
     aware: bool
-    told_by: str
+    source: str
     bits: int | None = None
 
     def value(self, text: str) -> KeyValue:
@@ -72,10 +72,10 @@ class BookmarkKey:
     def expected(self) -> str:
         """What a value must look like, and why."""
         example = _EXAMPLES[self.key_type] + ("Z" if self.aware else "")
-        told = (
-            f"its replication key {self.name} is of type {self.key_type} ({self.told_by}): give a value like {example}"
+        text = (
+            f"its replication key {self.name} is of type {self.key_type} ({self.source}): give a value like {example}"
         )
-        return told if self.told_by == SAID else f"{told}, or say another type by --type"
+        return text if self.source == BY_OPTION else f"{text}, or say another type by --type"
 
     def _check_spelling(self, text: str) -> None:
         """Refuse what a database would refuse or silently truncate."""
@@ -99,33 +99,33 @@ def key_of_type(name: str, key_type: str) -> BookmarkKey:
         found = KeyType.of(key_type)
     except ValueError as error:
         raise ConfigurationError(f"--type: {error}") from None
-    return BookmarkKey(name, found, key_type.strip().lower() == "timestamptz", SAID)
+    return BookmarkKey(name, found, key_type.strip().lower() == "timestamptz", BY_OPTION)
 
 
-def key_of_bookmark(name: str, value: Any, columns: Mapping[str, str], told_by: str) -> BookmarkKey | None:
+def key_of_bookmark(name: str, value: Any, columns: Mapping[str, str], source: str) -> BookmarkKey | None:
     """The key from a saved value, by its form first, since a user may have set the key's type; None if unclear."""
     column = columns.get(name)
     bits = _INTEGER_BITS.get(column or "")
     if isinstance(value, int) and not isinstance(value, bool):
-        return BookmarkKey(name, KeyType.INTEGER, False, told_by, bits)
+        return BookmarkKey(name, KeyType.INTEGER, False, source, bits)
     if isinstance(value, float):
-        return BookmarkKey(name, KeyType.DECIMAL, False, told_by)
+        return BookmarkKey(name, KeyType.DECIMAL, False, source)
     if isinstance(value, str):
         for form, key_type, aware in _FORMS:
             if form.fullmatch(value):
                 known = key_of_column(name, columns) if key_type is KeyType.DECIMAL else None
-                return known or BookmarkKey(name, key_type, aware, told_by)
-        return key_of_column(name, columns) or BookmarkKey(name, KeyType.STRING, False, told_by)
+                return known or BookmarkKey(name, key_type, aware, source)
+        return key_of_column(name, columns) or BookmarkKey(name, KeyType.STRING, False, source)
     return None
 
 
 def key_of_column(name: str, columns: Mapping[str, str]) -> BookmarkKey | None:
     """The key from its column in the lake; None if there is none, or its type fits several kinds of key."""
     column = columns.get(name, "")
-    told_by = f"the table's column is {column}"
+    source = f"the table's column is {column}"
     if column.startswith("decimal"):
-        return BookmarkKey(name, KeyType.DECIMAL, False, told_by)
+        return BookmarkKey(name, KeyType.DECIMAL, False, source)
     if column not in _COLUMNS:
         return None
     key_type, aware = _COLUMNS[column]
-    return BookmarkKey(name, key_type, aware, told_by, _INTEGER_BITS.get(column))
+    return BookmarkKey(name, key_type, aware, source, _INTEGER_BITS.get(column))

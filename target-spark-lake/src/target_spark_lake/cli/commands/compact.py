@@ -10,7 +10,7 @@ from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, show, tab
 
 
 def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--stream", help="the tables of this stream alone")
+    parser.add_argument("--stream", help="only this stream's tables")
 
 
 def _run(chosen: Namespace) -> None:

@@ -11,7 +11,7 @@ from target_spark_lake.maintenance.conversion import convert
 
 def _flags(parser: ArgumentParser) -> None:
     parser.add_argument("--stream", help="only this stream's tables")
-    parser.add_argument("--format", choices=FORMATS[1:], required=True, help="what they become")
+    parser.add_argument("--format", choices=FORMATS[1:], required=True, help="the new format")
 
 
 def _run(chosen: Namespace) -> None:
@@ -29,7 +29,7 @@ def _text(report: JSON) -> str:
 
 CONVERT = Command(
     "convert",
-    "make tables ones of another format, where they lie",
+    "convert tables to another format in place",
     (f"convert --format delta {CONFIG} --stream public-orders",),
     _run,
     _flags,

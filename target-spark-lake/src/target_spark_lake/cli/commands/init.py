@@ -30,7 +30,9 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jdbc-url", metavar="URL", help="the database")
     parser.add_argument("--user", help="user name; the password comes from the environment")
     parser.add_argument("--password", help=argparse.SUPPRESS)
-    parser.add_argument("--password-variable", metavar="NAME", help="its variable; <PIPELINE>_PASSWORD if not given")
+    parser.add_argument(
+        "--password-variable", metavar="NAME", help="the password's variable; <PIPELINE>_PASSWORD if not given"
+    )
     parser.add_argument("--tables", nargs="+", action="extend", metavar="TABLE", help="globs; all if not given")
     parser.add_argument(
         "--incremental-table",
@@ -41,11 +43,11 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bucket", help="the lake, a folder or URL")
     parser.add_argument("--path", help="data root in the bucket; raw if not given")
-    parser.add_argument("--compression", choices=CODECS, help="of Parquet; zstd if not given")
+    parser.add_argument("--compression", choices=CODECS, help="Parquet codec; zstd if not given")
     parser.add_argument("--pipeline", metavar="NAME", help="name of the pipeline")
-    parser.add_argument("--format", choices=FORMATS, help="of the tables; parquet if not given")
-    parser.add_argument("--load-method", choices=LOAD_METHODS, help="by the stream if not given")
-    parser.add_argument("--endpoint-url", metavar="URL", help="of an S3-compatible store")
+    parser.add_argument("--format", choices=FORMATS, help="table format; parquet if not given")
+    parser.add_argument("--load-method", choices=LOAD_METHODS, help="depends on the stream if not given")
+    parser.add_argument("--endpoint-url", metavar="URL", help="URL of an S3-compatible store")
     parser.add_argument(
         "--storage-keys",
         action="store_true",
@@ -57,7 +59,7 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tap-config", default="tap.json", metavar="FILE", help="name of the tap's config")
     parser.add_argument("--config", default="target.json", metavar="FILE", help="name of the target's config")
     parser.add_argument("--force", action="store_true", help="write over what is there")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument("--log-level", default="info", choices=LEVELS, help="debug shows the trace of an error")
 
 

@@ -63,7 +63,7 @@ def _text(removed: list[str]) -> str:
 
 LOG_DROP = Command(
     "log drop",
-    "remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the pipeline goes",
+    "remove the slot and the publication of LOG_BASED streams, and their bookmarks, when the pipeline is retired",
     (f"log drop {CONFIG} --tap-config tap.json",),
     _drop,
     _flags,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.process.whole_file import write_whole
-from target_spark_lake.cli.command import CONFIG, Command, Lake, show, tell
+from target_spark_lake.cli.command import CONFIG, Command, Lake, report_problems, show
 from target_spark_lake.commit.run_reports import pipelines
 from target_spark_lake.layout import Layout
 from target_spark_lake.report.page import report_page
@@ -16,8 +16,8 @@ from target_spark_lake.report.run_history import read_history
 
 
 def _flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--output", required=True, metavar="FILE", help="the page, report.html")
-    parser.add_argument("--all", action="store_true", help="of all pipelines of the bucket")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the page to write, such as report.html")
+    parser.add_argument("--all", action="store_true", help="all pipelines of the bucket")
     parser.add_argument("--runs", type=int, default=1000, metavar="N", help="the newest runs of each pipeline (1000)")
 
 
@@ -40,7 +40,7 @@ def _run(chosen: Namespace) -> int:
     runs = {history.pipeline: len(history.runs) for history in histories}
     made = {"output": str(path), "bytes": len(page), "runs": runs}
     show(chosen, made, lambda report: f"Written: {report['output']}")
-    return tell(problems)
+    return report_problems(problems)
 
 
 REPORT = Command(

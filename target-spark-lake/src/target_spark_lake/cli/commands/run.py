@@ -20,7 +20,7 @@ def _flags(parser: ArgumentParser) -> None:
     parser.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"{DEFAULT_CONFIG} if not given")
     parser.add_argument("--full", action="store_true", help="read everything again, whatever the state says")
     parser.add_argument(
-        "--log-level", default="info", choices=LEVELS, help="of both; debug shows the trace of an error"
+        "--log-level", default="info", choices=LEVELS, help="of both programs; debug shows the trace of an error"
     )
 
 

@@ -25,8 +25,8 @@ def _history(chosen: Namespace) -> None:
 
 def _set_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--stream", required=True, help="name of the stream")
-    parser.add_argument("--value", required=True, help="of the replication key, checked against its type")
-    parser.add_argument("--replication-key", metavar="COLUMN", help="of a stream that never had a bookmark")
+    parser.add_argument("--value", required=True, help="value of the replication key, checked against its type")
+    parser.add_argument("--replication-key", metavar="COLUMN", help="key of a stream that never had a bookmark")
     parser.add_argument("--type", help="the key's type, where neither a bookmark nor the table shows it")
 
 
@@ -38,7 +38,7 @@ def _set(chosen: Namespace) -> None:
 
 
 def _reset_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--stream", help="of this stream alone")
+    parser.add_argument("--stream", help="only this stream's bookmark")
 
 
 def _reset(chosen: Namespace) -> None:

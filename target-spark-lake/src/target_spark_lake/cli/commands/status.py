@@ -8,7 +8,7 @@ from typing import Any
 
 from singer_spark.errors import ConfigurationError, SourceError
 from singer_spark.program.amounts import size_text, span_text
-from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, show, table_of, tell
+from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, report_problems, show, table_of
 from target_spark_lake.report.pipeline_status import AgeLimits, status
 from target_spark_lake.report.source_lag import to_read, with_lag
 
@@ -23,7 +23,9 @@ def _flags(parser: ArgumentParser) -> None:
         metavar="[PIPELINE=]AGE",
         help="how old the last success may be (30m, 6h, 2d); repeatable, PIPELINE may be a pattern",
     )
-    parser.add_argument("--tap-config", action="append", metavar="FILE", help="how far behind its source, too")
+    parser.add_argument(
+        "--tap-config", action="append", metavar="FILE", help="also show how far the pipeline is behind its source"
+    )
 
 
 def _run(chosen: Namespace) -> int:
@@ -34,7 +36,9 @@ def _run(chosen: Namespace) -> int:
     if chosen.tap_config:
         asked = lake.layout.pipeline
         if asked == NO_PIPELINE:
-            raise ConfigurationError("--tap-config: say whose source that is, by --pipeline or the config's pipeline")
+            raise ConfigurationError(
+                "--tap-config: name the pipeline of that source, by --pipeline or the config's pipeline"
+            )
         try:
             coming = to_read(chosen.tap_config, {**lake.config, "pipeline": asked})
         except SourceError as error:
@@ -43,7 +47,7 @@ def _run(chosen: Namespace) -> int:
         pipelines = [with_lag(each, coming) if each.pipeline == asked else each for each in pipelines]
         problems += [f"pipeline {asked}: {each.lost}" for each in coming.values() if each.lost]
     show(chosen, [asdict(each) for each in pipelines], lambda found: _table(found, lake.place))
-    return tell(problems) or int(not pipelines)
+    return report_problems(problems) or int(not pipelines)
 
 
 def _table(pipelines: list[JSON], place: str) -> Any:

@@ -24,9 +24,9 @@ def _flags(parser: ArgumentParser) -> None:
         "--older-than",
         default=DEFAULT_AGE,
         metavar="AGE",
-        help=f"what was replaced longer ago than this goes (30m, 6h, 2d); {DEFAULT_AGE} if not given",
+        help=f"remove what was replaced longer ago than this (30m, 6h, 2d); {DEFAULT_AGE} if not given",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only says what would go")
+    parser.add_argument("--dry-run", action="store_true", help="only report what would be removed")
 
 
 def _run(chosen: Namespace) -> None:

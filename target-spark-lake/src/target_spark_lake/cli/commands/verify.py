@@ -22,7 +22,7 @@ def _flags(parser: ArgumentParser) -> None:
         "--tap-config", action="append", required=True, metavar="FILE", help="config of the tap, or ENV"
     )
     parser.add_argument("--tap-catalog", metavar="FILE", help="catalog of the tap, if it runs with one")
-    parser.add_argument("--stream", help="this stream alone")
+    parser.add_argument("--stream", help="only this stream")
     parser.add_argument(
         "--repair", action="store_true", help="bring what differs from the source into the lake, by a run of its own"
     )
@@ -75,10 +75,10 @@ def _repaired(report: StreamReport) -> list[str]:
         return []
     done = ", ".join(f"{count:,} {kind}" for kind, count in (report.repaired or {}).items())
     left = ", ".join(f"{report.left(kind):,} {kind}" for kind in KINDS if report.left(kind))
-    told = [f"{report.stream}, repaired: {done}"] if done else []
+    lines = [f"{report.stream}, repaired: {done}"] if done else []
     if left and report.repaired is not None:
-        told.append(f"{report.stream}: a table that keeps every version gets what it lacks; left as it is: {left}")
-    return told
+        lines.append(f"{report.stream}: a table that keeps every version gets what it lacks; left as it is: {left}")
+    return lines
 
 
 VERIFY = Command(

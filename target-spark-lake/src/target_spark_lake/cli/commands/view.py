@@ -13,7 +13,7 @@ from target_spark_lake.tables.table_record import records_of
 
 def _flags(parser: ArgumentParser) -> None:
     parser.add_argument("stream", nargs="?", help="name of the stream; without one the streams are listed")
-    parser.add_argument("--engine", choices=ENGINES, help="whose SQL")
+    parser.add_argument("--engine", choices=ENGINES, help="SQL dialect")
 
 
 def _run(chosen: Namespace) -> None:
@@ -23,7 +23,7 @@ def _run(chosen: Namespace) -> None:
         show(chosen, sorted({record.stream for record in tables if record.method.keeps_versions}), "\n".join)
         return
     if chosen.engine is None:
-        raise ConfigurationError(f"view {chosen.stream}: say whose SQL, --engine {' or '.join(ENGINES)}")
+        raise ConfigurationError(f"view {chosen.stream}: choose the SQL dialect, --engine {' or '.join(ENGINES)}")
     sql = snapshot_view(lake.storage, lake.layout, lake.settings, chosen.stream, chosen.engine)
     print(json.dumps({"sql": sql}) if chosen.json else sql)
 
