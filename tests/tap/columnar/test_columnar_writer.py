@@ -350,7 +350,7 @@ def without_arrow() -> Any:
     [
         (columnar_source, "conninfo", nowhere, "can't read the database"),
         # A nested function goes to the worker whole, where this module isn't.
-        (columnar_task, "told", without_arrow(), "No module named 'pyarrow'"),
+        (columnar_task, "outcome_fields", without_arrow(), "No module named 'pyarrow'"),
     ],
     ids=["no connection", "no Arrow"],
 )

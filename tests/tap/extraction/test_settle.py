@@ -74,7 +74,7 @@ def test_a_bookmark_in_the_future_is_told_on_each_run_also_where_it_hides_all_ro
         pipe.save(unsettled.final)
         assert pipe.run().ids("t") == Counter()
         assert "lies in the future: 2999-01-01" in caplog.text
-        assert "set back in the state" in caplog.text
+        assert "must be lowered in the state" in caplog.text
 
         # As it is meant: with the setting from the start on, the row of 2999 waits, and hides nothing.
         pipe.forget()

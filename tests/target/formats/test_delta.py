@@ -257,8 +257,9 @@ def test_a_table_of_parquet_is_converted_in_place_by_one_command(spark: object, 
 
 
 def test_a_conversion_of_what_is_not_there_or_held_is_one_clear_line(lake: DeltaLake) -> None:
-    with pytest.raises(ConfigurationError, match="pipeline test has no table of stream s to convert"):
-        convert(lake, "--stream", "s")
+    lake.load(items("upsert"), item(1, "a"))
+    with pytest.raises(ConfigurationError, match="pipeline test has no table of stream t to convert"):
+        convert(lake, "--stream", "t")
 
 
 @pytest.mark.usefixtures("without_jvm")
