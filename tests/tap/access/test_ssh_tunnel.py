@@ -176,7 +176,8 @@ def test_a_run_reads_through_the_tunnel_alone(ssh: Ssh, postgresql: Any, reader:
                 blocked(connection)
                 clients = client_ports(connection)
                 assert len(clients) > 1, "the tap's own, and the reader's"
-                assert clients <= ssh.ports(), "somebody went past the tunnel"
+                # One may be closed between the two looks; one past the tunnel is held, and stays.
+                until(lambda: client_ports(connection) <= ssh.ports(), "no client past the tunnel")
             finally:
                 connection.execute("select pg_advisory_unlock(7)")
 

@@ -421,7 +421,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "no encoding": ("jsonl", lambda *_: {"encoding": None}, "has the format None"),
     "no manifest": ("jsonl", lambda *_: {"manifest": "x"}, "is not a list of URLs"),
     "files that don't fit the manifest": ("jsonl", lambda *_: {"files": []}, "does not match its manifest of 1"),
-    "a count that is none": ("jsonl", lambda *_: {"files": [{"rows": -1}]}, "says rows -1 of"),
+    "a count that is none": ("jsonl", lambda *_: {"files": [{"rows": -1}]}, "gives rows -1 for"),
     "a file twice": (
         "parquet",
         lambda batch, _: {"manifest": batch["manifest"] * 2, "files": None},
