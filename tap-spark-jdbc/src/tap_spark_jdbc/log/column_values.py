@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from singer_spark.errors import SourceError
 from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, masked, read
+from tap_spark_jdbc.source.jdbc_errors import without_words
 from tap_spark_jdbc.source.libpq import conninfo
 
 if TYPE_CHECKING:
@@ -134,8 +135,7 @@ class LogValues:
         if outcome.state is not None:
             # The server's message quotes the value, even of a key that was looked up.
             is_masked = any(each.mask for each in self.columns.values())
-            why = f"error {outcome.state or 'without a code'}" if is_masked else outcome.refused
-            raise self._unfit(", ".join(names), why)
+            raise self._unfit(", ".join(names), without_words(outcome.state) if is_masked else outcome.refused)
         found = pa.Table.from_batches(sink.batches, schema).combine_chunks()
         return {name: _one(found.column(place)) for place, name in enumerate(names)}
 

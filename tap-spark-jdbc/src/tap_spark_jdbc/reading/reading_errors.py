@@ -19,9 +19,9 @@ def unwritable(stream: str, place: str, reason: str) -> StorageError:
     )
 
 
-def refused(stream: str, source: JdbcSource, reason: str, state: str, *, lost: bool) -> SourceError:
+def refused(stream: str, source: JdbcSource, reason: str, state: str, *, lost: bool, hides_values: bool) -> SourceError:
     """The error for rows that the database refuses, for this reason and with this SQLSTATE."""
-    message = with_hint(reason, state, hides_values=source.hides_values and not lost)
+    message = with_hint(reason, state, hides_values=hides_values)
     if source.snapshot is not None and source.snapshot in reason:
         message = f"the server has lost the snapshot that the stream is read in, as when it restarts ({reason}); "
         message += "run again: that goes on where this run stopped"

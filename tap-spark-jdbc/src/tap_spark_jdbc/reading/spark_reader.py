@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -142,9 +141,9 @@ class SliceReader:
             if place and is_of_storage(error):
                 raise unwritable(self.sql.plan.stream, place, reason) from error
             state, lost = first_sql_state(error), is_lost(error)
-            source = replace(self._source, hides_values=self._source.hides_values and may_quote(error))
-            failure = refused(self.sql.plan.stream, source, reason, state, lost=lost)
-            raise failure from None if source.hides_values else error
+            hidden = self._source.hides_values and may_quote(error)
+            failure = refused(self.sql.plan.stream, self._source, reason, state, lost=lost, hides_values=hidden)
+            raise failure from None if hidden else error
 
     def _too_wide(self, error: Exception) -> bool:
         bound = self._source.dialect.fetch_bound

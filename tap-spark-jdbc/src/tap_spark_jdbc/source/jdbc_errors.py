@@ -76,9 +76,13 @@ def with_hint(message: str, state: str, *, hides_values: bool = False) -> str:
         or next((_HINTS[sign] for sign in _HINTS if f"[{sign}]" in message), "")
     )
     if hides_values and not state.startswith(_WITHOUT_VALUES):
-        code = state or "without a code"
-        message = f"error {code}; its words, which may quote what is masked, are in the server's log"
+        message = f"{without_words(state)}; its words, which may quote what is masked, are in the server's log"
     return f"{message}; {hint}" if hint else message
+
+
+def without_words(state: str) -> str:
+    """A failure by its SQLSTATE alone, if its message may quote a masked value."""
+    return f"error {state or 'without a code'}"
 
 
 def kind_of(error: Py4JJavaError) -> type[SourceError]:
