@@ -124,14 +124,12 @@ def read_entry(storage: Storage, runs: str, run_id: str) -> RunEntry | None:
 
 def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
     """Add missing members to a journal that was edited by hand."""
+    moment = timestamp_text(moment_of(run_id))
+    usual: dict[str, Any] = {"started_at": moment, "finished_at": None, "streams": {}, "error": None}
     # An aborted run is a failure or a dead run: assume the outcome that is never pruned.
-    outcome = "rolled_back" if phase == ABORTED else "succeeded"
-    usual: dict[str, Any] = {"finished_at": None, "outcome": outcome, "streams": {}, "error": None}
+    usual |= {"outcome": "rolled_back"} if phase == ABORTED else {"outcome": "succeeded", "committed_at": moment}
     for name, value in usual.items():
         body.setdefault(name, value)
-    for name in ("started_at",) if phase == ABORTED else ("started_at", "committed_at"):
-        if name not in body:
-            body[name] = timestamp_text(moment_of(run_id))
 
 
 def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = None) -> RunEntry | None:

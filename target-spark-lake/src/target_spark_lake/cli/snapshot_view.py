@@ -65,7 +65,8 @@ def snapshot_view(storage: Storage, layout: Layout, settings: TargetSettings, st
         )
     theirs = _SPARK_NAMES.get(record.format, ("_metadata",)) if engine == SPARK else _DUCKDB_NAMES
     if taken := next((name for name in record.columns if name.lower() in theirs), None):
-        other = "--engine " + ENGINES[engine == DUCKDB] if record.format == PARQUET else "load_method upsert"
+        other_engine = f"--engine {SPARK if engine == DUCKDB else DUCKDB}"
+        other = other_engine if record.format == PARQUET else "load_method upsert"
         raise ConfigurationError(
             f"stream {stream}: table {table} has a column {taken}, by which {engine} tells where in its files a row "
             f"is; use {other}, or rename the column (stream_maps)"
