@@ -204,7 +204,7 @@ def spark() -> Iterator[SparkSession]:
     """The one Spark session of this process; it reaches S3 too, once a test says where that is.
 
     A handful of rows needs no adaptive planning and few partitions: programs under test have what users have, and a
-    merge here takes a third less.
+    merge here takes a third less. They replace ours, as a program in this process would set ours again.
     """
     from singer_spark.jvm import gateway
     from singer_spark.spark import session_conf

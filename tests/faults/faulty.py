@@ -65,7 +65,7 @@ class Counting(Proxy):
         """
         changes = [nth for nth, name in enumerate(self.calls, 1) if name not in LOOKS]
         if fault == DIE_AFTER:
-            return changes[::-1][::2][::-1]
+            return changes[::-2][::-1]
         if fault != FAIL_BEFORE:
             return changes
         found, met = [], set[str]()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow.json
-import pyarrow.parquet  # noqa: F401  loaded once, for all forks
+import pyarrow.parquet  # noqa: F401  loaded once, for all forks, as what is marked below
 
 from faults.faulty import Proxy
 from singer_spark.process import signals

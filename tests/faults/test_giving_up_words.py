@@ -16,6 +16,14 @@ from singer_spark.process.identity import Process
 from target_spark_lake.cli import spark_lake
 
 
+@pytest.fixture
+def unpublished(tmp_path: Path, dead: Process) -> tuple[SmallLake, str]:
+    """A lake after a run, and the next one, which died once it had committed."""
+    lake = SmallLake(f"{tmp_path}/lake", {})
+    lake.sync()
+    return lake, committed_and_dead(lake, dead)
+
+
 def words(lake: SmallLake, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
     """What `spark-lake` says to programs."""
     config = Path(lake.url).parent / "target.json"
@@ -27,11 +35,9 @@ def words(lake: SmallLake, capsys: pytest.CaptureFixture[str], *arguments: str) 
 
 
 def test_status_runs_and_report_say_that_a_committed_run_is_not_published_and_why(
-    tmp_path: Path, dead: Process, capsys: pytest.CaptureFixture[str]
+    unpublished: tuple[SmallLake, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lake = SmallLake(f"{tmp_path}/lake", {})
-    lake.sync()
-    run_id = committed_and_dead(lake, dead)
+    lake, run_id = unpublished
     code, (pipeline,), problems = words(lake, capsys, "status")
     assert (code, pipeline["outcome"], pipeline["running"]) == (1, "committed", False)
     assert f"run {run_id}: committed, but not published yet: the next run, or `spark-lake recover`" in problems
@@ -71,11 +77,9 @@ def test_a_run_that_publishes_just_now_is_at_work_and_not_waiting(
 
 
 def test_a_run_that_was_given_up_is_told_again_even_where_the_journal_that_says_what_was_lost_is_gone(
-    tmp_path: Path, dead: Process, capsys: pytest.CaptureFixture[str]
+    unpublished: tuple[SmallLake, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lake = SmallLake(f"{tmp_path}/lake", {})
-    lake.sync()
-    run_id = committed_and_dead(lake, dead)
+    lake, run_id = unpublished
     lose(lake, run_id, "grows/part-0.zstd.parquet")
 
     def told() -> str:

@@ -189,7 +189,7 @@ def test_numbers_of_several_scales_are_one_key_and_their_rows_come_once(tmp_path
             news = pipe.run()
             assert news.ids("public-t") == Counter([number])
             pipe.save(news.final)
-        assert pipe.run().rows == Counter()
+            assert pipe.run().rows == Counter()
 
 
 Source = tuple[Pipe, str, Callable[[str], Any]]
