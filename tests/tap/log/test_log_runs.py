@@ -43,9 +43,12 @@ def test_changes_come_in_their_order_and_an_idle_run_says_nothing(
         ]
         places = {each["record"]["_sdc_lsn"] for each in second.messages if each["type"] == "RECORD"}
         assert len(places) == 1
-        idle = committed(pipe)
+        before, idle = second.final, committed(pipe)
+        if idle.final != before:  # the server itself has written to its log, as it does every 15 seconds
+            assert not records(idle)
+            before, idle = idle.final, committed(pipe)
         assert not records(idle)
-        assert idle.final == second.final
+        assert idle.final == before
         assert [each["type"] for each in idle.messages] == ["STATE", "SCHEMA", "SCHEMA", "STATE"]
 
 
