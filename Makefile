@@ -28,7 +28,7 @@ help:
 	@echo "make demo    a small database, a full sync, changes, an incremental sync"
 	@echo "make recording  the README's pictures of a first run and of the report, made anew"
 	@echo "make test    the whole suite against real servers (make test ARGS='-k NAME' for a part)"
-	@echo "make quick   the tests that need no JVM and no server"
+	@echo "make quick   the short tests that need no JVM and no server"
 	@echo "make check   lint, types, import rules: what CI runs"
 	@echo "make bench   the benchmarks, with tables at the end"
 	@echo "make wheels  three wheels, in dist/, to install without this checkout"

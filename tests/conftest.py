@@ -78,6 +78,12 @@ def _needs_more(item: pytest.Item) -> bool:
     return bool(uses) or "end_to_end" in item.path.parts or item.get_closest_marker("slow") is not None
 
 
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+    """A test that asks for a server by a name made on its way must be marked `slow`: `--quick` starts none."""
+    if fixturedef.argname in SERVERS and request.config.getoption("--quick"):
+        pytest.fail(f"a test of --quick asks for {fixturedef.argname}: mark it slow")
+
+
 def pytest_configure() -> None:
     """Lets `kill` and `timeout` end a session as Ctrl-C does, fixtures and all."""
     if threading.current_thread() is threading.main_thread():

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SUITE = Path(__file__).with_name("standard_tap.py")
 ROOT = SUITE.parents[2]
 
 
+@pytest.mark.slow
 def test_the_tap_passes_the_standard_tests_of_the_sdk():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(SUITE)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)

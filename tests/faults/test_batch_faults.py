@@ -79,6 +79,7 @@ def assert_exact(lake: Lake) -> None:
     assert [path for path in lake.files() if not path.startswith("raw/")] == [".dataspoc/state/test/state.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once")
 @pytest.mark.parametrize("fault", [FAIL_BEFORE, FAIL_AFTER, DIE_BEFORE, DIE_AFTER])
 def test_a_target_that_fails_or_dies_at_any_call_of_the_storage_is_continued_or_starts_anew(

@@ -74,6 +74,7 @@ def tables(tmp_path: Path) -> Callable[[object], CompactedTables]:
     return lake
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_version_each_at_most(
     tables: Callable[[object], CompactedTables], dead: Process, fault: str
@@ -91,6 +92,7 @@ def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_
         lake.check_compacted()
 
 
+@pytest.mark.slow
 def test_a_reader_after_every_call_of_a_compaction_finds_each_row_of_a_delta_table_once(
     tables: Callable[[object], CompactedTables],
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_delta_conflict_is_given_up_and_the_entries_that_were_made_are_undone(
     assert lake.rows(GROWS) == rows_after(GROWS, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_entry_half_undone(
     tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str

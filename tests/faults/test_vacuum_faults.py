@@ -64,6 +64,7 @@ def tables(tmp_path: Path) -> Callable[[object], VacuumedTables]:
     return lake
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
     tables: Callable[[object], VacuumedTables], dead: Process, fault: str
@@ -84,6 +85,7 @@ def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
     assert lake.sync() == RUNS + 1
 
 
+@pytest.mark.slow
 def test_a_reader_after_every_call_of_a_vacuum_finds_the_table(tables: Callable[[object], VacuumedTables]) -> None:
     lake = tables("watched")
     lake.vacuum(lake.storage(lambda files: Watched(files, lake.check_rows)))

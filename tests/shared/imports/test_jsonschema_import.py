@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 from singer_spark.imports.jsonschema_import import import_jsonschema
@@ -19,6 +21,7 @@ import isoduration
 """
 
 
+@pytest.mark.slow
 def test_slow_formats_are_loaded_when_a_value_is_checked_and_judged_as_ever() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""

@@ -296,6 +296,7 @@ print(open_state_source(f"sqlite:///{sys.argv[1]}/x.db?pipeline=p").saved, loade
 """
 
 
+@pytest.mark.slow
 def test_a_start_loads_the_driver_of_the_database_that_keeps_its_state_and_no_other(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LOADED, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

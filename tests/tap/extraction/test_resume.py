@@ -83,6 +83,7 @@ def every_death_is_continued(pipe, whole, one_of=1):
         assert unsealed(rest.states[1:]) == unsealed(whole.states[number + 1 :] or whole.states[-1:]), number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server", "one_of"), [("postgres", 1), ("sqlite", 3)])
 def test_a_run_that_died_at_any_state_is_continued_and_sends_only_the_rest(request, server, one_of):
     pipe, _ = request.getfixturevalue(f"{server}_pipe")(SCRIPT, **(PUBLIC_KEYS if server == "postgres" else KEYS))

@@ -82,6 +82,7 @@ def flags_of(new: NewPipeline) -> list[str]:
     return flags + [word for spec in new.incremental_tables for word in ("--incremental-table", spec)]
 
 
+@pytest.mark.slow
 def test_hostile_values_arrive_as_they_are_in_the_configs_and_through_meltano(tmp_path: Path) -> None:
     """Quotes, colons, signs of YAML, of shells, of cron and of Meltano's variables."""
     folder = tmp_path / 'it\'s 100% "here"'
@@ -245,6 +246,7 @@ def test_secrets_are_references_to_files(tmp_path: Path) -> None:
         assert report.variables == []
 
 
+@pytest.mark.slow
 def test_the_configs_may_lie_anywhere_and_the_database_is_looked_for_where_the_tap_will_run(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     with closing(sqlite3.connect(tmp_path / "there/shop.db")) as shop:
@@ -255,6 +257,7 @@ def test_the_configs_may_lie_anywhere_and_the_database_is_looked_for_where_the_t
     assert json.loads((tmp_path / "target.json").read_text())["pipeline"] == "shop"
 
 
+@pytest.mark.slow
 def test_rows_are_sent_as_files_unless_records_are_asked_for(tmp_path: Path) -> None:
     flags = ["--jdbc-url", "jdbc:sqlite:none.db", "--bucket", "lake", "--pipeline", "shop", "--force"]
     expected = {"encoding": {"format": "parquet"}, "storage": {"root": f"{tmp_path}/lake/.dataspoc/staging/batches"}}

@@ -120,6 +120,7 @@ class Fed:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table_format", "folders"), [(PARQUET, 3), (DELTA, 0)])
 def test_50_runs_of_a_row_leave_few_files_and_every_row_in_its_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str, folders: int
@@ -143,6 +144,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     return 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table_format", "folders"), [(PARQUET, 2), (DELTA, 0)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats_nothing(

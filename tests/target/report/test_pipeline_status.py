@@ -58,6 +58,7 @@ def load(folder: str, number: int) -> str:
     return pipeline
 
 
+@pytest.mark.slow
 def test_fifty_pipelines_of_one_bucket_run_side_by_side_and_none_touches_another(tmp_path: Path, capsys) -> None:
     bucket = tmp_path / "lake"
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:

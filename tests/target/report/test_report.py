@@ -168,6 +168,7 @@ def test_charts_tell_their_numbers_to_who_hovers_and_to_who_cant_see(bucket: Buc
     seen.close()
 
 
+@pytest.mark.slow
 def test_a_thousand_runs_and_many_streams_make_a_page_of_bounded_size(bucket: Bucket) -> None:
     now = datetime.now(UTC)
     streams = {f"stream_{number}": {"records": 1, "bytes": 1} for number in range(60)}
