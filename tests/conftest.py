@@ -51,6 +51,7 @@ SERVERS = {
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", parent=settings.get_profile("suite"), max_examples=10)
 settings.load_profile("suite")
 
 # Most of these JVMs end before what their second compiler makes has paid for itself.
@@ -78,14 +79,24 @@ def _needs_more(item: pytest.Item) -> bool:
     return bool(uses) or "end_to_end" in item.path.parts or item.get_closest_marker("slow") is not None
 
 
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
-    """A test that asks for a server by a name made on its way must be marked `slow`: `--quick` starts none."""
-    if fixturedef.argname in SERVERS and request.config.getoption("--quick"):
-        pytest.fail(f"a test of --quick asks for {fixturedef.argname}: mark it slow")
+class NoServers:
+    """A test that asks for a server by a name made on its way must be marked `slow`: `--quick` starts none.
+
+    Registered by itself: the hooks of a folder's conftest are not called for fixtures of the whole session.
+    """
+
+    @staticmethod
+    def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> None:
+        """Fail the test in place of starting a server."""
+        if fixturedef.argname in SERVERS:
+            pytest.fail(f"a test of --quick asks for {fixturedef.argname}: mark it slow")
 
 
-def pytest_configure() -> None:
-    """Lets `kill` and `timeout` end a session as Ctrl-C does, fixtures and all."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets `kill` and `timeout` end a session as Ctrl-C does, fixtures and all; `--quick` tries few examples."""
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+        config.pluginmanager.register(NoServers())
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 

@@ -78,6 +78,7 @@ class PartitionedLake(CompactedLake):
         assert list(dict.fromkeys(self.order())) == list(range(BOUND))
 
 
+@pytest.mark.slow
 def test_a_fault_at_any_storage_call_of_a_compaction_of_folders_keeps_the_order_in_which_rows_were_received(
     tmp_path: Path, dead: Process
 ) -> None:
@@ -125,6 +126,7 @@ def lakes(tmp_path: Path) -> Callable[[object], CompactedLake]:
     return lake
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
     lakes: Callable[[object], CompactedLake], dead: Process, fault: str
@@ -148,6 +150,7 @@ def test_a_fault_at_any_storage_call_of_a_compaction_loses_and_repeats_nothing(
     lake.check_exact(lake.sync())
 
 
+@pytest.mark.slow
 def test_a_reader_before_and_after_every_call_of_a_compaction_finds_all_rows(
     lakes: Callable[[object], CompactedLake],
 ) -> None:

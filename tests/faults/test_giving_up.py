@@ -35,6 +35,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> SmallLake:
     return BackedLake(f"{tmp_path}/lake", {}, backend=backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs_before", [0, 2])
 @pytest.mark.parametrize("moves", [0, 2])
 def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_again_once(
@@ -68,6 +69,7 @@ def test_a_committed_run_whose_file_is_gone_is_given_up_and_everything_comes_aga
     lake.check_exact(lake.sync())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [0, 3])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_of_giving_up_loses_and_repeats_nothing(

@@ -101,6 +101,7 @@ class MergedLake:
         assert all(row["run"] <= committed for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_of_a_merge_leaves_one_row_for_each_key(
     tmp_path: Path, dead: Process, fault: str

@@ -14,6 +14,7 @@ from faults.small_lake import SmallLake, dead_process
 from singer_spark.errors import SingerSparkError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_lake_on_two_disks_loses_and_repeats_nothing(tmp_path: Path, fault: str) -> None:
     with tempfile.TemporaryDirectory() as elsewhere:

@@ -82,6 +82,7 @@ class QuarantiningLake:
         assert self.storage().list(".dataspoc/staging") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_storage_call_keeps_rejected_records_once_and_of_committed_runs_only(
     tmp_path: Path, dead: Process, fault: str

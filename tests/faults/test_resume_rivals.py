@@ -66,6 +66,7 @@ def rival_syncs(lake: ResumingLake, barrier: threading.Barrier, won: list[int], 
         lost.append(error)
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_that_would_resume_one_does_and_the_other_is_told(lake: ResumingLake) -> None:
     """Who read the checkpoint before the winner's end, and comes after it, finds it gone."""
     resumed = 0

@@ -65,6 +65,7 @@ class ChangedLake(SmallLake):
         assert all(columns_of_arrow(schema) == self.columns for schema in schemas)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_a_run_that_changes_its_tables_columns_loses_and_repeats_nothing(

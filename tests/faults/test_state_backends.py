@@ -73,6 +73,7 @@ def check_kills(lake: BackedLake, dead: Process, faults: tuple[str, ...] = (DIE_
             assert tap_bounds(lake) == {committed}
 
 
+@pytest.mark.slow
 def test_killed_at_each_step_to_sqlite_the_next_start_finishes_and_the_tap_gets_the_committed_state(
     tmp_path: Path, dead: Process
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_state_on_s3_of_a_lake_on_disk_and_the_reverse(tmp_path: Path, dead: P
         lake.check_exact(lake.sync())
 
 
+@pytest.mark.slow
 def test_a_death_at_any_storage_call_loses_and_repeats_nothing_with_the_state_in_sqlite(
     tmp_path: Path, dead: Process
 ) -> None:

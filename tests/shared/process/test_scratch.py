@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 HOLDS = """
 import sys
 import tempfile
@@ -85,6 +87,7 @@ for _ in range(900):
 """
 
 
+@pytest.mark.slow
 def test_a_start_never_takes_a_folder_that_another_one_is_just_making() -> None:
     """Two processes look for abandoned folders without a pause, others make thousands."""
     memory = Path("/dev/shm")

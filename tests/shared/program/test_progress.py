@@ -89,6 +89,7 @@ def on_terminal(command: str) -> Iterator[bytes]:
     os.close(ours)
 
 
+@pytest.mark.slow
 def test_two_programs_of_a_pipe_share_a_terminal_and_no_line_is_torn(tmp_path: Path) -> None:
     (tmp_path / "feeder.py").write_text(FEEDER)
     (tmp_path / "shower.py").write_text(SHOWER)

@@ -50,6 +50,7 @@ def test_jars_are_fetched_whole_with_their_checksums_all_at_once(empty_cache: Pa
     assert sorted(each.name for each in empty_cache.iterdir()) == ["org.acme", "org.acme.more"]
 
 
+@pytest.mark.slow
 def test_what_is_cached_needs_neither_ivy_nor_java(
     empty_cache: Path, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +61,7 @@ def test_what_is_cached_needs_neither_ivy_nor_java(
     assert CACHE.jars([ACME], ivy_settings=repository) == first
 
 
+@pytest.mark.slow
 def test_a_jar_that_changed_in_the_cache_is_refused(empty_cache: Path, repository: str) -> None:
     (jar,) = CACHE.jars([ACME], ivy_settings=repository)
     Path(jar).write_bytes(b"something else")
@@ -76,6 +78,7 @@ def test_a_repository_that_serves_another_jar_than_the_pinned_one_is_refused(
     assert not list(empty_cache.rglob("extra*.jar"))
 
 
+@pytest.mark.slow
 def test_what_can_t_be_had_is_one_clear_line_with_a_way_out(empty_cache: Path, repository: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         CACHE.jars(["org.acme:acme-jdbc:9.9", ACME], ivy_settings=repository)

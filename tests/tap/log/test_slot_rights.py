@@ -35,6 +35,7 @@ def reader(postgresql: PostgreSQL) -> Iterator[tuple[LogSlot, psycopg.Connection
             connection.execute(f'drop role "{user}"')
 
 
+@pytest.mark.slow
 def test_a_server_that_logs_too_little_is_refused() -> None:
     with served(wal_level="replica") as dsn, asked(dsn) as database:
         with pytest.raises(ConfigurationError, match=r"has replica.*ALTER SYSTEM SET wal_level = 'logical', then"):
@@ -70,6 +71,7 @@ def test_a_user_without_rights_reads_which_statement_to_run(
     assert "ALTER ROLE" not in str(allowed.refused("read", "no"))
 
 
+@pytest.mark.slow
 def test_a_slot_that_somebody_reads_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as the server of a tap that was killed, or another program."""
 

@@ -72,6 +72,7 @@ def test_a_server_that_was_restored_to_an_earlier_moment_is_refused(
         assert connection.execute(confirmed).fetchall() == before
 
 
+@pytest.mark.slow
 def test_log_that_the_server_has_dropped_is_said_and_never_passed_over() -> None:
     small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
     with served(**small) as dsn, asked(dsn) as database:

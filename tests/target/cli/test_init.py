@@ -200,6 +200,7 @@ def test_bad_values_are_named_all_at_once_and_nothing_is_written(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [

@@ -45,6 +45,7 @@ def die(lake: SmallLake, method: str, fault: str) -> None:
         lake.sync(lake.faulty_files(lambda files: Faulty(files, nth, fault, only)), dead_process())
 
 
+@pytest.mark.slow
 def test_runs_and_state_tell_what_happened(lake: SmallLake) -> None:
     lake.sync()
     lake.sync()
@@ -80,6 +81,7 @@ class open_and_fail:
         self.run.fail(error)
 
 
+@pytest.mark.slow
 def test_a_living_run_is_shown_as_running_and_unlock_refuses_it_without_force(lake: SmallLake) -> None:
     run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
     assert answer(lake, "runs")[0]["outcome"] == "running"
@@ -97,6 +99,7 @@ def test_a_living_run_is_shown_as_running_and_unlock_refuses_it_without_force(la
     lake.check_exact(lake.sync())
 
 
+@pytest.mark.slow
 def test_recover_finishes_a_committed_run_and_says_so(lake: SmallLake) -> None:
     lake.sync()
     die(lake, "commit", DIE_AFTER)
@@ -109,6 +112,7 @@ def test_recover_finishes_a_committed_run_and_says_so(lake: SmallLake) -> None:
     assert answer(lake, "recover")["finished"] is None
 
 
+@pytest.mark.slow
 def test_recover_keeps_what_can_be_continued_and_says_so(lake: SmallLake) -> None:
     resuming = ResumingLake(lake.url, {})
     resuming.sync()
@@ -139,6 +143,7 @@ def test_recover_undoes_an_uncommitted_run_and_says_so(lake: SmallLake) -> None:
     lake.check_exact(STEP)
 
 
+@pytest.mark.slow
 def test_people_get_tables_with_whole_run_ids(lake: SmallLake) -> None:
     lake.sync()
     (run,) = answer(lake, "runs")
@@ -151,6 +156,7 @@ def test_people_get_tables_with_whole_run_ids(lake: SmallLake) -> None:
         assert not done.stdout.startswith("{")
 
 
+@pytest.mark.slow
 def test_no_command_needs_spark(lake: SmallLake) -> None:
     config = Path(lake.url).parent / "target.json"
     code = (

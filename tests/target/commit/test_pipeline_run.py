@@ -285,6 +285,7 @@ def test_runs_that_fail_pile_no_journals_up(lake: SmallLake, monkeypatch: pytest
     assert good[-1] in journals(lake)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends_well", [True, False])
 def test_a_pile_of_journals_makes_no_run_slow_and_is_gone_after_some(lake: SmallLake, ends_well: bool) -> None:
     lake.sync()
@@ -315,6 +316,7 @@ def commit_calls(lake: SmallLake) -> list[str]:
     return counting[0].calls
 
 
+@pytest.mark.slow
 def test_an_append_takes_the_same_calls_for_a_table_of_10_files_or_10000(tmp_path: Path) -> None:
     calls = []
     for files in (10, 10_000):

@@ -240,6 +240,7 @@ def test_what_can_not_be_kept_is_refused_before_anything_is_published(lake: Iceb
     assert lake.rows("s", "id, name") == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize(
     "kind", [UUIDType(), FixedType(16), TimeType(), MapType(100, StringType(), 101, LongType(), False)], ids=str
@@ -349,6 +350,7 @@ def test_vacuum_expires_snapshots_and_removes_what_only_they_had(
     assert lake.rows("s", "id") == [(2,), (7,), (8,)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 def test_vacuum_removes_metadata_of_commits_that_never_were_a_day_after_everything_else(
     lake: IcebergLake, monkeypatch: pytest.MonkeyPatch

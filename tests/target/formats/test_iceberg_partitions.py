@@ -57,6 +57,7 @@ def scanned(table: Table, row_filter: str) -> int:
     return len(list(table.scan(row_filter=row_filter).plan_files()))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 @pytest.mark.parametrize("by", [[each] for each in ALL] + [["country", "day(at)", "bucket(id, 4)"]], ids=str)
 def test_every_transform_says_of_each_file_what_its_rows_are(lake: IcebergLake, by: list[str]) -> None:

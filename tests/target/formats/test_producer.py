@@ -41,6 +41,7 @@ def test_the_producers_have_the_members_that_are_used() -> None:
     assert SnapshotLogEntry.model_config["frozen"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_jvm")
 def test_manifests_stay_few_however_many_runs_there_were(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path / "lake")

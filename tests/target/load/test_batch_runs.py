@@ -147,6 +147,7 @@ def die(lake: Lake, lines: int, run: str = "20261121T000000000001Z-00000001") ->
     return tap
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("checkpoints_at_once", "without_jvm")
 @pytest.mark.parametrize("lines", range(3, 11))
 def test_a_run_that_goes_on_takes_over_the_files_that_a_dead_one_had_adopted(tmp_path: Path, lines: int) -> None:

@@ -60,6 +60,7 @@ def test_a_load_from_a_file_prints_the_state_alone_and_a_summary_on_standard_err
     assert lake.rows("s", "id") == [(1,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "data", "said"),
     [
@@ -89,6 +90,7 @@ def test_a_bucket_that_cannot_be_written_is_told(tmp_path, config) -> None:
     assert (done.returncode, done.stdout) == (1, b"")
 
 
+@pytest.mark.slow
 def test_a_config_that_is_no_json_or_not_there_is_told(tmp_path) -> None:
     (tmp_path / "bad.json").write_text("{")
     for path in (tmp_path / "bad.json", tmp_path / "missing.json"):
@@ -104,6 +106,7 @@ def test_a_trace_is_shown_where_it_is_asked_for(tmp_path, config) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--help"], ["--version"], ["--about"], ["--about", "--format", "json"], []])
 def test_questions_and_config_errors_are_answered_without_spark(flags: list[str]) -> None:
     code = "import sys; from target_spark_lake.__main__ import main\ntry:\n    main()\nfinally:\n"
@@ -177,6 +180,7 @@ def jvm_of(process: subprocess.Popen[bytes]) -> int:
     raise AssertionError("no JVM came up")
 
 
+@pytest.mark.slow
 def test_a_killed_jvm_fails_the_run_in_one_line(waiting, lake) -> None:
     os.kill(jvm_of(waiting), signal.SIGKILL)
     output, errors = waiting.communicate(GOOD, timeout=SECONDS)

@@ -24,6 +24,7 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["parquet", "delta", "iceberg"])
 def test_a_run_without_records_saves_its_state_without_arrow_and_spark(tmp_path: Path, chosen: str) -> None:
     config = tmp_path / "config.json"

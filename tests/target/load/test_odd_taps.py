@@ -44,6 +44,7 @@ ODD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("odd", "is_first"), [(odd, first) for odd in ODD for first in (0, 1)][:-1])
 def test_an_odd_record_is_an_invalid_one(lake: Lake, odd: str, is_first: bool) -> None:
     """Also as the first one that is written as it is, by which the intake learns to know the others."""

@@ -35,6 +35,7 @@ def last_state_before(lines: list[JSON], end: int) -> int | None:
     return next((line["resume"]["sent"] for line in reversed(lines[1:end]) if "resume" in line), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True], ids=["between lines", "inside a line"])
 @pytest.mark.parametrize("line", range(len(increment()) + 2))
 def test_wherever_the_taps_lines_end_the_next_run_brings_the_rest(lake: Lake, line: int, half: bool) -> None:
@@ -159,6 +160,7 @@ def test_an_input_without_a_message_changes_nothing_and_keeps_what_can_be_contin
     assert_exact(lake)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "named"),
     [

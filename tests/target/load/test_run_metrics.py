@@ -103,6 +103,7 @@ def test_a_metrics_file_that_cant_be_written_is_told_and_harms_no_run(
     assert lake.rows("s", "id") == [(1,)]
 
 
+@pytest.mark.slow
 def test_a_run_logs_the_sdks_metrics_of_each_stream(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "target.json").write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
     mark = (datetime.now(UTC) - timedelta(hours=1)).isoformat()

@@ -183,6 +183,7 @@ def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats
         assert broken.storage().list(".dataspoc/staging") == []
 
 
+@pytest.mark.slow
 def test_a_reader_of_a_delta_table_finds_each_row_once_while_a_run_joins_its_files(tmp_path: Path, few: int) -> None:
     lake = Fed(f"{tmp_path}/lake", tmp_path, DELTA)
     for _ in range(few + 1):
@@ -281,6 +282,7 @@ def test_at_most_so_many_bytes_are_joined_the_oldest_first() -> None:
     assert sum(len(join.files) for join in oldest(joins, 1000)) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_format", [PARQUET, DELTA, ICEBERG])
 def test_a_run_that_may_not_join_all_small_files_joins_the_oldest_and_loses_none_of_the_others(
     tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch, table_format: str
@@ -311,6 +313,7 @@ def test_the_setting_holds_for_delta_where_nothing_is_said_and_many_are_over_64(
     assert [has_many(563, left=500), has_many(564, left=500)] == [False, True]
 
 
+@pytest.mark.slow
 def test_a_table_with_many_small_files_is_named_by_status_and_one_run_with_the_setting_joins_them(
     tmp_path: Path, capsys: Any
 ) -> None:

@@ -178,6 +178,7 @@ def test_files_stay_in_their_hive_folders(tmp_path: Path) -> None:
         assert connection.sql(query).fetchall() == [(0, [0, 2, 4]), (1, [1, 3, 5])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["append-only", "upsert"])
 @pytest.mark.parametrize("key", [("id",), ("id", "day"), ()])
 def test_files_of_other_folders_are_jumped_over_in_every_kind_of_table(

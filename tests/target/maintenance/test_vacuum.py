@@ -239,6 +239,7 @@ def test_batches_without_a_run_go_after_a_day_and_not_before(lake: VacuumedLake)
     assert (young.exists(), old.exists()) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", ["delta", "iceberg"])
 def test_what_other_pipelines_of_the_bucket_have_stays(lake: VacuumedLake, chosen: str) -> None:
     """Former versions, rejected records, journals, a dead run's checkpoint, a living tap's batches: however old."""

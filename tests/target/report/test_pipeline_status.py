@@ -169,6 +169,7 @@ def die(lake: SmallLake, fault: str) -> None:
         lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, fault, frozenset({"create"}))), dead_process())
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(lake: SmallLake, capsys) -> None:
     lake.sync()
     storage = lake.storage()

@@ -7,6 +7,7 @@ from decimal import Decimal, localcontext
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, FormatChecker
@@ -203,6 +204,7 @@ def test_our_validator_and_jsonschema_agree_about_every_keyword(one: JSON, value
 DECIDED = [one for one in ONES if record_check(stream_of({"v": one}), []) is not None]
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, **QUICK)
 @given(st.sampled_from(DECIDED), VALUES)
 def test_what_arrow_lets_pass_jsonschema_takes_and_the_values_are_the_same(one: JSON, value: str) -> None:
@@ -211,6 +213,7 @@ def test_what_arrow_lets_pass_jsonschema_takes_and_the_values_are_the_same(one: 
         assert oracle(schema, read(text)), (one, value)
 
 
+@pytest.mark.slow
 def test_every_listed_value_of_every_column_that_arrow_decides() -> None:
     """All that are listed above; and most of what is valid needs no second look."""
     taken, valid = set(), set()

@@ -52,6 +52,7 @@ def look(file: io.BytesIO, *keys: str) -> StagedKeys:
     return staged_keys([file], keys, pq.read_metadata(file).num_rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("kind", TYPES)
 @settings(max_examples=25, deadline=None)
