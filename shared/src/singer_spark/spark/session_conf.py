@@ -22,6 +22,8 @@ BASE_CONF = {
     "spark.sql.caseSensitive": "true",
     # A column may be named ${env:HOME}: variables must not be substituted in any text passed to Spark.
     "spark.sql.variable.substitute": "false",
+    # Else each method of a column asks the JVM six times, to say in an error which line of Python called it.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A driver's CHAR(n) is read as it is: the database itself pads it or not.
     "spark.sql.readSideCharPadding": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
