@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 # The tables and views that a statement names, and those behind them: what it locks when it is parsed.
 _NAMED = """
-SELECT string_agg(DISTINCT CAST(c.oid AS text), ',') FROM pg_catalog.pg_locks l
-JOIN pg_catalog.pg_class c ON c.oid = l.relation
+SELECT DISTINCT c.oid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
 WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND c.relnamespace <> CAST('pg_catalog' AS regnamespace) AND NOT EXISTS (SELECT 1 {source} LIMIT 0)
 """
+_LISTED = "SELECT c.oid FROM pg_catalog.pg_class c WHERE c.oid = ANY (CAST('{{oids}}' AS oid[]))"
 _SHAPES = """
-WITH RECURSIVE tree AS (
-  SELECT c.oid FROM pg_catalog.pg_class c WHERE c.oid = ANY (CAST('{{oids}}' AS oid[]))
+WITH RECURSIVE root AS ({roots}), tree AS (
+  SELECT root.oid FROM root
   UNION
   SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
 )
-SELECT CAST(c.oid AS text), CAST(n.nspname AS text) || '.' || CAST(c.relname AS text), CAST(c.relfilenode AS text),
+SELECT CAST(c.oid AS text), CASE WHEN c.oid IN (SELECT root.oid FROM root) THEN 'root' ELSE '' END,
+  CAST(n.nspname AS text) || '.' || CAST(c.relname AS text), CAST(c.relfilenode AS text),
   CASE WHEN c.relispartition THEN 'partition' ELSE '' END,
   CASE WHEN c.relispartition THEN NULL ELSE (
     SELECT CAST(json_object_agg(a.attnum, json_build_array(a.attname, CAST(a.atttypid AS text), a.atttypmod)) AS text)
@@ -43,10 +44,12 @@ _KNOWN = "SELECT MIN(CAST(oid AS text)) FROM pg_catalog.pg_class WHERE oid = ANY
 class _Shape:
     """The shape of one table or view, named with its schema; columns are name, type and modifier by number.
 
+    A root is named by the statement, directly or through a view.
     Its `file` changes when rows are rewritten or discarded as a whole. A partition has its parent's columns and name.
     The rule is the version of a view's query.
     """
 
+    root: bool
     name: str
     file: str | None
     partition: bool
@@ -78,12 +81,12 @@ class RelationShapes:
     @classmethod
     def of(cls, within: JdbcConnection, source: str) -> RelationShapes:
         """The shapes seen by a connection within the snapshot, given `FROM` and `WHERE` of the statement."""
-        roots = within.rows(_NAMED.replace("{source}", source))[0][0] or ""
-        return cls(roots, _shapes(within, roots))
+        shapes = _shapes(within, _NAMED.replace("{source}", source))
+        return cls(",".join(oid for oid, shape in shapes.items() if shape.root), shapes)
 
     def change(self, now: JdbcConnection, within: JdbcConnection) -> str | None:
         """A description of what has changed since; `now` sees the present, `within` is in the snapshot."""
-        present = _shapes(now, self.roots)
+        present = _shapes(now, _LISTED.replace("{oids}", self.roots))
         for oid, shape in self.shapes.items():
             if change := shape.change(present.get(oid)):
                 return f"{shape.name} {change}"
@@ -94,7 +97,8 @@ class RelationShapes:
 
 
 def _shapes(connection: JdbcConnection, roots: str) -> Mapping[str, _Shape]:
+    """The shapes of all relations below those of a query, by object identifier."""
     return {
-        str(oid): _Shape(str(name), file, bool(partition), json.loads(columns or "{}"), rule)
-        for oid, name, file, partition, columns, rule in connection.rows(_SHAPES.replace("{oids}", roots))
+        str(oid): _Shape(bool(root), str(name), file, bool(partition), json.loads(columns or "{}"), rule)
+        for oid, root, name, file, partition, columns, rule in connection.rows(_SHAPES.replace("{roots}", roots))
     }
