@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from source import Source
+from sources.source import Source
 from works import (
     Work,
     bare_session,

@@ -19,7 +19,7 @@ from cases import Case
 from environments import CACHE
 from measurement import Measurement, measure
 from run import middle
-from source import DATABASE, Server, Source, started
+from sources.source import DATABASE, Server, Source, started
 from works import our_batches, our_pipe, spark_jdbc
 
 LIMIT = 1800

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 from cases import Case
-from source import Source
+from sources.source import Source
 from works import Work
 
 HERE = Path(__file__).resolve().parent

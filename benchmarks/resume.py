@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from environments import CACHE
-from source import ROOT, Source, postgresql, table_of
+from sources.source import ROOT, Source, postgresql, table_of
 
 sys.path.insert(0, str(ROOT / "tests"))
 

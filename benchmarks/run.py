@@ -20,7 +20,7 @@ import report
 from cases import CASES, Case
 from environments import CACHE, HERE, peer
 from measurement import Measurement, measure
-from source import Server, postgresql, started, table_of
+from sources.source import Server, postgresql, started, table_of
 
 MEMORY_ROWS = (1_000_000, 10_000_000)
 
@@ -49,7 +49,7 @@ class Bench:
         source = table_of(self.server, max(self.rows // case.share, 1), case.shape, grown=case.grown)
         folder = CACHE / "work" / (case.after or case.name)
         if case.connect:
-            with started("servers.connect", "--no-s3") as connect:
+            with started("servers.clusters.connect", "--no-s3") as connect:
                 # The first to come pays for what is loaded then.
                 measure(case, source, folder, self.limit, connect["remote"])
                 found = measure(case, source, folder, self.limit, connect["remote"])

@@ -35,7 +35,7 @@ from typing import Any, ClassVar
 import duckdb
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
-from source import ROOT
+from sources.source import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 

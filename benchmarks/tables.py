@@ -18,7 +18,7 @@ import report
 from cases import Case
 from environments import CACHE
 from measurement import Measurement, measure
-from source import Source, postgresql, table_of, tables_of
+from sources.source import Source, postgresql, table_of, tables_of
 from works import our_pipe
 
 BAR = 4.0

@@ -22,7 +22,7 @@ import report
 from cases import Case
 from environments import CACHE
 from measurement import measure
-from source import Source, postgresql, started, table_of
+from sources.source import Source, postgresql, started, table_of
 from works import Command, Work, our_batches, write_json
 
 LIMIT = 1800
@@ -102,7 +102,7 @@ def main() -> None:
         for workers in (1, 2):
             shutil.rmtree(EVENTS, ignore_errors=True)
             EVENTS.mkdir(parents=True)
-            with started("servers.standalone", "--workers", str(workers), "--cores", "1") as cluster:
+            with started("servers.clusters.standalone", "--workers", str(workers), "--cores", "1") as cluster:
                 master = cluster["master"]
                 case = Case("workers", f"{workers} worker(s)", lambda *given, to=master: on_cluster(*given, to), "zstd")
                 found = measure(case, source, FOLDER, LIMIT)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from environments import HERE, java_home, jdbc_driver, peer
-from source import Source
+from sources.source import Source
 
 PROGRAMS = HERE / "programs"
 PIPELINE = "bench"

@@ -17,7 +17,7 @@ from singer_sdk.helpers.capabilities import FLATTENING_CONFIG, STREAM_MAPS_CONFI
 
 from singer_spark.config.config_secrets import is_secret_setting
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA as TAP
-from target_spark_lake.settings import CONFIG_JSONSCHEMA as TARGET
+from target_spark_lake.config.settings import CONFIG_JSONSCHEMA as TARGET
 
 PROGRAMS = {"tap-spark-jdbc": TAP, "target-spark-lake": TARGET}
 PROJECT = Path(__file__).parents[1] / "meltano.yml"

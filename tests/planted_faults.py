@@ -49,7 +49,7 @@ class Fault:
         return f"{SOURCES[package]}/{module}"
 
 
-ANY_CALL = ("tests/faults/test_storage_faults.py", "-k", "any_storage_call_loses")
+ANY_CALL = ("tests/faults/storage/test_storage_faults.py", "-k", "any_storage_call_loses")
 PIPELINE_RUN = ("tests/target/commit/test_pipeline_run.py",)
 LOCK = ("tests/target/commit/test_lock.py",)
 PUBLISH, JOURNAL, CHECKPOINT = (
@@ -103,14 +103,18 @@ FAULTS = (
         JOURNAL,
         '    return storage.create(layout.journal(body["run_id"]), encode(body))',
         '    storage.replace(layout.journal(body["run_id"]), encode(body))\n    return True',
-        ("tests/faults/test_kills.py", "tests/faults/test_rivals.py", "tests/faults/test_late_contender.py"),
+        (
+            "tests/faults/kills/test_kills.py",
+            "tests/faults/rivals/test_rivals.py",
+            "tests/faults/rivals/test_late_contender.py",
+        ),
     ),
     Fault(
         "rejected records of a run are dropped",
         JOURNAL,
         "        publish.append(PublishedFile(file.path, layout.rejected(run_id, stream), file.rows, file.bytes))\n",
         "        pass\n",
-        ("tests/target/validation/test_quarantine.py", "tests/faults/test_quarantine_faults.py"),
+        ("tests/target/validation/test_quarantine.py", "tests/faults/storage/test_quarantine_faults.py"),
     ),
     Fault(
         "nobody counts what is rejected",
@@ -133,8 +137,8 @@ FAULTS = (
         '        "previous_state": None,',
         (
             "tests/target/cli/test_state_commands.py",
-            "tests/faults/test_giving_up.py",
-            "tests/faults/test_giving_up_asleep.py",
+            "tests/faults/giving_up/test_giving_up.py",
+            "tests/faults/giving_up/test_giving_up_asleep.py",
             "-k",
             "state or comes_again_once",
         ),
@@ -166,7 +170,7 @@ FAULTS = (
         "target:commit/recovery.py",
         "    if not decide(storage, layout, body):\n        return False\n",
         "",
-        ("tests/faults/test_rivals.py", "tests/faults/test_late_contender.py", *PIPELINE_RUN),
+        ("tests/faults/rivals/test_rivals.py", "tests/faults/rivals/test_late_contender.py", *PIPELINE_RUN),
     ),
     Fault(
         "a checkpoint of another state is taken",
@@ -181,8 +185,8 @@ FAULTS = (
         "staged.get(path) != size]",
         "False]",
         (
-            "tests/faults/test_resume_faults.py",
-            "tests/faults/test_resume_rivals.py",
+            "tests/faults/storage/test_resume_faults.py",
+            "tests/faults/rivals/test_resume_rivals.py",
             "tests/target/load/test_resume.py",
         ),
     ),
@@ -216,7 +220,7 @@ FAULTS = (
         "shared:state/store.py",
         "return self.storage.exchange(self.path, seen, state_text(value, mark).encode())",
         "return self.storage.replace(self.path, state_text(value, mark).encode()) or True",
-        ("tests/faults/test_rivals.py",),
+        ("tests/faults/rivals/test_rivals.py",),
     ),
     Fault(
         "secrets stand in logs",

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from end_to_end.pipe import Outcome, Pipe
-from servers.standalone import short_lived
+from servers.clusters.standalone import short_lived
 
 CREATE = """
 create table events (id bigint primary key, tags text[] not null, level double precision, note text);

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from servers.standalone import Cluster
+from servers.clusters.standalone import Cluster
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 WORKER = "org.apache.spark.deploy.worker.Worker"

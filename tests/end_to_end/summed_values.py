@@ -14,8 +14,8 @@ from tap_spark_jdbc.plan.stream_sql import StreamSql
 from tap_spark_jdbc.tap import TapSparkJdbc
 from tap_spark_jdbc.verify.checksum_sql import ChecksumSql, unsummed
 from target_spark_lake.columns.spark_columns import column
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
-from target_spark_lake.settings import TargetSettings
 from target_spark_lake.verify.lake_rows import committed_table
 from target_spark_lake.verify.summing import value_text
 

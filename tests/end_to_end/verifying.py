@@ -9,8 +9,8 @@ from end_to_end.round_trip import PIPELINE, RoundTrip
 from singer_spark.state.store import BucketState
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
-from target_spark_lake.settings import TargetSettings
 from target_spark_lake.verify.verification import TapSide, repair, verify
 from target_spark_lake.verify.verify_report import VerifyReport
 

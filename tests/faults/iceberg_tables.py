@@ -16,12 +16,12 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from faults.faulty import Proxy
-from faults.test_delta_faults import CHANGES, GROWS, LAYOUT, Rows, TwoTables, rows_after
+from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, Rows, TwoTables, rows_after
 from servers.s3 import S3
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun
-from target_spark_lake.iceberg_catalog import IcebergCatalog
-from target_spark_lake.iceberg_log.lake_catalog import io_properties
+from target_spark_lake.config.iceberg_catalog import IcebergCatalog
+from target_spark_lake.table_logs.iceberg_log.lake_catalog import io_properties
 from target_spark_lake.tables.changes import StagedFile, TableChange
 
 BETWEEN_LOOKS = 0.1

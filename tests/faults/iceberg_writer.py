@@ -13,7 +13,7 @@ import pytest
 
 from faults.faulty import Proxy
 from faults.iceberg_tables import TwoIcebergTables, catalog_calls
-from faults.test_delta_faults import LAYOUT
+from faults.storage.test_delta_faults import LAYOUT
 
 CHANGES = frozenset({"create", "replace", "exchange", "move", "delete", "delete_all", "sweep", "commit_table"})
 

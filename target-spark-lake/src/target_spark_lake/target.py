@@ -20,12 +20,12 @@ from singer_spark.singer.messages import SKIPPED
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.config.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
 from target_spark_lake.intake.line_reader import LineReader
 from target_spark_lake.intake.stream_mapping import StreamMapping, wants_mapping
 from target_spark_lake.layout import Layout
 from target_spark_lake.load.batches import RecordBeforeSchemaError
 from target_spark_lake.load.load_run import LoadRun
-from target_spark_lake.settings import CONFIG_JSONSCHEMA, PROPERTIES, TargetSettings
 from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.state.meltano_pipeline import parent_arguments, pipeline_under_meltano, place_of_another
 from target_spark_lake.state.saving import saving_under_meltano

@@ -14,7 +14,7 @@ from singer_spark.errors import MASK, ConfigurationError, redact
 from tap_spark_jdbc.command_line import command
 from tap_spark_jdbc.config.settings import TapSettings
 from target_spark_lake.cli import spark_lake
-from target_spark_lake.settings import TargetSettings
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.target import TargetSparkLake
 
 

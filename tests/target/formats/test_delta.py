@@ -18,8 +18,8 @@ from singer_spark.storage.storage import Storage
 from target.delta_lake import DeltaLake
 from target.loading import Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
-from target_spark_lake.delta_log.log_publish import write_checkpoint
-from target_spark_lake.delta_log.snapshot import log_file
+from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint
+from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

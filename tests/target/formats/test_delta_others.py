@@ -18,10 +18,10 @@ from singer_spark.storage.storage import Storage
 from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
 from target.loading import record, schema
-from target_spark_lake.delta_log.log_entry import DeltaCommit
-from target_spark_lake.delta_log.log_publish import write_checkpoint
-from target_spark_lake.delta_log.snapshot import AddedFile, log_file, read_snapshot
-from target_spark_lake.delta_log.take_back import take_back
+from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
+from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint
+from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, log_file, read_snapshot
+from target_spark_lake.table_logs.delta_log.take_back import take_back
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
@@ -266,7 +266,7 @@ def test_a_panic_of_delta_rs_after_the_commit_is_a_warning_and_a_signal_is_none(
     lake.load(items(), item(1, "a"))
     storage = Storage(str(lake.folder))
     monkeypatch.setattr(DeltaTable, "create_checkpoint", panic)
-    monkeypatch.setattr("target_spark_lake.delta_log.delta_tables.CHECKPOINT_VERSIONS", 1)
+    monkeypatch.setattr("target_spark_lake.table_logs.delta_log.delta_tables.CHECKPOINT_VERSIONS", 1)
     lake.load(items(), item(2, "b"))
     assert "No checkpoint of Delta table raw/s was written" in caplog.text
     assert lake.rows("s", "id") == [(1,), (2,)]

@@ -22,9 +22,9 @@ from target.formats.test_delta import actions, convert
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.cli.snapshot_view import SPARK, SnapshotView
 from target_spark_lake.columns.partitioning import Partitioning
-from target_spark_lake.config_schema import DELTA
-from target_spark_lake.delta_log.log_entry import AddedFile, DeltaCommit
-from target_spark_lake.delta_log.log_publish import publish_commit
+from target_spark_lake.config.config_schema import DELTA
+from target_spark_lake.table_logs.delta_log.log_entry import AddedFile, DeltaCommit
+from target_spark_lake.table_logs.delta_log.log_publish import publish_commit
 
 INT: JSON = {"type": ["integer", "null"]}
 TEXT: JSON = {"type": ["string", "null"]}

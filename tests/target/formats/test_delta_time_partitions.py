@@ -16,10 +16,10 @@ from target.formats.test_delta import actions, convert
 from target.formats.test_delta_partitions import MOMENT, ROW, TEXT, in_order, lake, load, said, seen
 from target.loading import JSON, Lake
 from target_spark_lake.commit.pipeline_run import open_run
-from target_spark_lake.delta_log.snapshot import log_file
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
 from target_spark_lake.maintenance.compaction import CompactedTable, compact
-from target_spark_lake.settings import TargetSettings
+from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 __all__ = ["lake"]
 

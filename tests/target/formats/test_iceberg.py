@@ -20,10 +20,10 @@ from singer_spark.storage.storage import Storage
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
-from target_spark_lake.iceberg_catalog import IcebergCatalog
-from target_spark_lake.iceberg_log import iceberg_tables
-from target_spark_lake.iceberg_log.iceberg_tables import IcebergTables
-from target_spark_lake.iceberg_log.table_commit import IcebergCommit
+from target_spark_lake.config.iceberg_catalog import IcebergCatalog
+from target_spark_lake.table_logs.iceberg_log import iceberg_tables
+from target_spark_lake.table_logs.iceberg_log.iceberg_tables import IcebergTables
+from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

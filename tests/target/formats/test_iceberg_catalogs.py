@@ -15,17 +15,17 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from servers.iceberg_reference import reference_catalog
-from servers.iceberg_rest import rest_catalog
+from servers.catalogs.iceberg_reference import reference_catalog
+from servers.catalogs.iceberg_rest import rest_catalog
 from servers.postgresql import PostgreSQL
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.storage.storage import Storage
 from target.iceberg_lake import IcebergLake
 from target.loading import record, schema
-from target_spark_lake.iceberg_log.lake_catalog import io_properties
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.meltano.lake_states import LakeStateError, LakeStateStoreManager
-from target_spark_lake.settings import TargetSettings
+from target_spark_lake.table_logs.iceberg_log.lake_catalog import io_properties
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 

@@ -14,8 +14,8 @@ from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_schema import StreamSchema
-from target_spark_lake.settings import TargetSettings
 
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}

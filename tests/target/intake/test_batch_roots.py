@@ -15,9 +15,9 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.storage.storage import Storage
 from target.batch_making import RUN, BatchRun, message
 from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake.batch_address import address_of, shown
 from target_spark_lake.cli import spark_lake
-from target_spark_lake.settings import TargetSettings
+from target_spark_lake.config.batch_address import address_of, shown
+from target_spark_lake.config.settings import TargetSettings
 
 pytestmark = pytest.mark.usefixtures("without_jvm")
 

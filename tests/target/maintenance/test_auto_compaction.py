@@ -27,12 +27,12 @@ from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
 from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.config_schema import DELTA, ICEBERG, PARQUET
+from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout, is_data_file, is_in_parts
 from target_spark_lake.maintenance import auto_compaction, compaction_plan
 from target_spark_lake.maintenance.auto_compaction import AutoCompaction
 from target_spark_lake.maintenance.compaction_plan import MANY, SMALL, has_many, oldest, planned_joins
-from target_spark_lake.settings import TargetSettings
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 from target_spark_lake.tables.row_order import own_parts, read_parts
 from target_spark_lake.tables.table_record import TableRecord

@@ -26,10 +26,10 @@ from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.columns.arrow_columns import arrow_schema
 from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout, file_age
 from target_spark_lake.maintenance import file_joiner
 from target_spark_lake.maintenance.compaction import CompactedTable, compact
-from target_spark_lake.settings import TargetSettings
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 from target_spark_lake.tables.table_record import TableRecord
 

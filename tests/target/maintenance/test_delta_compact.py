@@ -25,10 +25,10 @@ from target.loading import record, schema
 from target_spark_lake.cli import spark_lake
 from target_spark_lake.columns.arrow_columns import arrow_schema
 from target_spark_lake.columns.lake_type import columns_from_text
-from target_spark_lake.delta_log.snapshot import log_file
 from target_spark_lake.layout import Layout
 from target_spark_lake.maintenance.compaction_plan import planned_joins
 from target_spark_lake.maintenance.file_joiner import FileJoiner
+from target_spark_lake.table_logs.delta_log.snapshot import log_file
 from target_spark_lake.tables.table_record import read_record, write_record
 
 INT = {"type": ["integer", "null"]}

@@ -9,7 +9,7 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from target.loading import Lake, record, schema
-from target_spark_lake.settings import TargetSettings
+from target_spark_lake.config.settings import TargetSettings
 
 ID = {"id": {"type": "integer"}}
 

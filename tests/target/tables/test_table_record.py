@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from faults.faulty import DIE_AFTER, Died, Faulty, Interrupted
+from faults.rivals.test_rivals import ELSEWHERE, expire
 from faults.small_lake import LAYOUT, NO_BEATS, STEP, SmallLake, dead_process
-from faults.test_rivals import ELSEWHERE, expire
 from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.state.run_log import encode
 from singer_spark.storage.storage import Storage

@@ -16,8 +16,8 @@ from singer_spark.singer.exact_json import to_json
 from singer_spark.state.backend import open_state_store
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.run_reports import check_has_run
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout
-from target_spark_lake.settings import TargetSettings
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -16,7 +16,7 @@ from ruamel.yaml.tokens import CommentToken
 
 from singer_spark.config.config_secrets import is_secret_setting
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.settings import PROPERTIES
+from target_spark_lake.config.settings import PROPERTIES
 
 JSON = dict[str, Any]
 Node = TypeVar("Node", CommentedMap, CommentedSeq)

@@ -14,9 +14,9 @@ from typing import Any
 
 from singer_spark.config.config_secrets import is_secret_name, url_parameters
 from singer_spark.errors import ConfigurationError
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.batch_roots import BATCHES
 from target_spark_lake.layout import Layout
-from target_spark_lake.settings import TargetSettings
 
 JSON = dict[str, Any]
 

@@ -17,7 +17,7 @@ from target_spark_lake.cli.command import installed
 from target_spark_lake.cli.meltano_yml import TAP
 from target_spark_lake.cli.new_pipeline import NewPipeline
 from target_spark_lake.cli.source_tables import SourceTable, source_tables
-from target_spark_lake.config_schema import CODECS
+from target_spark_lake.config.config_schema import CODECS
 
 JSON = dict[str, Any]
 T = TypeVar("T")

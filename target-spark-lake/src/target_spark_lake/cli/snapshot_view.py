@@ -15,9 +15,9 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.storage.storage import Storage
 from target_spark_lake.columns.partitioning import NULL_VALUE, Partitioning, escaped
-from target_spark_lake.config_schema import DELTA, ICEBERG, PARQUET
+from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import LAKE_FOLDER, Layout
-from target_spark_lake.settings import TargetSettings
 from target_spark_lake.tables.table_record import check_owner, read_record
 
 Quoter = Callable[[str], str]

@@ -1,4 +1,4 @@
 """The commit: lock, journal, publishing, recovery. Plain Python, and repeatable from the journal entry on.
 
-It may import `delta_log`, `intake` and the rooms below. Start with `pipeline_run`, then `journal` and `publish`.
+It may import `table_logs`, `intake` and the rooms below. Start with `pipeline_run`, then `journal` and `publish`.
 """

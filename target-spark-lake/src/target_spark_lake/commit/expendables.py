@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.table_logs import TableLogs
+    from target_spark_lake.table_logs.table_log import TableLogs
     from target_spark_lake.tables.expendable import Expendable
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.config_schema import FORMATS, PARQUET
-from target_spark_lake.delta_log.snapshot import LOG_FOLDER
+from target_spark_lake.config.config_schema import FORMATS, PARQUET
 from target_spark_lake.layout import is_data_file
+from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
 
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.table_logs import TableLogs
+    from target_spark_lake.table_logs.table_log import TableLogs
     from target_spark_lake.tables.table_record import TableRecord
 
 

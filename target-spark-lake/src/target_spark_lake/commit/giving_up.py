@@ -19,7 +19,7 @@ from target_spark_lake.commit.journal import GIVEN_UP_BY, GIVES_UP, Plan
 from target_spark_lake.commit.publish import WAY_OUT, lost_files, publish
 from target_spark_lake.layout import JOINED, is_order, table_of_file, table_of_record
 from target_spark_lake.state.saving import cleared
-from target_spark_lake.table_logs import TableLogs
+from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.taking_back import Fate
 
 if TYPE_CHECKING:

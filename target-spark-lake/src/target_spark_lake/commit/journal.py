@@ -16,7 +16,7 @@ from singer_spark.state.choice import STATE_PLACE
 from singer_spark.state.run_log import ABORTED, COMMITTED, RunEntry, decode, encode, read_entry
 from singer_spark.storage.at_once import each
 from target_spark_lake.layout import is_in_parts
-from target_spark_lake.table_logs import LogCommit, logs_from_body, logs_to_body, plan_logs
+from target_spark_lake.table_logs.table_log import LogCommit, logs_from_body, logs_to_body, plan_logs
 from target_spark_lake.tables.changes import PublishedFile, StreamReport
 from target_spark_lake.tables.expendable import Expendable
 from target_spark_lake.tables.table_record import TableRecord

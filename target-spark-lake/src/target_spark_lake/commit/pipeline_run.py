@@ -31,7 +31,7 @@ from target_spark_lake.commit.run_reports import source_of
 from target_spark_lake.intake.batch_sweep import sweep_batches
 from target_spark_lake.layout import is_data_file
 from target_spark_lake.state.start_check import check_resumed, check_start
-from target_spark_lake.table_logs import TableLogs
+from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.changes import with_orders
 from target_spark_lake.tables.table_record import check_owner, claim_all, read_record, release_claims
 

@@ -16,7 +16,7 @@ from singer_spark.storage.at_once import each
 from target_spark_lake.commit.expendables import remove_expendable
 from target_spark_lake.commit.journal import GIVES_UP, Plan, mark_given_up, note_unpublished, rewritten
 from target_spark_lake.layout import is_order, table_of_file, written_by
-from target_spark_lake.table_logs import TableLogs
+from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.table_record import release_claims, write_record
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from target_spark_lake.commit.lock import RunLock
     from target_spark_lake.layout import Layout
-    from target_spark_lake.table_logs import LogCommit
+    from target_spark_lake.table_logs.table_log import LogCommit
     from target_spark_lake.tables.changes import Commit, PublishedFile, StagedFile
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.formats.table_writer import TableWriter
-    from target_spark_lake.table_logs import TableLog
+    from target_spark_lake.table_logs.table_log import TableLog
     from target_spark_lake.tables.changes import TableChange
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from target_spark_lake.columns.lake_type import Struct
     from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.formats.stream_load import StreamLoad
     from target_spark_lake.intake.stream_schema import StreamSchema
-    from target_spark_lake.settings import TargetSettings
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from singer_spark.errors import ProtocolError
-from target_spark_lake.batch_address import shown
+from target_spark_lake.config.batch_address import shown
 
 JSONL, PARQUET = "jsonl", "parquet"
 # A Parquet file itself records its compression; for JSON lines the first bytes show it.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ProtocolError, SingerSparkError, StorageError
-from target_spark_lake.batch_address import shown
+from target_spark_lake.config.batch_address import shown
 from target_spark_lake.intake.batch_roots import BATCHES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ProtocolError
 from singer_spark.storage.storage import Storage
-from target_spark_lake.batch_address import DiskAddress, StoreAddress, address_of, shown
+from target_spark_lake.config.batch_address import DiskAddress, StoreAddress, address_of, shown
 from target_spark_lake.layout import LAKE_FOLDER
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from singer_spark.singer.schema_mapping import json_types, single_branch
 from singer_spark.singer.sql_type import annotated_type
 from target_spark_lake.columns.declared_columns import declared_types, read_as_declared
 from target_spark_lake.columns.partitioning import Partitioning
-from target_spark_lake.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
-from target_spark_lake.settings import StreamOptions, TargetSettings
+from target_spark_lake.config.config_schema import APPEND_ONLY, LOAD_METHODS, OVERWRITE, UPSERT, LoadMethod
+from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.config.stream_options import StreamOptions
 
 JSON = dict[str, Any]
 

@@ -20,11 +20,11 @@ from target_spark_lake.intake.batch_sweep import remove_batch_files
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.batch_places import BatchPlace
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.load.batches import Batches
     from target_spark_lake.load.sink import StreamSink
-    from target_spark_lake.settings import TargetSettings
     from target_spark_lake.staging.batch_plan import BatchPlan
     from target_spark_lake.staging.parquet_adoption import FoundFile
     from target_spark_lake.validation.batch_rules import TypedRules

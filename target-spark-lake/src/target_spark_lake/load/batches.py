@@ -11,13 +11,13 @@ from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.state.run_log import folder_name
 from target_spark_lake.columns.declared_columns import declared_types
 from target_spark_lake.columns.evolution import EvolutionRules
-from target_spark_lake.config_schema import QUARANTINE
+from target_spark_lake.config.config_schema import QUARANTINE
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.intake.undeclared_members import undeclared_members
 from target_spark_lake.load.settling import settle
 from target_spark_lake.load.sink import StreamSink
-from target_spark_lake.settings import TargetSettings
 from target_spark_lake.validation.quarantine import Quarantine
 
 if TYPE_CHECKING:

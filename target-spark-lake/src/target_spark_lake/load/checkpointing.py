@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.load.batches import Batches
     from target_spark_lake.load.sink import StreamSink
     from target_spark_lake.load.staging_pool import StagingPool
-    from target_spark_lake.settings import TargetSettings
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")

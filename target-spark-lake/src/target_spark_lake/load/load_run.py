@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from singer_spark.process.signals import Stopped, too_late_to_stop
 from singer_spark.program.progress import Progress
 from singer_spark.singer.messages import ROW_ESTIMATE, SKIPPED, bare_state
 from singer_spark.state.store import same_state
-from singer_spark.storage.at_once import each
 from target_spark_lake.intake.batch_message import BatchMessage
 from target_spark_lake.intake.singer_lines import DeadTapError
 from target_spark_lake.load.batch_files import BatchFiles, TakenFiles
@@ -26,6 +24,7 @@ from target_spark_lake.load.batches import Batches
 from target_spark_lake.load.checkpointing import Checkpointing, adopt, settings_of_rows
 from target_spark_lake.load.extent import Extents, WholeStreams
 from target_spark_lake.load.notices import notify_of_dead, notify_of_failure, notify_of_success
+from target_spark_lake.load.run_changes import changes_of, log_rejected, rejected_records
 from target_spark_lake.load.run_metrics import emit_failure, emit_success
 from target_spark_lake.load.sink import SinkStaging
 from target_spark_lake.load.source_key_batches import KeyBatches
@@ -33,15 +32,14 @@ from target_spark_lake.load.staging_pool import StagingPool
 from target_spark_lake.state.saving import Saving, state_to_save
 from target_spark_lake.state.start_check import FIRST, RESUME, SAVED
 from target_spark_lake.state.watermark import watermarks
-from target_spark_lake.tables.changes import Commit, TableChange
-from target_spark_lake.validation.quarantine import STAGED_NAME, one_file
+from target_spark_lake.tables.changes import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.singer_lines import RecordLines
-    from target_spark_lake.settings import TargetSettings
     from target_spark_lake.tables.changes import StagedFile
 
 JSON = dict[str, Any]
@@ -209,10 +207,12 @@ class LoadRun:
             if not sink.is_settled and whole.may_change(sink):
                 self._batches.settle(sink)
         self._pool.finish()
-        rejected = self._rejected()
+        rejected = rejected_records(self._run, self._batches.loaded, self._spool)
+        self._count_rejected(rejected)
         if any(sink.schema.merges for sink in self._batches.loaded.values()):
             self._progress.phase("merging")
-        changes = self._changes(whole)
+        loads = [whole.load_of(sink) for sink in self._batches.loaded.values()]
+        changes = changes_of(loads, self._run, self._settings, self._pool, self._spool)
         self._pool.close()
         too_late_to_stop()
         state = state_to_save(self._saving, self._state, self._run.committed_state(), self._batches.loaded)
@@ -223,7 +223,7 @@ class LoadRun:
         self._clean()
         known = self._run.committed_state() if state is None else state
         self._progress.finish_run(f"{self._run.storage.url}/{self._settings.path}", watermarks(known))
-        self._log_rejected(rejected)
+        log_rejected(self._run, rejected)
         emit_success(self._run, reports, known, self._settings.metrics_file)
         try:
             self._print_state(state)
@@ -276,43 +276,12 @@ class LoadRun:
         """The known extents of the streams; without `streams`, of all of the run while more may come."""
         return Extents(None if self._run.starts_anew else self._run.committed_state(), self._state, streams)
 
-    def _changes(self, whole: WholeStreams) -> tuple[TableChange, ...]:
-        loads = [whole.load_of(sink) for sink in self._batches.loaded.values()]
-        if not any(load.columns.fields for load in loads):
-            # A run without new data loads neither Arrow nor Spark.
-            return tuple(TableChange(load.schema.stream, load.table) for load in loads)
-        from target_spark_lake.formats.table_changes import table_changes
-        from target_spark_lake.formats.table_writer import TableWriter
-        from target_spark_lake.maintenance.auto_compaction import AutoCompaction
-
-        writer = TableWriter(self._run, self._settings, self._pool.session, self._spool)
-        changes_of = partial(table_changes, writer)
-        # A merge has Spark, and its memory, to itself.
-        plain = [load for load in loads if not load.schema.merges]
-        changes = each(self._run.storage, changes_of, plain)
-        found = {load.schema.stream: change for load, change in zip(plain, changes, strict=True)}
-        compaction = AutoCompaction(self._run, self._settings, self._spool)
-        return tuple(
-            compaction.of(change) for load in loads for change in found.get(load.schema.stream) or changes_of(load)
-        )
-
-    def _rejected(self) -> dict[str, StagedFile]:
-        """The quarantined records of each stream that has any, in one file; they don't count as loaded."""
-        found = {}
-        for name, sink in self._batches.loaded.items():
-            staged = f"{self._run.staging_path(name)}/{STAGED_NAME}"
-            file = one_file(self._run.storage, sink.rejected(), staged, self._spool)
-            if file is not None:
-                found[name] = file
-                before = sum(each.rows for each in sink.adopted.rejected) if sink.adopted else 0
-                self._progress.advance(name, before - file.rows, 0)
-        return found
-
-    def _log_rejected(self, rejected: Mapping[str, StagedFile]) -> None:
-        message = "stream %s: %s invalid record(s) rejected, kept with the reason in %s"
-        for stream, file in rejected.items():
-            place = f"{self._run.storage.url}/{self._run.layout.rejected(self._run.run_id, stream)}"
-            logger.warning(message, stream, f"{file.rows:,}", place)
+    def _count_rejected(self, rejected: Mapping[str, StagedFile]) -> None:
+        """Quarantined records don't count as loaded."""
+        for name, file in rejected.items():
+            adopted = self._batches.loaded[name].adopted
+            before = sum(each.rows for each in adopted.rejected) if adopted else 0
+            self._progress.advance(name, before - file.rows, 0)
 
     def _check_adopted(self) -> None:
         missing = sorted(set(self._batches.adopted) - set(self._batches.sinks) - self._batches.skipped)

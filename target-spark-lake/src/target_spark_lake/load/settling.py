@@ -19,7 +19,7 @@ from target_spark_lake.columns.lake_type import Struct, columns_from_text, colum
 from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.commit.format_check import check_format
-from target_spark_lake.config_schema import ICEBERG
+from target_spark_lake.config.config_schema import ICEBERG
 from target_spark_lake.layout import folder_name
 from target_spark_lake.load.sink import SettledStream
 from target_spark_lake.staging.batch_plan import BatchPlan, BatchTimes
@@ -31,9 +31,9 @@ from target_spark_lake.validation.schema_check import schema_problem
 
 if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.load.sink import StreamSink
-    from target_spark_lake.settings import TargetSettings
     from target_spark_lake.tables.table_record import TableRecord
 
 logger = logging.getLogger("target-spark-lake")

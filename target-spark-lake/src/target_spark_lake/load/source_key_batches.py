@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, ProtocolError
 from singer_spark.singer.messages import KEYS_OF
-from target_spark_lake.config_schema import APPEND_ONLY
+from target_spark_lake.config.config_schema import APPEND_ONLY
 from target_spark_lake.formats.stream_load import PresentKeys
 from target_spark_lake.intake.spool import batch_bytes
 from target_spark_lake.intake.stream_schema import StreamSchema
@@ -21,9 +21,9 @@ from target_spark_lake.load.sink import StreamSink
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.intake.singer_lines import RecordLines
     from target_spark_lake.load.sink import SettledStream, SinkStaging
-    from target_spark_lake.settings import TargetSettings
 
 JSON = dict[str, Any]
 logger = logging.getLogger("target-spark-lake")

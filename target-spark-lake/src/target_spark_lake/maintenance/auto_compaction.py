@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ResourceError, StorageError, one_line
-from target_spark_lake.config_schema import DELTA
+from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.maintenance.compaction_plan import SMALL, has_many, is_small, joined_paths, oldest
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.table_index import TableIndex
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.table_record import TableRecord
 

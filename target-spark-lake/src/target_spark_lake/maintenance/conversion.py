@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.commit.format_check import check_format
-from target_spark_lake.config_schema import FORMATS
+from target_spark_lake.config.config_schema import FORMATS
 from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
 from target_spark_lake.tables.changes import Commit, TableChange
 from target_spark_lake.tables.table_record import records_of

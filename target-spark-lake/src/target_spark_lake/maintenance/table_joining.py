@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from singer_spark.storage.files import FileInfo
     from target_spark_lake.commit.pipeline_run import PipelineRun
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.maintenance.compaction_plan import Join
-    from target_spark_lake.settings import TargetSettings
     from target_spark_lake.tables.changes import StagedFile
     from target_spark_lake.tables.table_record import TableRecord
 

@@ -17,7 +17,7 @@ from singer_spark.storage.at_once import each
 from target_spark_lake.commit.journal import FAILED
 from target_spark_lake.intake.batch_sweep import forgotten_batches, storage_time, sweep_batches
 from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
-from target_spark_lake.table_logs import TableLogs
+from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.changes import Commit
 from target_spark_lake.tables.expendable import Expendable
 from target_spark_lake.tables.table_record import records_of

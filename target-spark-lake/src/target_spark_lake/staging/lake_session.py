@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.config.settings import TargetSettings
 
 PROGRAM = "target-spark-lake"
 

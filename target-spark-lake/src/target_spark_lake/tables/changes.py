@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from target_spark_lake.config_schema import DELTA, ICEBERG
+from target_spark_lake.config.config_schema import DELTA, ICEBERG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

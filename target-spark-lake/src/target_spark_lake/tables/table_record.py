@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.errors import ConfigurationError, DamagedError, LockedError, StorageError, one_line
 from singer_spark.state.run_log import ABORTED, decode, encode, read_entry, runs_folder
 from singer_spark.storage.at_once import each
-from target_spark_lake.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
+from target_spark_lake.config.config_schema import FORMATS, LOAD_METHODS, PARQUET, LoadMethod
 from target_spark_lake.layout import TABLES, table_of_record
 
 if TYPE_CHECKING:

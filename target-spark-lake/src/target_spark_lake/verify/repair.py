@@ -24,7 +24,7 @@ from target_spark_lake.columns.lake_type import Array, LakeType, Struct, columns
 from target_spark_lake.columns.spark_columns import column, fitted_columns
 from target_spark_lake.columns.spark_partitions import write_parquet
 from target_spark_lake.columns.widening import STRING, may_become
-from target_spark_lake.config_schema import UPSERT
+from target_spark_lake.config.config_schema import UPSERT
 from target_spark_lake.formats.merging.merged_columns import merging_columns
 from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.formats.table_changes import table_changes
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from singer_spark.compared_source import SourceRows
     from target_spark_lake.commit.pipeline_run import PipelineRun
-    from target_spark_lake.settings import TargetSettings
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.tables.changes import StagedFile, TableChange
     from target_spark_lake.tables.table_record import TableRecord
     from target_spark_lake.verify.comparison import Comparison, Use

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from singer_spark.compared_source import ComparedSource, SourceRows
     from singer_spark.storage.storage import Storage
+    from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.layout import Layout
-    from target_spark_lake.settings import TargetSettings
     from target_spark_lake.verify.comparison import Use
     from target_spark_lake.verify.lake_rows import LakeTable
     from target_spark_lake.verify.repair import Repair

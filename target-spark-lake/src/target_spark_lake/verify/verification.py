@@ -23,10 +23,10 @@ from singer_spark.state.source import StateSource
 from singer_spark.state.store import StateStore
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.lock_entry import newest_entry
+from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
 from target_spark_lake.maintenance.standing_checkpoint import refuse_to_spoil_a_checkpoint
-from target_spark_lake.settings import TargetSettings
 from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.tables.changes import Commit
 from target_spark_lake.verify.repair import Repair

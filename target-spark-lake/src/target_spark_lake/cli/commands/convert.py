@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, show
-from target_spark_lake.config_schema import FORMATS
+from target_spark_lake.config.config_schema import FORMATS
 from target_spark_lake.maintenance.conversion import convert
 
 

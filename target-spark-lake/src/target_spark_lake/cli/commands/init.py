@@ -18,7 +18,7 @@ from target_spark_lake.cli.meltano_yml import TAP
 from target_spark_lake.cli.new_pipeline import REFERENCE, NewPipeline
 from target_spark_lake.cli.questions import SEVERAL, ask
 from target_spark_lake.cli.source_tables import source_tables
-from target_spark_lake.config_schema import CODECS, FORMATS, LOAD_METHODS
+from target_spark_lake.config.config_schema import CODECS, FORMATS, LOAD_METHODS
 
 JSON = dict[str, Any]
 NEEDED = ("jdbc_url", "bucket", "pipeline")

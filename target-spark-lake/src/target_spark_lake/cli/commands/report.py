@@ -9,10 +9,10 @@ from pathlib import Path
 from singer_spark.errors import ConfigurationError, SingerSparkError, one_line
 from singer_spark.process.whole_file import write_whole
 from target_spark_lake.cli.command import CONFIG, Command, Lake, report_problems, show
+from target_spark_lake.cli.report.page import report_page
+from target_spark_lake.cli.report.run_history import read_history
 from target_spark_lake.commit.run_reports import pipelines
 from target_spark_lake.layout import Layout
-from target_spark_lake.report.page import report_page
-from target_spark_lake.report.run_history import read_history
 
 
 def _flags(parser: ArgumentParser) -> None:

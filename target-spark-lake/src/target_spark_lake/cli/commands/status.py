@@ -9,8 +9,8 @@ from typing import Any
 from singer_spark.errors import ConfigurationError, SourceError
 from singer_spark.program.amounts import size_text, span_text
 from target_spark_lake.cli.command import CONFIG, JSON, Command, Lake, report_problems, show, table_of
-from target_spark_lake.report.pipeline_status import AgeLimits, status
-from target_spark_lake.report.source_lag import to_read, with_lag
+from target_spark_lake.cli.report.pipeline_status import AgeLimits, status
+from target_spark_lake.cli.report.source_lag import to_read, with_lag
 
 NO_PIPELINE = "-"
 

@@ -1,0 +1,221 @@
+"""What a Delta log records about the files of a change, read from their footers before the commit."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from singer_spark.errors import ConfigurationError, RecordError, SchemaError
+from singer_spark.singer.exact_json import to_json
+from singer_spark.storage.parquet_footer import open_parquet
+from target_spark_lake.columns.lake_type import Scalar, Struct, columns_from_text
+from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_values, folders_of
+from target_spark_lake.table_logs.delta_log.schema import (
+    check_names,
+    columns_that_differ,
+    features_of,
+    required_columns,
+    schema_after,
+)
+from target_spark_lake.tables.changes import DeltaChange
+from target_spark_lake.tables.table_index import FOOTERS_AT_ONCE, file_statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
+    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.file_statistics import Bound, FileStatistics
+    from target_spark_lake.tables.table_record import TableRecord
+
+
+# As many as other writers of Delta describe.
+MOST_COLUMNS = 32
+_BOUNDED = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
+    **{"string": str, "decimal": Decimal, "date": date, "timestamp": datetime, "timestamp_ntz": datetime},
+}
+
+
+def check_columns(storage: Storage, table: str, record: TableRecord, files: Iterable[str]) -> None:
+    """Refuse files that can't be part of a Delta table as they are.
+
+    Raises:
+        SchemaError: a file has a column with another type than the table.
+        ConfigurationError: a file is in hive folders that Delta partitions can't represent.
+    """
+    import pyarrow.parquet
+    from deltalake import Schema
+
+    wanted = schema_after(None, logged_columns(record)) or ""
+    partitioned = partition_columns(record)
+
+    def check(path: str) -> None:
+        if tuple(folder_values(folders_of(path[len(table) + 1 :]))) != partitioned:
+            raise ConfigurationError(
+                f"stream {record.stream}: {path} lies in other hive folders than partition_by says, which can't be "
+                "converted; move it away, or load the stream anew with load_method overwrite"
+            )
+        with open_parquet(storage, path) as file:
+            found = Schema.from_arrow(pyarrow.parquet.read_schema(file)).to_json()
+        other = columns_that_differ(wanted, found)
+        if other:
+            raise SchemaError(
+                f"stream {record.stream}: in {path} column(s) {', '.join(other)} have another type than in the table; "
+                "load the stream anew with load_method overwrite before it is converted"
+            )
+
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        list(pool.map(check, files))
+
+
+def readable_folders(folders: str) -> str:
+    """Equivalent hive folder names that every reader of Delta can open.
+
+    On an object store Polars takes delta-rs's URLs for names: so names contain nothing that URLs escape, unless that
+    would make them longer than file systems allow.
+    """
+    return "/".join(map(_readable, folders.split("/")))
+
+
+def _readable(folder: str) -> str:
+    name = "=".join(quote(unquote(each), safe="") for each in folder.split("=", 1))
+    return name if len(name) <= LONGEST_FOLDER else folder
+
+
+def partition_columns(record: TableRecord) -> tuple[str, ...]:
+    """The partition columns of a table as Delta has them, outermost first."""
+    return tuple(part.name for part in map(Part.of, record.partition_by))
+
+
+def logged_columns(record: TableRecord) -> Struct:
+    """A table's columns as its log has them: the stream's, followed by those derived from times in folder names."""
+    made = (part.derived_column for part in map(Part.of, record.partition_by))
+    return Struct((*columns_from_text(record.columns), *filter(None, made)))
+
+
+def delta_change(
+    storage: Storage, before: DeltaSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
+) -> DeltaChange | None:
+    """The log entry's content for a change; None if nothing changes; `adopted` files become the table's in place.
+
+    Raises:
+        SchemaError: Delta does not allow a column's name.
+        ConfigurationError: the table's owner forbade changing its rows, or repartitioned it.
+        RecordError: a column that the table's owner made NOT NULL lacks a value.
+    """
+    assert change.record is not None
+    columns = columns_from_text(change.record.columns)
+    logged = logged_columns(change.record)
+    check_names(change.stream, logged)
+    partitioned, partitioned_before = partition_columns(change.record), before.partitioned if before else ()
+    schema = schema_after(before.schema if before else None, logged)
+    if change.retire and before is not None and before.only_grows:
+        raise ConfigurationError(
+            f"stream {change.stream}: table {change.table} has the property delta.appendOnly, so its rows can't be "
+            "replaced; remove it (ALTER TABLE … UNSET TBLPROPERTIES), or load the stream append-only"
+        )
+    if before is not None and partitioned != partitioned_before:
+        _check_repartitioned(before, change)
+        schema = schema or before.schema
+    sizes = {**{file.path: file.bytes for file in change.published}, **(adopted or {})}
+    if before is not None and not (sizes or change.retire or schema):
+        return None
+    if before is not None:
+        _check_values(storage, change, schema or before.schema, sizes)
+    statistics = _statistics(storage, sizes, columns, partitioned)
+    features, seen = tuple(sorted(features_of(columns))), before.version if before else None
+    known = before.table_id if before else None
+    return DeltaChange(seen, schema, features, statistics, adopted or {}, True, partitioned, partitioned_before, known)
+
+
+def rearrangement(
+    storage: Storage, before: DeltaSnapshot, staged: Iterable[StagedFile], columns: Struct
+) -> DeltaChange:
+    """The log entry's content if the table's rows only move to other files; columns and partitions stay."""
+    partitioned = before.partitioned
+    statistics = _statistics(storage, {file.path: file.bytes for file in staged}, columns, partitioned)
+    return DeltaChange(before.version, None, (), statistics, {}, False, partitioned, partitioned, before.table_id)
+
+
+def _statistics(
+    storage: Storage, sizes: Mapping[str, int], columns: Struct, partitioned: Container[str]
+) -> dict[str, str]:
+    """The log's statistics of each file; partition columns are recorded elsewhere."""
+    described = _described(columns.without(partitioned))
+    known = file_statistics(storage, sizes, described)
+    return {path: _statistics_text(each, described) for path, each in known.items()}
+
+
+def _check_values(storage: Storage, change: TableChange, schema: str, sizes: Mapping[str, int]) -> None:
+    """Refuse NULLs that the table's owner does not allow."""
+    assert change.record is not None
+    own = change.record.own_columns
+    inside = [name for name, inside in required_columns(schema).items() if inside and name in own]
+    if inside:
+        raise SchemaError(
+            f"stream {change.stream}: in column(s) {', '.join(inside)} of Delta table {change.table} someone else made "
+            "members NOT NULL, which this program can't check; allow NULL there (ALTER COLUMN … DROP NOT NULL), or "
+            "load the stream into another table (stream_options, path)"
+        )
+    lacking = columns_with_null(storage, schema, sizes)
+    if lacking:
+        raise RecordError(
+            f"stream {change.stream}: column(s) {', '.join(lacking)} of Delta table {change.table} are NOT NULL, and "
+            "rows of this run have no value there; nothing was published. Give them values in the tap, or allow NULL "
+            "(ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
+        )
+
+
+def columns_with_null(storage: Storage, schema: str, sizes: Mapping[str, int]) -> list[str]:
+    """Columns that are NOT NULL in a `schemaString` but may be NULL in a row of these files (path to bytes)."""
+    names = [name for name, inside in required_columns(schema).items() if not inside]
+    if not names:
+        return []
+    found = file_statistics(storage, sizes, names).values()
+    return [name for name in names if not all(each.none_null(name) for each in found)]
+
+
+def _check_repartitioned(before: DeltaSnapshot, change: TableChange) -> None:
+    """Refuse new partitions unless all files are replaced: old files lack the new partition values."""
+    if len(change.retire) < len(before.files) and change.record is not None:
+        check_unchanged(change.stream, change.table, before.partitioned, change.record.partition_by)
+
+
+def _described(columns: Struct) -> dict[str, Scalar]:
+    """The table's columns that its log describes."""
+    scalars = [(each.name, each.type) for each in columns if isinstance(each.type, Scalar)]
+    return dict(scalars[:MOST_COLUMNS])
+
+
+def _statistics_text(known: FileStatistics, described: dict[str, Scalar]) -> str:
+    """A file's `stats`: what its footer says about the described columns."""
+    nulls: dict[str, int] = {}
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    for name, kind in described.items():
+        found = known.columns.get(name)
+        if found is None:
+            continue
+        if found.nulls is not None:
+            nulls[name] = found.nulls
+        if kind.name in _BOUNDED and _is_plain(found.low, kind) and _is_plain(found.high, kind):
+            low[name], high[name] = _value(found.low), _value(found.high)
+    return to_json({"numRecords": known.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _is_plain(bound: Bound | None, kind: Scalar) -> bool:
+    """Whether a bound is a value of the type; decimals with an exponent are not accepted by all readers."""
+    return isinstance(bound, _BOUNDED[kind.name]) and not (isinstance(bound, Decimal) and "E" in str(bound))
+
+
+def _value(bound: Any) -> Any:
+    """A value as spelled in the log; timestamps exact to the microsecond."""
+    if isinstance(bound, datetime):
+        text = bound.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return f"{text}Z" if bound.tzinfo is not None else text
+    return bound.isoformat() if isinstance(bound, date) else bound

@@ -1,0 +1,162 @@
+"""File access for PyIceberg: in a bucket like all other access there, on a disk safe from power cuts."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from singer_spark.storage.local_files import LocalFiles
+from singer_spark.storage.storage import Storage
+from target_spark_lake.table_logs.iceberg_log.lake_catalog import STORAGE
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pyiceberg.io import InputStream
+    from pyiceberg.typedef import Properties
+
+
+class BucketFiles(FileIO):
+    """The file IO for tables in a bucket."""
+
+    def __init__(self, properties: Properties = {}) -> None:  # noqa: B006 (PyIceberg's own signature)
+        """Create the object; nothing is opened yet."""
+        super().__init__(properties)
+        self._opening = json.loads(properties[STORAGE])
+        self._buckets: dict[str, Storage] = {}
+
+    def new_input(self, location: str) -> BucketFile:
+        """A file to read."""
+        return self._file(location)
+
+    def new_output(self, location: str) -> BucketFile:
+        """A file to write."""
+        return self._file(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Remove a file; a missing one is fine."""
+        self._file(location if isinstance(location, str) else location.location).delete()
+
+    def _file(self, location: str) -> BucketFile:
+        scheme, _, rest = location.partition("://")
+        place, _, path = rest.partition("/")
+        bucket = f"{'s3' if scheme == 's3n' else scheme}://{place}"
+        if bucket not in self._buckets:
+            self._buckets[bucket] = Storage(bucket, **self._opening)
+        return BucketFile(location, self._buckets[bucket], path)
+
+
+class BucketFile(InputFile, OutputFile):
+    """One object."""
+
+    def __init__(self, location: str, storage: Storage, path: str) -> None:
+        """Create the object; nothing is accessed yet."""
+        super().__init__(location)
+        self._storage = storage
+        self._path = path
+
+    def __len__(self) -> int:
+        size = self._storage.size(self._path)
+        if size is None:
+            raise FileNotFoundError(self.location)
+        return size
+
+    def exists(self) -> bool:
+        """Whether the object exists."""
+        return self._storage.exists(self._path)
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """Open the object as a stream; FileNotFoundError if it is missing."""
+        if seekable:
+            return cast("InputStream", self._storage.files.open(self._path))
+        content = self._storage.read(self._path)
+        if content is None:
+            raise FileNotFoundError(self.location)
+        return io.BytesIO(content)
+
+    def to_input_file(self) -> BucketFile:
+        """Return the object itself."""
+        return self
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """A stream whose bytes are written when it is closed."""
+        return _Written(self, overwrite=overwrite)
+
+    def write(self, content: bytes, *, overwrite: bool) -> None:
+        """Write the object in one request; raises FileExistsError if one exists and must stay."""
+        if overwrite:
+            self._storage.replace(self._path, content)
+        elif not self._storage.create(self._path, content):
+            raise FileExistsError(self.location)
+
+    def delete(self) -> None:
+        """Remove the object; a missing one is fine."""
+        self._storage.delete(self._path)
+
+
+class _Written(io.BytesIO):
+    """A stream whose bytes become an object when it is closed, unless the writer failed."""
+
+    def __init__(self, file: BucketFile, *, overwrite: bool) -> None:
+        super().__init__()
+        self._file = file
+        self._overwrite = overwrite
+
+    def close(self) -> None:
+        if not self.closed:
+            content = self.getvalue()
+            super().close()
+            self._file.write(content, overwrite=self._overwrite)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            super().close()
+        self.close()
+
+    def __del__(self) -> None:
+        """A stream that was never closed writes nothing."""
+
+
+class SyncedFileIO(PyArrowFileIO):
+    """PyIceberg's file IO for disks, with files synced when closed, to survive a power cut once referenced."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to write."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        return _SyncedFile(location, path, self.fs_by_scheme(scheme, netloc))
+
+
+class _SyncedFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _SyncedStream(super().create(overwrite), self._path)
+
+
+class _SyncedStream(OutputStream):
+    def __init__(self, stream: OutputStream, path: str) -> None:
+        self._stream, self._path = stream, path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, b: bytes) -> int:
+        return self._stream.write(b)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self._stream.close()
+        LocalFiles(Path("/"), "").flush([self._path])
+
+    def __enter__(self) -> OutputStream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,237 @@
+"""Iceberg tables, with the interface common to all tables with a log of their own (`table_log`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from singer_spark.errors import ConfigurationError, RecordError, SchemaError
+from target_spark_lake.columns.lake_type import columns_from_text
+from target_spark_lake.layout import table_folders
+from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
+from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
+from target_spark_lake.tables.changes import IcebergChange
+from target_spark_lake.tables.table_index import TableIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from pyiceberg.schema import Schema
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.columns.lake_type import Struct
+    from target_spark_lake.config.iceberg_catalog import IcebergCatalog
+    from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
+    from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit
+    from target_spark_lake.tables.changes import StagedFile, TableChange
+    from target_spark_lake.tables.expendable import Expendable
+    from target_spark_lake.tables.table_record import TableRecord
+    from target_spark_lake.tables.taking_back import Fate
+
+
+class IcebergTables:
+    """The Iceberg tables of a bucket, in one catalog."""
+
+    def __init__(self, storage: Storage, catalog: IcebergCatalog) -> None:
+        """Create the object; nothing is read yet."""
+        self._storage = storage
+        self._catalog = catalog
+
+    def snapshot(self, table: str) -> IcebergSnapshot | None:
+        """The table's current state; None if the catalog has none."""
+        from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
+
+        with opened(self._storage, self._catalog, f"Iceberg table {table}") as catalog:
+            found = catalog.load(table)
+            return None if found is None else IcebergSnapshot.of(self._storage, table, found)
+
+    def missing_message(self, stream: str, table: str) -> str:
+        """Error message for a table that has a record but is no longer in the catalog."""
+        name = ".".join(self._catalog.identifier(table))
+        return (
+            f"stream {stream}: the catalog has no table {name} any more: register it again with the newest of "
+            f"{table}/metadata/*.metadata.json"
+        )
+
+    def check_place(self, stream: str, table: str, *, is_new: bool) -> None:
+        """Refuse a name that the catalog already uses for another table."""
+        if is_new and self.snapshot(table) is not None:
+            name = ".".join(self._catalog.identifier(table))
+            raise ConfigurationError(
+                f"stream {stream}: the catalog has a table {name} that no pipeline of this lake made; rename it, or "
+                "give this stream another `path` (stream_options)"
+            )
+
+    def check_files(self, table: str, record: TableRecord, files: Iterable[str]) -> None:
+        """Refuse files that can't be part of an Iceberg table as they are."""
+        from target_spark_lake.table_logs.iceberg_log.adoption import check_columns
+
+        check_columns(self._storage, table, record, files)
+
+    def keeps_files(self, before: Struct, after: Struct) -> bool:
+        """Whether files stay valid: new columns and widenings supported by Iceberg are only metadata."""
+        return is_promotable(before, after)
+
+    def change(
+        self, before: IcebergSnapshot | None, change: TableChange, adopted: Mapping[str, int] | None = None
+    ) -> TableChange:
+        """The change with its snapshot's content, and with field ids in its files."""
+        assert change.record is not None
+        schema, log = self._planned(before, change)
+        if adopted is None:
+            # An empty table has its columns in its metadata, and needs no file for them.
+            change = replace(change, staged=tuple(file for file in change.staged if file.rows))
+        elif any(self._storage.list(f"{change.table}/_delta_log")):
+            log = replace(log, leaves=tuple(file.path for file in self._storage.list(f"{change.table}/_delta_log")))
+        if before is not None and not (change.published or change.retire or log.changes_schema or log.changes_spec):
+            return change
+        change = self._with_field_ids(change, schema)
+        self._check_values(change, schema)
+        log = replace(log, adopted=dict(adopted or {}))
+        return replace(change, log=self._described(log, change, schema, change.published))
+
+    def rearranged(self, before: IcebergSnapshot, change: TableChange) -> TableChange:
+        """The change with its snapshot's content for files that hold the rows of others."""
+        assert change.record is not None
+        schema, log = self._planned(before, change)
+        if change.log is None:
+            change = self._with_field_ids(change, schema)
+            log = replace(log, data_change=False)
+            return replace(change, log=self._described(log, change, schema, change.published))
+        change = replace(change, joined=self._with_field_ids(replace(change, staged=(), rewritten=()), schema).joined)
+        assert isinstance(change.log, IcebergChange)
+        return replace(change, log=self._described(change.log, change, schema, change.joined))
+
+    def _planned(self, before: IcebergSnapshot | None, change: TableChange) -> tuple[Schema, IcebergChange]:
+        from target_spark_lake.table_logs.iceberg_log.partitions import spec_of
+        from target_spark_lake.table_logs.iceberg_log.schema import is_same, new_schema, schema_after
+
+        record, registered = change.record, self._catalog.registered(change.table, is_new=before is None)
+        assert record is not None
+        columns = columns_from_text(record.columns)
+        if before is None:
+            schema = new_schema(columns)
+            spec = spec_of(schema, record.partition_by)
+            new = IcebergChange(None, None, None, _body(schema), False, _body(spec), False, registered=registered)
+            return schema, new
+        known = before.metadata
+        schema = schema_after(before.schema, known.last_column_id, columns)
+        spec = spec_of(schema, record.partition_by, known.partition_specs, known.last_partition_id or 0)
+        changes_schema = not is_same(schema, before.schema)
+        return schema, IcebergChange(
+            str(known.table_uuid),
+            before.number,
+            known.current_schema_id,
+            _body(schema),
+            changes_schema,
+            _body(spec),
+            list(spec.fields) != list(before.spec.fields),
+            registered=registered,
+        )
+
+    def _with_field_ids(self, change: TableChange, schema: Schema) -> TableChange:
+        """The change, with field ids added to its new files."""
+        from singer_spark.storage.at_once import each
+        from target_spark_lake.table_logs.iceberg_log.field_ids import with_field_ids
+        from target_spark_lake.table_logs.iceberg_log.schema import field_ids_of
+
+        field_ids = field_ids_of(schema)
+
+        def made(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:
+            return tuple(each(self._storage, lambda file: with_field_ids(self._storage, file, field_ids), files))
+
+        after = replace(
+            change, staged=made(change.staged), rewritten=made(change.rewritten), joined=made(change.joined)
+        )
+        if change.index is None:
+            return after
+        now = {old.path: new for old, new in zip(change.published, after.published, strict=True)}
+        known = {
+            now[path].path if path in now else path: replace(each, bytes=now[path].bytes) if path in now else each
+            for path, each in change.index.files.items()
+        }
+        return replace(after, index=TableIndex(known))
+
+    def _described(
+        self, log: IcebergChange, change: TableChange, schema: Schema, files: Iterable[StagedFile]
+    ) -> IcebergChange:
+        from target_spark_lake.table_logs.iceberg_log.data_files import described
+
+        assert change.record is not None
+        staged = tuple(files)
+        sizes = {**{file.path: file.bytes for file in staged}, **log.adopted}
+        folders = {file.path: file.partition for file in staged}
+        folders |= {path: table_folders(change.table, path) for path in log.adopted}
+        found = described(self._storage, sizes, folders, schema, change.record.partition_by)
+        bodies = {path: each.to_body() for path, each in found.items()}
+        return replace(log, statistics={**log.statistics, **bodies})
+
+    def _check_values(self, change: TableChange, schema: Schema) -> None:
+        """Refuse NULLs that the table's owner does not allow."""
+        from target_spark_lake.table_logs.iceberg_log.schema import required_columns
+        from target_spark_lake.tables.table_index import file_statistics
+
+        required = required_columns(schema)
+        if any(required.values()):
+            inside = ", ".join(name for name, is_inside in required.items() if is_inside)
+            raise SchemaError(
+                f"stream {change.stream}: in column(s) {inside} of Iceberg table {change.table} someone else made "
+                "members required, which this program can't check; allow NULL there (ALTER COLUMN … DROP NOT NULL)"
+            )
+        if not required:
+            return
+        sizes = {file.path: file.bytes for file in change.published}
+        found = file_statistics(self._storage, sizes, required).values()
+        lacking = [name for name in required if not all(each.none_null(name) for each in found)]
+        if lacking:
+            raise RecordError(
+                f"stream {change.stream}: column(s) {', '.join(lacking)} of Iceberg table {change.table} are NOT NULL, "
+                "and rows of this run have no value there; nothing was published. Give them values in the tap, or "
+                "allow NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL)"
+            )
+
+    def has_run(self, commit: IcebergCommit) -> bool:
+        """Whether the snapshot of this commit, or of a later run, was made."""
+        from target_spark_lake.table_logs.iceberg_log.publishing import has_run
+
+        return has_run(self._storage, self._catalog, commit)
+
+    def publish(self, commit: IcebergCommit) -> None:
+        """Make the commit's snapshot, unless it was made already."""
+        from target_spark_lake.table_logs.iceberg_log.publishing import publish_commit
+
+        publish_commit(self._storage, self._catalog, commit)
+
+    def take_back(self, commit: IcebergCommit) -> None:
+        """Make the snapshot that undoes another run's."""
+        from target_spark_lake.table_logs.iceberg_log.take_back import take_back
+
+        take_back(self._storage, self._catalog, commit)
+
+    def fate(self, commit: IcebergCommit) -> Fate:
+        """What becomes of the other run's snapshot."""
+        from target_spark_lake.table_logs.iceberg_log.take_back import fate
+
+        return fate(self._storage, self._catalog, commit)
+
+    def expendable(self, table: str, record: TableRecord, before: datetime) -> Expendable:
+        """What no snapshot current at `before` or later needs."""
+        from target_spark_lake.table_logs.iceberg_log.expiry import expendable
+
+        return expendable(self._storage, self._catalog, table, before)
+
+    def forget(self, expendable: Expendable) -> Sequence[str]:
+        """Expire the snapshots, and return the files that only they had."""
+        from target_spark_lake.table_logs.iceberg_log.expiry import forget
+
+        return forget(self._storage, self._catalog, expendable)
+
+    def tidy(self, table: str, version: int) -> None:
+        """Do nothing: snapshots need no checkpoint."""
+
+
+def _body(of: Any) -> dict[str, Any]:
+    """A schema or a spec as Iceberg's JSON."""
+    found: dict[str, Any] = of.model_dump(by_alias=True, mode="json")
+    return found

@@ -1,0 +1,156 @@
+"""The catalog in which the lake's Iceberg tables are registered, opened only while it is used."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, one_line
+from target_spark_lake.layout import LAKE_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from singer_spark.storage.storage import Storage
+    from target_spark_lake.config.iceberg_catalog import IcebergCatalog
+
+CATALOG_FILE = f"{LAKE_FOLDER}/catalog.db"
+# PyIceberg's property that holds how the lake's storage was opened, as JSON.
+STORAGE = "dataspoc.storage"
+_FILE_IO = "target_spark_lake.table_logs.iceberg_log.file_io"
+
+
+class LakeCatalog:
+    """An open catalog."""
+
+    def __init__(self, catalog: Catalog, chosen: IcebergCatalog, storage: Storage) -> None:
+        """Create the object; the catalog is not accessed yet."""
+        self.catalog = catalog
+        self._chosen = chosen
+        self._storage = storage
+
+    def identifier(self, table: str) -> tuple[str, ...]:
+        """Namespace and name of a table."""
+        return self._chosen.identifier(table)
+
+    def location(self, path: str) -> str:
+        """A path of the bucket as spelled in Iceberg's metadata."""
+        return location(self._storage, path)
+
+    def load(self, table: str) -> Table | None:
+        """A table's current state; None if the catalog has none.
+
+        Raises:
+            ConfigurationError: the catalog's table of this name has another location.
+        """
+        found = self.find(table)
+        if found is not None:
+            self.check_place(table, found)
+        return found
+
+    def find(self, table: str) -> Table | None:
+        """Like `load`, wherever the table is located."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            return self.catalog.load_table(self.identifier(table))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    def check_place(self, table: str, found: Table) -> None:
+        """Refuse a table whose location is not the folder of its name."""
+        if found.location().rstrip("/") not in spellings(self._storage, table):
+            raise ConfigurationError(
+                f"the catalog's table {'.'.join(self.identifier(table))} lies in {found.location()}, and not in "
+                f"{self.location(table)}; give the stream another `path`, or set another `namespace`"
+            )
+
+    def make_namespace(self, table: str) -> None:
+        """Create the namespace of a table and its parents, if missing."""
+        levels = self.identifier(table)[:-1]
+        for depth in range(1, len(levels) + 1):
+            try:
+                self.catalog.create_namespace_if_not_exists(levels[:depth])
+            except Exception:
+                # Another table of the run, or another pipeline, is creating it at this moment.
+                if not self.catalog.namespace_exists(levels[:depth]):
+                    raise
+
+
+def location(storage: Storage, path: str) -> str:
+    """A path of the bucket as spelled in Iceberg's metadata."""
+    return spellings(storage, path)[0]
+
+
+def spellings(storage: Storage, path: str) -> tuple[str, ...]:
+    """All spellings of a path in Iceberg's metadata: ours first, then those of other writers."""
+    place = f"{storage.url}/{path}".rstrip("/")
+    if storage.local:
+        return f"file://{place}", place, f"file:{place}"
+    protocol, _, rest = place.partition("://")
+    if storage.kind == "az":
+        # Others use URLs with the account's name, which `az://` leaves out.
+        whole = storage.url_for_spark(path).partition("://")[2]
+        return (*(f"{other}://{whole}" for other in ("abfss", "abfs", "wasbs", "wasb")), place)
+    return (place, *(f"{other}://{rest}" for other in ("s3", "s3a", "s3n") if protocol in ("s3", "s3a")))
+
+
+def io_properties(storage: Storage) -> dict[str, str]:
+    """PyIceberg's properties for access to the table's files; they contain secrets."""
+    if storage.local:
+        return {"py-io-impl": f"{_FILE_IO}.SyncedFileIO"}
+    if not storage.kind:
+        return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    place = {"options": storage.options, "accept_unconditional": storage.accept_unconditional}
+    return {"py-io-impl": f"{_FILE_IO}.BucketFiles", STORAGE: json.dumps(place)}
+
+
+@contextmanager
+def opened(storage: Storage, chosen: IcebergCatalog, what: str) -> Iterator[LakeCatalog]:
+    """The open catalog, for the duration of the context; `what` is for errors.
+
+    Raises:
+        StorageError: it can't be reached, or its content can't be read.
+    """
+    with catalog_errors(what):
+        catalog = _opened(storage, chosen)
+        try:
+            yield LakeCatalog(catalog, chosen, storage)
+        finally:
+            catalog.close()
+
+
+@contextmanager
+def catalog_errors(what: str) -> Iterator[None]:
+    """Convert failures of PyIceberg's catalogs and stores to StorageError."""
+    try:
+        yield
+    except SingerSparkError:
+        raise
+    except Exception as error:
+        raise StorageError(f"{what} could not be read or written: {one_line(error)}; run again") from error
+
+
+def _opened(storage: Storage, chosen: IcebergCatalog) -> Catalog:
+    from pyiceberg.catalog import load_catalog
+
+    properties = {name: value for name, value in chosen.properties.items() if name != "name"}
+    if not properties:
+        if not storage.local:
+            raise ConfigurationError(
+                "the setting `catalog` says which catalog the Iceberg tables of this bucket are registered in; run it "
+                "with the target's config"
+            )
+        properties = {"type": "sql", "uri": f"sqlite:///{storage.url}/{CATALOG_FILE}"}
+    properties = {**io_properties(storage), **properties}
+    try:
+        return load_catalog(chosen.name, **properties)
+    except ImportError as error:
+        raise ConfigurationError(f"catalog: a package is missing: {one_line(error)}") from error
+    except Exception:
+        # Two processes may have created the tables of a SQL catalog at once; any other error occurs again.
+        return load_catalog(chosen.name, **properties)

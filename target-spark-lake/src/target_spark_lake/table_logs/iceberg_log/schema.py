@@ -1,0 +1,155 @@
+"""A table's columns in Iceberg: each has a permanent field id, which files and partitions refer to."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from pyiceberg.schema import Schema, assign_fresh_schema_ids, index_name_by_id
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
+from target_spark_lake.table_logs.iceberg_log.promotion import as_iceberg, is_promotable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_TYPES: dict[str, IcebergType] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamp": TimestamptzType(),
+    "timestamp_ntz": TimestampType(),
+}
+_LAKE = {str(kind): Scalar(name) for name, kind in _TYPES.items()}
+# Iceberg has no narrower integer.
+_TYPES |= {"tinyint": IntegerType(), "smallint": IntegerType()}
+
+
+def new_schema(columns: Struct) -> Schema:
+    """The schema of a new table, with field ids assigned as catalogs do."""
+    return assign_fresh_schema_ids(Schema(*_fields((), columns, count(1))))
+
+
+def schema_after(before: Schema, last_column_id: int, columns: Struct) -> Schema:
+    """The schema with these columns: existing ones keep their field ids, others get new ones."""
+    made = _fields(before.fields, columns, count(last_column_id + 1))
+    kept = {each.field_id for each in made}
+    identifiers = [each for each in before.identifier_field_ids if each in kept]
+    return Schema(*made, schema_id=before.schema_id, identifier_field_ids=identifiers)
+
+
+def is_same(one: Schema, other: Schema) -> bool:
+    """Whether two schemas have the same columns."""
+    return one.as_struct() == other.as_struct()
+
+
+def _fields(before: Iterable[NestedField], columns: Struct, numbers: Iterator[int]) -> list[NestedField]:
+    known = {each.name: each for each in before}
+    made = []
+    for each in columns:
+        old = known.get(each.name)
+        if old is not None and _stays(old.field_type, each.type):
+            kind = _type(old.field_type, each.type, numbers)
+            made.append(NestedField(old.field_id, each.name, kind, required=old.required, doc=old.doc))
+        else:
+            made.append(NestedField(next(numbers), each.name, _type(None, each.type, numbers), required=False))
+    return made
+
+
+def _stays(old: IcebergType, kind: LakeType) -> bool:
+    """Whether a column can keep its field id with this type."""
+    try:
+        known = lake_type(old)
+    except ValueError:
+        return False
+    return is_promotable(known, kind)
+
+
+def _type(old: IcebergType | None, kind: LakeType, numbers: Iterator[int]) -> IcebergType:
+    if isinstance(kind, Struct):
+        return StructType(*_fields(old.fields if isinstance(old, StructType) else (), kind, numbers))
+    if isinstance(kind, Array):
+        if isinstance(old, ListType):
+            element = _type(old.element_type, kind.element, numbers)
+            return ListType(old.element_id, element, element_required=old.element_required)
+        return ListType(next(numbers), _type(None, kind.element, numbers), element_required=False)
+    return DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else _TYPES[kind.name]
+
+
+def lake_columns(schema: Schema) -> Struct:
+    """The lake columns of a schema.
+
+    Raises:
+        ValueError: names a column with a type that no lake column has.
+    """
+    return Struct(tuple(_lake_field(each) for each in schema.fields))
+
+
+def _lake_field(field: NestedField) -> Field:
+    try:
+        return Field(field.name, lake_type(field.field_type))
+    except ValueError:
+        raise ValueError(f"column {field.name} of type {field.field_type}") from None
+
+
+def lake_type(kind: IcebergType) -> LakeType:
+    """The lake type of an Iceberg type; raises ValueError if there is none."""
+    if isinstance(kind, StructType):
+        return Struct(tuple(_lake_field(each) for each in kind.fields))
+    if isinstance(kind, ListType):
+        return Array(lake_type(kind.element_type))
+    if isinstance(kind, DecimalType):
+        return Scalar("decimal", kind.precision, kind.scale)
+    if str(kind) not in _LAKE:
+        raise ValueError(str(kind))
+    return _LAKE[str(kind)]
+
+
+def logged_texts(known: Mapping[str, str], schema: Schema) -> dict[str, str]:
+    """Name and type of the columns; types that are the same in Iceberg are kept as in the table's record."""
+    types = columns_from_text(known).types
+    return {
+        each.name: str(types[each.name])
+        if each.name in types and as_iceberg(types[each.name]) == as_iceberg(each.type)
+        else str(each.type)
+        for each in lake_columns(schema)
+    }
+
+
+def field_ids_of(schema: Schema) -> dict[str, int]:
+    """Full name (`address.zip`, `tags.element`) to field id, at any depth."""
+    # Not `index_by_name`, which also has `tags.k` for `tags.element.k`.
+    return {name: number for number, name in index_name_by_id(schema).items()}
+
+
+def required_columns(schema: Schema) -> dict[str, bool]:
+    """Columns that may not be NULL; true if that applies only to something nested in them."""
+    return {each.name: not each.required for each in schema.fields if each.required or _requires(each.field_type)}
+
+
+def _requires(kind: IcebergType) -> bool:
+    if isinstance(kind, StructType):
+        return any(each.required or _requires(each.field_type) for each in kind.fields)
+    return isinstance(kind, ListType) and (kind.element_required or _requires(kind.element_type))

@@ -1,0 +1,154 @@
+"""A committed run whose Delta table someone changed: taken back, and all of it comes again."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from faults.faulty import DIE_AFTER, FAULTS, Counting, Died, Faulty, Interrupted
+from faults.small_lake import NO_BEATS
+from faults.storage.test_delta_faults import CHANGES, GROWS, TwoTables, is_log_entry, rows_after
+from faults.storage.test_delta_faults import LAYOUT as LAYOUT_OF_DELTA
+from singer_spark.errors import SingerSparkError, StorageError, UnpublishableError
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import last_committed
+from singer_spark.state.store import BucketState
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.lock import take_lock
+from target_spark_lake.commit.recovery import Recovery, free
+
+
+def give_up_delta(lake: TwoTables, storage: Storage | None = None) -> Recovery:
+    place = storage or lake.storage()
+    entry = last_committed(lake.storage(), LAYOUT_OF_DELTA.runs)
+    assert entry is not None
+    return free(
+        place,
+        LAYOUT_OF_DELTA,
+        BucketState(place, LAYOUT_OF_DELTA.state),
+        NO_BEATS,
+        force=False,
+        giving_up=entry.body.get("gives_up", entry.body)["run_id"],
+    )
+
+
+def conflicting(folder: Path, syncs: int) -> TwoTables:
+    """A run that has its entry in `grows`, while someone deletes a row of `changes` that it replaces."""
+    lake = TwoTables(folder)
+    for _ in range(syncs):
+        lake.sync()
+    busy = lake.storage(
+        lambda files: Interrupted(
+            files,
+            lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
+            lambda: lake.table(CHANGES).delete("id = 5"),
+        )
+    )
+    with pytest.raises(UnpublishableError, match=r"RESTORE TABLE .* or give the run up: .*--give-up-publishing"):
+        lake.sync(busy)
+    return lake
+
+
+def check_given_up(lake: TwoTables, syncs: int) -> None:
+    """What the run had made of `grows` is taken back; the person's own change stays."""
+    assert lake.rows(GROWS) == rows_after(GROWS, syncs)
+    assert lake.rows(CHANGES) == [row for row in rows_after(CHANGES, syncs) if row[0] != 5]
+    assert json.loads((lake.folder / LAYOUT_OF_DELTA.state).read_text()) == {"run": syncs}
+    assert lake.storage().list(".dataspoc/staging") == []
+
+
+def test_a_delta_conflict_is_given_up_and_the_entries_that_were_made_are_undone(tmp_path: Path) -> None:
+    lake = conflicting(tmp_path, 3)
+    assert lake.rows(GROWS) == rows_after(GROWS, 4)
+    done = give_up_delta(lake)
+    assert done.given_up is not None
+    assert done.given_up["streams"]["grows"]["taken_back_rows"] == 2
+    assert "RESTORE TABLE" in done.given_up["reason"]
+    check_given_up(lake, 3)
+    assert lake.sync() == 4
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
+    lake.sync()
+    assert lake.rows(GROWS) == rows_after(GROWS, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_giving_up_a_delta_conflict_leaves_no_entry_half_undone(
+    tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    waits = conflicting(tmp_path / "waits", 3)
+    probe = waits.copied("probe")
+    counting = Counting()
+    give_up_delta(probe, probe.storage(counting))
+    for nth in counting.places(fault):
+        lake = waits.copied(nth)
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
+        with monkeypatch.context() as patch, suppress(SingerSparkError, Died):
+            patch.setattr("target_spark_lake.commit.recovery.take_lock", partial(take_lock, process=dead))
+            give_up_delta(lake, broken)
+        give_up_delta(lake)
+        check_given_up(lake, 3)
+        assert lake.sync() == 4
+        assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))
+
+
+def test_a_file_of_a_new_delta_table_that_is_gone_leaves_an_empty_table_or_none_and_all_comes_again(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = TwoTables(tmp_path)
+    with pytest.raises(Died):
+        logs = frozenset({"create"})  # lock, two claims, journal, the log of `grows`
+        lake.sync(lake.storage(lambda files: Faulty(files, 5, DIE_AFTER, logs)), dead)
+    assert lake.rows(GROWS) == rows_after(GROWS, 1)
+    (gone,) = (tmp_path / CHANGES).glob("*.parquet")
+    gone.unlink()
+    with pytest.raises(UnpublishableError):
+        lake.sync()
+    give_up_delta(lake)
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == ([], [])
+    assert lake.sync() == 1
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 1), rows_after(CHANGES, 1))
+
+
+def test_what_someone_has_changed_of_an_entry_since_is_never_taken_back_by_force(tmp_path: Path) -> None:
+    """Nothing is decided then, and the text says what to do."""
+    lake = conflicting(tmp_path, 3)
+    lake.table(GROWS).optimize.compact()
+    with pytest.raises(UnpublishableError, match="can't be taken back: someone else changed it, after version 3"):
+        give_up_delta(lake)
+    entry = last_committed(lake.storage(), LAYOUT_OF_DELTA.runs)
+    assert entry is not None
+    assert (entry.phase, entry.state) == ("committed", {"run": 4})
+    lake.table(GROWS).restore(3)
+    give_up_delta(lake)
+    check_given_up(lake, 3)
+
+
+def test_a_publisher_that_slept_while_its_run_was_given_up_makes_no_entry_of_a_delta_table(
+    tmp_path: Path, dead: Process
+) -> None:
+    """Not even where a person has put the table back since, so that its entry would fit again."""
+    lake = TwoTables(tmp_path)
+    for _ in range(3):
+        lake.sync()
+    seen = lake.table(CHANGES).version()
+
+    def meanwhile() -> None:
+        lake.table(CHANGES).delete("id = 5")
+        with pytest.raises(UnpublishableError):
+            lake.sync()
+        give_up_delta(lake)
+        lake.table(CHANGES).restore(seen)
+
+    sleeping = lake.storage(
+        lambda files: Interrupted(files, lambda name, args: is_log_entry(name, args) and GROWS in args[0], meanwhile)
+    )
+    with pytest.raises(StorageError, match="was taken for dead and replaced"):
+        lake.sync(sleeping, dead)
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 3), rows_after(CHANGES, 3))
+    assert lake.sync() == 4
+    assert (lake.rows(GROWS), lake.rows(CHANGES)) == (rows_after(GROWS, 4), rows_after(CHANGES, 4))

@@ -1,0 +1,246 @@
+"""Others tidy up a table while a run is committed and not published: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from faults.faulty import DIE_AFTER, Died, Faulty, Proxy
+from faults.iceberg_tables import TwoIcebergTables, catalog_calls
+from faults.small_lake import NO_BEATS
+from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
+from faults.storage.test_iceberg_faults import give_up, meanwhile, rewrite
+from singer_spark.errors import UnpublishableError
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import RunEntry, last_committed
+from target_spark_lake.commit.recovery import free
+from target_spark_lake.table_logs.iceberg_log.expiry import expendable, forget
+
+SNAPSHOTS, CREATES = frozenset({"commit_table"}), frozenset({"create"})
+
+
+class AskedTwice(Proxy):
+    """The answer to a commit that landed is lost, and the transport asks once more."""
+
+    def around(self, name: str, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+        result = call()
+        return call() if name == "commit_table" else result
+
+
+def iceberg_dead_before_its_mark(folder: Path, dead: Process, runs: int = 1, made: int = 2) -> TwoIcebergTables:
+    """A lake with so many runs, and one that died after so many of its snapshots."""
+    lake = TwoIcebergTables(folder)
+    for _ in range(runs):
+        lake.sync()
+    with pytest.MonkeyPatch.context() as patch, catalog_calls(patch, Faulty(None, made, DIE_AFTER, SNAPSHOTS)):
+        with pytest.raises(Died):
+            lake.sync(process=dead)
+    return lake
+
+
+def delta_dead_before_its_mark(folder: Path, dead: Process) -> TwoTables:
+    """A lake with a run, and one that died after its entries."""
+    lake = TwoTables(folder)
+    lake.sync()
+    with pytest.raises(Died):  # lock, journal, two logs
+        lake.sync(lake.storage(lambda files: Faulty(files, 4, DIE_AFTER, CREATES)), dead)
+    return lake
+
+
+def waiting(lake: TwoTables) -> RunEntry:
+    entry = last_committed(lake.storage(), LAYOUT.runs)
+    assert entry is not None
+    assert entry.phase == "committed"
+    return entry
+
+
+def expire(lake: TwoIcebergTables, table: str, *, files: bool = True) -> None:
+    """All snapshots but the current one, with the files that only they had."""
+    found, current = lake.table(table), lake.table(table).metadata.current_snapshot_id
+    old = [each.snapshot_id for each in found.metadata.snapshots if each.snapshot_id != current]
+    found.maintenance.expire_snapshots().by_ids(old).commit()
+    kept = {task.file.file_path.rpartition("/")[2] for task in lake.table(table).scan().plan_files()}
+    for each in (lake.folder / table).glob("*.parquet") if files else ():
+        if each.name not in kept:
+            each.unlink()
+
+
+def check(lake: TwoTables, number: int) -> None:
+    assert [lake.rows(each) for each in (GROWS, CHANGES)] == [rows_after(each, number) for each in (GROWS, CHANGES)]
+    assert json.loads((lake.folder / LAYOUT.state).read_text()) == {"run": number}
+
+
+def test_a_commit_that_the_transport_asks_for_twice_keeps_its_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time it is refused, though it landed: what it has written is the table's."""
+    lake = TwoIcebergTables(tmp_path)
+    for number in (1, 2):
+        with catalog_calls(monkeypatch, AskedTwice(None)):
+            lake.sync()
+        lake.check_exact(number)
+
+
+def test_a_run_whose_files_were_compacted_and_removed_before_its_mark_is_published(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = iceberg_dead_before_its_mark(tmp_path, dead)
+    rewrite(lake.table(GROWS))
+    expire(lake, GROWS)
+    assert not list((tmp_path / GROWS).glob(f"{waiting(lake).run_id}*"))
+    assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
+    check(lake, 2)
+    check(lake, lake.sync())
+
+
+def test_a_run_of_delta_tables_whose_files_were_optimized_and_vacuumed_before_its_mark_is_published(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = delta_dead_before_its_mark(tmp_path, dead)
+    lake.table(GROWS).optimize.compact()
+    lake.table(GROWS).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert not list((tmp_path / GROWS).glob(f"{waiting(lake).run_id}*"))
+    assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
+    check(lake, 2)
+    check(lake, lake.sync())
+
+
+def lose_of_changes(lake: TwoTables) -> None:
+    """A file of the waiting run, in the table whose log it has not changed yet."""
+    (file, *_) = [each for each in waiting(lake).body["publish"] if each["final"].startswith(CHANGES)]
+    lake.storage().delete(file["final"])
+    lake.storage().delete(file["staged"])
+
+
+def half_published(folder: Path, dead: Process, runs: int = 2) -> TwoIcebergTables:
+    """A run that can't be published: its snapshot of `grows` is made, and a file of `changes` is gone."""
+    lake = iceberg_dead_before_its_mark(folder, dead, runs, made=1)
+    lose_of_changes(lake)
+    assert lake.rows(GROWS) == rows_after(GROWS, runs + 1)
+    return lake
+
+
+def test_a_run_is_given_up_exactly_where_the_snapshots_before_it_were_expired(tmp_path: Path, dead: Process) -> None:
+    lake = half_published(tmp_path, dead)
+    expire(lake, GROWS, files=False)
+    give_up(lake)
+    check(lake, 2)
+    check(lake, lake.sync())
+
+
+def test_a_run_whose_own_snapshot_was_expired_is_not_taken_for_one_that_was_never_made(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = half_published(tmp_path, dead)
+    rewrite(lake.table(GROWS))
+    expire(lake, GROWS, files=False)
+    with pytest.raises(UnpublishableError, match=r"can't be taken back: .*the snapshot of that run was expired"):
+        give_up(lake)
+    assert waiting(lake).state == {"run": 3}
+
+
+def test_a_snapshot_that_somebody_goes_back_to_is_not_expired_by_a_vacuum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = TwoIcebergTables(tmp_path)
+    for _ in range(3):
+        lake.sync()
+    first, second, _ = (each.snapshot_id for each in lake.table(GROWS).metadata.snapshots)
+    found = expendable(lake.storage(), LAYOUT.catalog, GROWS, datetime.now(UTC))
+    assert found.details["snapshots"] == [first, second]
+    back = meanwhile(lake, GROWS, lambda: lake.table(GROWS).manage_snapshots().rollback_to_snapshot(second).commit())
+    with catalog_calls(monkeypatch, back):
+        forget(lake.storage(), LAYOUT.catalog, found)
+    assert lake.rows(GROWS) == rows_after(GROWS, 2)
+    assert first not in [each.snapshot_id for each in lake.table(GROWS).metadata.snapshots]
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_an_entry_is_found_again_where_the_table_forgets_transactions_early(
+    tmp_path: Path, dead: Process, given_up: bool
+) -> None:
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    for table in (GROWS, CHANGES):
+        lake.table(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    with pytest.raises(Died):  # lock, journal, the log of `grows`
+        lake.sync(lake.storage(lambda files: Faulty(files, 3, DIE_AFTER, CREATES)), dead)
+    assert lake.table(GROWS).transaction_version("spark-lake/test") is None
+    if given_up:
+        lose_of_changes(lake)
+        give_up(lake)
+        check(lake, 1)
+    else:
+        assert free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False).finished
+        check(lake, 2)
+
+
+def test_where_the_log_has_forgotten_a_transaction_nothing_is_guessed(tmp_path: Path, dead: Process) -> None:
+    lake = delta_dead_before_its_mark(tmp_path, dead)
+    lake.table(GROWS).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    lake.table(GROWS).create_checkpoint()
+    (tmp_path / GROWS / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(UnpublishableError, match=r"setTransactionRetentionDuration.*can't be told"):
+        free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
+    with pytest.raises(UnpublishableError, match=r"setTransactionRetentionDuration.*can't be told"):
+        give_up(lake)
+    assert lake.rows(GROWS) == rows_after(GROWS, 2)
+
+
+def test_a_delta_table_that_somebody_made_anew_is_not_taken_for_the_one_that_was_seen(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    with pytest.raises(Died):  # lock, journal
+        lake.sync(lake.storage(lambda files: Faulty(files, 2, DIE_AFTER, CREATES)), dead)
+    shutil.copytree(tmp_path / GROWS, tmp_path / "before")
+    shutil.rmtree(tmp_path / GROWS / "_delta_log")
+    write_deltalake(tmp_path / GROWS, pa.table({"id": pa.array([77], pa.int64()), "run": pa.array([0], pa.int64())}))
+    with pytest.raises(UnpublishableError, match="someone else made another Delta table in the folder of raw/grows"):
+        lake.sync()
+    assert lake.rows(GROWS) == [(77, 0)]
+    shutil.rmtree(tmp_path / GROWS / "_delta_log")
+    shutil.copytree(tmp_path / "before" / "_delta_log", tmp_path / GROWS / "_delta_log")
+    check(lake, lake.sync())
+
+
+def test_a_delta_log_that_goes_back_to_less_than_was_seen_is_for_a_person(tmp_path: Path, dead: Process) -> None:
+    lake = TwoTables(tmp_path)
+    for _ in range(2):
+        lake.sync()
+    with pytest.raises(Died):
+        lake.sync(lake.storage(lambda files: Faulty(files, 2, DIE_AFTER, CREATES)), dead)
+    newest = tmp_path / GROWS / "_delta_log" / f"{1:020d}.json"
+    kept = newest.read_bytes()
+    newest.unlink()
+    with pytest.raises(UnpublishableError, match="the log of Delta table raw/grows ends before version 1"):
+        lake.sync()
+    newest.write_bytes(kept)
+    check(lake, lake.sync())
+
+
+def test_a_delta_log_that_has_forgotten_what_a_run_was_planned_on_is_for_a_person_and_the_run_is_given_up(
+    tmp_path: Path, dead: Process
+) -> None:
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    with pytest.raises(Died):  # lock, journal
+        lake.sync(lake.storage(lambda files: Faulty(files, 2, DIE_AFTER, CREATES)), dead)
+    lake.table(GROWS).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+    lake.table(GROWS).create_checkpoint()
+    (tmp_path / GROWS / "_delta_log" / f"{0:020d}.json").unlink()
+    gone = r"the log of Delta table raw/grows has forgotten version 0.*give the run up"
+    with pytest.raises(UnpublishableError, match=gone):
+        lake.sync()
+    give_up(lake)
+    check(lake, 1)
+    check(lake, lake.sync())

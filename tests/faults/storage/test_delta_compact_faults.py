@@ -1,0 +1,139 @@
+"""A compaction of Delta tables dies, fails, or meets others who write: each table is as it was, or one version on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Watched
+from faults.small_lake import NO_BEATS
+from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, is_log_entry, rows_after, store_of
+from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.process.identity import Process
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.commit.recovery import free
+from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.maintenance.compaction import CompactedTable, compact
+from target_spark_lake.tables.changes import StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
+
+RUNS = 3
+
+
+class CompactedTables(TwoTables):
+    """Three runs, and what `compact` makes of them; the table that only grows has partitions."""
+
+    def compact(self, storage: Storage | None = None, process: Process | None = None) -> tuple[CompactedTable, ...]:
+        settings = TargetSettings.from_config({"bucket": str(self.folder), "pipeline": "test", "format": "delta"})
+        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        return compact(run, settings)
+
+    def record(self, table: str) -> TableRecord:
+        plain = super().record(table)
+        partitioned = replace(plain, columns={**plain.columns, "part": "string"}, partition_by=("part",))
+        return partitioned if table == GROWS else plain
+
+    def change(
+        self, run: PipelineRun, table: str, staged: tuple[StagedFile, ...], retire: tuple[str, ...] = ()
+    ) -> TableChange:
+        if table == GROWS:
+            staged = tuple(replace(file, partition="part=a%20b") for file in staged)
+        return super().change(run, table, staged, retire)
+
+    def check_rows(self) -> None:
+        """At any moment a reader finds each row once."""
+        for table in (GROWS, CHANGES):
+            assert self.rows(table) == rows_after(table, RUNS)
+
+    def check_compacted(self) -> None:
+        self.check_exact(RUNS)
+        assert [len(self.table(table).file_uris()) for table in (GROWS, CHANGES)] == [1, 1]
+        assert self.table(GROWS).partitions() == [{"part": "a b"}]
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Callable[[object], CompactedTables]:
+    """Gives lakes of the same three runs."""
+    first = CompactedTables(tmp_path / "first")
+    for _ in range(RUNS):
+        first.sync()
+
+    def lake(name: object) -> CompactedTables:
+        shutil.copytree(first.folder, tmp_path / f"{name}")
+        return CompactedTables(tmp_path / f"{name}")
+
+    return lake
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_compaction_of_delta_tables_leaves_one_version_each_at_most(
+    tables: Callable[[object], CompactedTables], dead: Process, fault: str
+) -> None:
+    counting = Counting()
+    probe = tables("probe")
+    assert len(probe.compact(probe.storage(counting))) == 2
+    for nth in counting.places(fault):
+        lake = tables(nth)
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
+        with suppress(SingerSparkError, Died):
+            lake.compact(broken, dead)
+        lake.check_rows()
+        lake.compact()
+        lake.check_compacted()
+
+
+@pytest.mark.slow
+def test_a_reader_after_every_call_of_a_compaction_finds_each_row_of_a_delta_table_once(
+    tables: Callable[[object], CompactedTables],
+) -> None:
+    lake = tables("watched")
+    lake.compact(lake.storage(lambda files: Watched(files, lake.check_rows)))
+    lake.check_compacted()
+
+
+def met_by(lake: CompactedTables, other: Callable[[], object]) -> Storage:
+    """Somebody else writes to a table just before the compaction's entry."""
+    return lake.storage(
+        lambda files: Interrupted(
+            files,
+            lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
+            other,
+        )
+    )
+
+
+def test_a_compaction_of_delta_tables_that_meets_others_keeps_their_rows_and_repeats_none(
+    tables: Callable[[object], CompactedTables],
+) -> None:
+    lake = tables("optimized")
+    lake.compact(met_by(lake, lambda: lake.table(CHANGES).optimize.compact()))
+    lake.check_compacted()
+    lake = tables("appended")
+    more = pa.table({"id": [100], "run": [100]})
+    lake.compact(met_by(lake, lambda: write_deltalake(lake.table(CHANGES), more, mode="append")))
+    assert lake.rows(CHANGES) == [*rows_after(CHANGES, RUNS), (100, 100)]
+    lake = tables("slept")
+    lake.compact(met_by(lake, lambda: free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=True)))
+    lake.check_compacted()
+
+
+def test_a_compaction_of_delta_tables_that_meets_changed_rows_waits_for_a_person(
+    tables: Callable[[object], CompactedTables],
+) -> None:
+    lake = tables("changed")
+    seen = lake.table(CHANGES).version()
+    with pytest.raises(StorageError, match=rf"is committed, but not all .* TO VERSION AS OF {seen}\)"):
+        lake.compact(met_by(lake, lambda: lake.table(CHANGES).delete("id = 1")))
+    lake.table(CHANGES).restore(seen)
+    free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
+    lake.check_compacted()

@@ -1,0 +1,245 @@
+"""Delta tables while runs die, sleep, or meet others who write: each run is one version of each table, or none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted
+from faults.small_lake import NO_BEATS
+from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import last_committed
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.commit.recovery import free
+from target_spark_lake.config.config_schema import DELTA
+from target_spark_lake.layout import Layout
+from target_spark_lake.maintenance import conversion
+from target_spark_lake.table_logs.delta_log.files import delta_change
+from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
+
+pytestmark = pytest.mark.slow
+
+LAYOUT = Layout("test")
+GROWS, CHANGES = LAYOUT.table("grows"), LAYOUT.table("changes")
+STEP = 2
+Rows = list[tuple[int, int]]
+
+
+def rows_after(table: str, number: int) -> Rows:
+    """(id, run) of a table after so many runs: each brings STEP new ids, and to `changes` the STEP before them anew."""
+    last = number if table == CHANGES else 0
+    return [(id, min(id // STEP + 2, last) if last else id // STEP + 1) for id in range(number * STEP)]
+
+
+class TwoTables:
+    """Run n appends STEP ids to `grows` and to `changes`, where it also replaces the file of run n - 1's own ids."""
+
+    def __init__(self, folder: Path, kind: str = "delta") -> None:
+        self.folder = folder
+        self.kind = kind
+        self.layout = LAYOUT
+
+    def copied(self, name: object) -> TwoTables:
+        """The lake once more, beside itself."""
+        return TwoTables(shutil.copytree(self.folder, self.folder.with_name(f"{name}")), self.kind)
+
+    def storage(self, wrap: Any = None) -> Storage:
+        plain = Storage(str(self.folder))
+        return plain if wrap is None else Storage(str(self.folder), files=wrap(plain.files))
+
+    def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
+        run = open_run(storage or self.storage(), self.layout, lock_ttl_seconds=NO_BEATS, process=process)
+        try:
+            number = 1 + (run.committed_state() or {"run": 0})["run"]
+            new = range((number - 1) * STEP, number * STEP)
+            retire = max(run.table_files(CHANGES), default=None)
+            again = range(max(0, new.start - STEP), new.start)
+            grown = self.change(run, GROWS, (self.stage(run, "grows", new, number),))
+            # The greatest name is the one of a run's own ids.
+            replaced = (self.stage(run, "changes/again", again, number), self.stage(run, "changes/new", new, number))
+            changed = self.change(run, CHANGES, replaced[not again :], (retire,) if retire else ())
+            run.commit(Commit((grown, changed), {"run": number}))
+        except Died:
+            raise
+        except BaseException as error:
+            run.fail(error)
+            raise
+        return number
+
+    def stage(self, run: PipelineRun, name: str, ids: range, number: int) -> StagedFile:
+        path = f"{LAYOUT.staging(run.run_id)}/{name}.parquet"
+        local = self.folder / path
+        local.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"id": list(ids), "run": [number] * len(ids)}), local)
+        return StagedFile(path, len(ids), local.stat().st_size)
+
+    def change(
+        self, run: PipelineRun, table: str, staged: tuple[StagedFile, ...], retire: tuple[str, ...] = ()
+    ) -> TableChange:
+        change = TableChange(table[4:], table, staged, retire, self.record(table))
+        if self.kind != "delta":
+            return change
+        return replace(change, log=delta_change(run.storage, run.logs.seen(run.logs.of(DELTA), table), change))
+
+    def record(self, table: str) -> TableRecord:
+        return TableRecord("test", table[4:], {"id": "bigint", "run": "bigint"}, "upsert", format=self.kind)
+
+    def table(self, table: str) -> DeltaTable:
+        return DeltaTable(str(self.folder / table))
+
+    def rows(self, table: str) -> Rows:
+        if not (self.folder / table / LOG_FOLDER).exists():
+            return []
+        return sorted((row["id"], row["run"]) for row in self.table(table).to_pyarrow_table().to_pylist())
+
+    def committed(self) -> int:
+        entry = last_committed(self.storage(), LAYOUT.runs)
+        return entry.body["state"]["run"] if entry and entry.body["state"] else 0
+
+    def check_readers_see_whole_runs(self, at_least: int) -> None:
+        """Each table is what it was after one run, at most the last committed one."""
+        after = range(at_least, self.committed() + 1)
+        for table in (GROWS, CHANGES):
+            assert self.rows(table) in [rows_after(table, number) for number in after]
+
+    def check_exact(self, number: int) -> None:
+        runs = [path.stem for path in (self.folder / LAYOUT.runs).iterdir() if '"succeeded"' in path.read_text()]
+        for table in (GROWS, CHANGES):
+            assert self.rows(table) == rows_after(table, number)
+            log = [entry["userMetadata"] for entry in self.table(table).history() if "userMetadata" in entry]
+            assert sorted(log) == sorted(runs), "a run is not exactly one version"
+        assert json.loads((self.folder / LAYOUT.state).read_text()) == {"run": number}
+        assert self.storage().list(".dataspoc/staging") == []
+
+
+def is_log_entry(name: str, args: tuple[Any, ...]) -> bool:
+    return name == "create" and LOG_FOLDER in args[0]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_run_leaves_each_delta_table_at_one_version_a_run(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    first = TwoTables(tmp_path / "first")
+    first.sync()
+    probe = first.copied("probe")
+    counting = Counting()
+    probe.sync(probe.storage(counting))
+    for nth in counting.places(fault):
+        lake = first.copied(nth)
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
+        with suppress(SingerSparkError, Died):
+            lake.sync(broken, dead)
+        lake.check_readers_see_whole_runs(at_least=1)
+        lake.check_exact(lake.sync())
+
+
+@pytest.mark.parametrize("table", [GROWS, CHANGES])
+def test_a_publisher_that_slept_before_its_log_entry_makes_no_second_one(
+    tmp_path: Path, dead: Process, table: str
+) -> None:
+    lake = TwoTables(tmp_path)
+    lake.sync()
+    sleeping = lake.storage(
+        lambda files: Interrupted(
+            files,
+            lambda name, args: is_log_entry(name, args) and table in args[0],
+            lambda: [lake.sync(), lake.sync()],  # type: ignore[arg-type, return-value]
+        )
+    )
+    with pytest.raises(StorageError):
+        lake.sync(sleeping, dead)
+    lake.check_exact(4)
+
+
+def test_files_that_someone_compacts_while_a_run_replaces_them_are_replaced_all_the_same(tmp_path: Path) -> None:
+    lake = TwoTables(tmp_path)
+    for _ in range(3):
+        lake.sync()
+    for table in (GROWS, CHANGES):
+        busy = lake.storage(
+            lambda files, table=table: Interrupted(  # type: ignore[misc]
+                files,
+                lambda name, args: is_log_entry(name, args) and table in args[0],
+                lambda: lake.table(table).optimize.compact(),  # type: ignore[arg-type, return-value]
+            )
+        )
+        number = lake.sync(busy)
+        lake.check_exact(number)
+    # With nobody in between, compacted files are files like others.
+    lake.table(GROWS).optimize.compact()
+    lake.check_exact(lake.sync())
+
+
+def test_rows_that_someone_changes_while_a_run_replaces_them_are_for_a_person_to_decide(tmp_path: Path) -> None:
+    lake = TwoTables(tmp_path)
+    for _ in range(3):
+        lake.sync()
+    seen = lake.table(CHANGES).version()
+    busy = lake.storage(
+        lambda files: Interrupted(
+            files,
+            lambda name, args: is_log_entry(name, args) and CHANGES in args[0],
+            lambda: lake.table(CHANGES).delete("id = 5"),  # type: ignore[arg-type, return-value]
+        )
+    )
+    way_out = rf"is committed, but not all .* \(RESTORE TABLE … TO VERSION AS OF {seen}\), then `spark-lake recover`"
+    with pytest.raises(StorageError, match=way_out):
+        lake.sync(busy)
+    with pytest.raises(StorageError, match="RESTORE TABLE"):
+        lake.sync()
+    lake.table(CHANGES).restore(seen)
+    done = free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
+    assert done.finished is not None
+    lake.check_exact(4)
+    lake.check_exact(lake.sync())
+
+
+def store_of(lake: TwoTables) -> Any:
+    from singer_spark.state.store import BucketState
+
+    return BucketState(lake.storage(), LAYOUT.state)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_conversion_leaves_tables_of_one_format(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    def convert(lake: TwoTables, storage: Storage | None = None, process: Process | None = None) -> list[str]:
+        place = storage or lake.storage()
+        run = open_run(place, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process, command="convert")
+        return conversion.convert(run, DELTA, None)
+
+    first = TwoTables(tmp_path / "first", "parquet")
+    first.sync()
+    first.sync()
+    probe = first.copied("probe")
+    counting = Counting()
+    convert(probe, probe.storage(counting))
+    for nth in counting.places(fault):
+        lake = first.copied(nth)
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
+        with suppress(SingerSparkError, Died):
+            convert(lake, broken, dead)
+        convert(lake)
+        for table in (GROWS, CHANGES):
+            assert lake.rows(table) == rows_after(table, 2)
+            assert lake.table(table).version() == 0
+        lake.kind = "delta"
+        assert lake.sync() == 3
+        for table in (GROWS, CHANGES):
+            assert lake.rows(table) == rows_after(table, 3)

@@ -1,0 +1,212 @@
+"""A merge dies, or its storage fails, at any point: the next run leaves one row for each key, the right one."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
+from faults.small_lake import NO_BEATS
+from singer_spark.errors import SingerSparkError
+from singer_spark.process.identity import Process
+from singer_spark.program.progress import Progress
+from singer_spark.state.run_log import last_committed
+from singer_spark.storage.storage import Storage
+from target.loading import Lake, record, schema, to_bytes
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.intake.singer_lines import LineRouter, RecordLines
+from target_spark_lake.layout import Layout
+from target_spark_lake.load.load_run import LoadRun
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.tables.table_index import TableIndex, current_index, footer_statistics, read_index
+from target_spark_lake.tables.table_record import TableRecord
+
+LAYOUT = Layout("test")
+TABLE = LAYOUT.table("s")
+STEP = 3
+
+
+def last_run(id: int, number: int) -> int:
+    """The last of so many runs that brought a key."""
+    return min(id // STEP + 2, number)
+
+
+class MergedLake:
+    """A table that is merged into without a JVM: run n brings STEP new keys, and the STEP keys before them anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def storage(self, files: Any = None) -> Storage:
+        plain = Storage(str(self.folder))
+        return plain if files is None else Storage(str(self.folder), files=files(plain.files))
+
+    def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
+        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        try:
+            number = 1 + (run.committed_state() or {"run": 0})["run"]
+            run.commit(Commit((self.merged(run, number),), {"run": number}))
+        except Died:
+            raise
+        except BaseException as error:
+            run.fail(error)
+            raise
+        return number
+
+    def merged(self, run: PipelineRun, number: int) -> TableChange:
+        storage = run.storage
+        known = read_index(storage, LAYOUT.table_index(TABLE))
+        index = current_index(storage, known, run.data_files(TABLE), ["id"])
+        first = max(0, (number - 2) * STEP)
+        touched = [path for path, each in index.files.items() if each.columns["id"].high >= first]  # type: ignore
+        # What the replaced files held beside is written anew with it.
+        first = min([first, *(index.files[path].columns["id"].low for path in touched)])  # type: ignore
+        staged = (self.stage(run, range(first, number * STEP), number),)
+        after = {path: each for path, each in index.files.items() if path not in touched}
+        for file in staged:
+            after[file.path] = footer_statistics(storage, file.path, file.bytes, ["id"])
+        table = TableRecord("test", "s", {"id": "bigint", "run": "bigint"}, "upsert", key_properties=("id",))
+        return TableChange("s", TABLE, staged, tuple(touched), table, index=TableIndex(after))
+
+    def stage(self, run: PipelineRun, ids: range, number: int) -> StagedFile:
+        data = io.BytesIO()
+        pq.write_table(pa.table({"id": list(ids), "run": [last_run(id, number) for id in ids]}), data)
+        path = f"{run.staging_path('s')}/merged.parquet"
+        self.storage().replace(path, data.getvalue())
+        return StagedFile(path, len(ids), len(data.getvalue()))
+
+    def check_exact(self, number: int) -> None:
+        rows = [row for path in (self.folder / TABLE).iterdir() for row in pq.read_table(path).to_pylist()]
+        wanted = [{"id": id, "run": last_run(id, number)} for id in range(number * STEP)]
+        assert sorted(rows, key=lambda row: row["id"]) == wanted
+        assert json.loads((self.folder / LAYOUT.state).read_text()) == {"run": number}
+        assert self.storage().list(".dataspoc/staging") == []
+
+    def check_readers_see_committed_rows(self, at_least: int) -> None:
+        """In the publishing moment a key may stand twice; none is ever missing."""
+        entry = last_committed(self.storage(), LAYOUT.runs)
+        committed = entry.body["state"]["run"] if entry else 0
+        rows = [row for path in (self.folder / TABLE).glob("*") for row in pq.read_table(path).to_pylist()]
+        assert {row["id"] for row in rows} >= set(range(at_least * STEP))
+        assert all(row["run"] <= committed for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_merge_leaves_one_row_for_each_key(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    first = MergedLake(tmp_path / "first")
+    first.sync()
+
+    def merged(name: object) -> MergedLake:
+        return MergedLake(shutil.copytree(first.folder, tmp_path / f"{name}"))
+
+    probe = merged("probe")
+    counting = Counting()
+    probe.sync(probe.storage(counting))
+    calls = counting.calls
+    assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
+    for nth in counting.places(fault):
+        lake = merged(nth)
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
+        with suppress(SingerSparkError, Died):
+            lake.sync(broken, dead)
+        lake.check_readers_see_committed_rows(at_least=1)
+        lake.check_exact(lake.sync())
+
+
+INT = {"type": ["integer", "null"]}
+MESSAGES = {
+    method: {
+        **schema(method, {"id": INT, "at": INT, "note": {"type": "string"}}, ("id",), **{"x-load-method": method}),
+        "bookmark_properties": ["at"],
+    }
+    for method in ("upsert", "append-dedup")
+}
+
+
+class DyingBefore(Proxy):
+    """The process dies before the first call that fits, and does nothing after it."""
+
+    def __init__(self, inner: Any, name: str, place: str) -> None:
+        super().__init__(inner)
+        self.name, self.place, self.is_dead = name, place, False
+
+    def around(self, name: str, args: tuple[Any, ...], call: Any) -> Any:
+        self.is_dead = self.is_dead or (name == self.name and self.place in "".join(map(str, args)))
+        if self.is_dead:
+            raise Died
+        return call()
+
+
+def load(lake: Lake, run: PipelineRun, session: object, *messages: dict[str, Any]) -> None:
+    """The target without its command: a death raises through it as a kill would end it."""
+    settings = TargetSettings.from_config({"bucket": str(lake.folder), "pipeline": "test"})
+    progress = Progress("loaded")
+    loading = LoadRun(settings, run, lambda: session, progress=progress)  # type: ignore[arg-type, return-value]
+    try:
+        for item in LineRouter().feed(to_bytes(*messages)):
+            if isinstance(item, RecordLines):
+                loading.records(item)
+            else:
+                loading.schema(item.value)
+        loading.finish()
+    finally:
+        progress.stop()
+
+
+FIRST = [(n, 1, "first") for n in range(6)]
+SECOND = [(2, 2, "second"), (7, 2, "second"), (3, 0, "late"), (2, 1, "late")]
+MERGED = [(0, 1, "first"), (1, 1, "first"), (2, 2, "second"), *FIRST[3:], (7, 2, "second")]
+
+
+def messages(rows: list[tuple[int, int, str]]) -> list[dict[str, Any]]:
+    sent = []
+    for stream, message in MESSAGES.items():
+        sent += [message, *(record(stream, id=id, at=at, note=note) for id, at, note in rows)]
+    return sent
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of both tables, to be copied."""
+    lake = Lake(tmp_path_factory.mktemp("loaded") / "lake")
+    lake.load(*messages(FIRST))
+    return lake.folder
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("create", ".dataspoc/runs/"),
+        ("move", "raw/upsert/"),
+        ("move", "raw/append-dedup__history/"),
+        ("delete", "raw/append-dedup/"),
+        ("replace", ".dataspoc/indexes/"),
+    ],
+)
+def test_a_target_that_dies_while_it_publishes_a_merge_is_finished_by_the_next_run(
+    spark: object, loaded: Path, tmp_path: Path, dead: Process, call: str, place: str
+) -> None:
+    lake = Lake(shutil.copytree(loaded, tmp_path / "lake"))
+    storage = Storage(str(lake.folder), files=DyingBefore(Storage(str(lake.folder)).files, call, place))
+    with pytest.raises(Died):
+        load(lake, open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=dead), spark, *messages(SECOND))
+    lake.load(*messages(SECOND))
+    for stream in MESSAGES:
+        assert lake.rows(stream, 'id, "at", note') == MERGED
+    journals = [json.loads(path.read_text()) for path in (lake.folder / LAYOUT.runs).iterdir()]
+    sent_twice = sum(journal["outcome"] == "succeeded" for journal in journals) == 3
+    assert len(lake.rows("append-dedup__history")) == len(FIRST) + len(SECOND) * (1 + sent_twice)
+    assert not any("staging" in path for path in lake.files())

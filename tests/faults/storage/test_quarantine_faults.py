@@ -1,0 +1,158 @@
+"""A run that rejects records dies, or its storage fails, at any point: they are kept once, for committed runs only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.faulty import FAULTS, Counting, Died, Faulty
+from faults.small_lake import NO_BEATS
+from singer_spark.errors import SingerSparkError
+from singer_spark.process.identity import Process
+from singer_spark.program.progress import Progress
+from singer_spark.storage.storage import Storage
+from target.loading import Lake, record, schema, to_bytes
+from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.intake.singer_lines import LineRouter, RecordLines
+from target_spark_lake.layout import Layout
+from target_spark_lake.load.load_run import LoadRun
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.validation.quarantine import one_file
+
+LAYOUT = Layout("test")
+TABLE = LAYOUT.table("s")
+
+
+class QuarantiningLake:
+    """Run n publishes a file, which holds its number, and the rejected records of two batches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def storage(self, files: Any = None) -> Storage:
+        plain = Storage(str(self.folder))
+        return plain if files is None else Storage(str(self.folder), files=files(plain.files))
+
+    def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
+        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        try:
+            number = 1 + (run.committed_state() or {"run": 0})["run"]
+            staged = self.stage(run, "0/file.parquet", number)
+            parts = [self.stage(run, f"{batch}/rejected.jsonl", number) for batch in range(2)]
+            whole = one_file(run.storage, parts, f"{run.staging_path('s')}/rejected.jsonl", self.folder)
+            assert whole is not None
+            run.commit(Commit((TableChange("s", TABLE, (staged,)),), {"run": number}, {"s": whole}))
+        except Died:
+            raise
+        except BaseException as error:
+            run.fail(error)
+            raise
+        return number
+
+    def stage(self, run: PipelineRun, name: str, number: int) -> StagedFile:
+        path, data = f"{run.staging_path('s')}/{name}", b"%d\n" % number
+        run.storage.replace(path, data)
+        return StagedFile(path, 1, len(data))
+
+    def kept(self) -> dict[str, str]:
+        """Run to its rejected records."""
+        return {path.parent.name: path.read_text() for path in self.folder.glob(".dataspoc/rejected/test/*/s.jsonl")}
+
+    def committed(self) -> dict[str, str]:
+        """Run to the rejected records that it must have, once it is published."""
+        journals = [json.loads(path.read_bytes()) for path in (self.folder / LAYOUT.runs).glob("*.json")]
+        good = [journal for journal in journals if journal["outcome"] == "succeeded"]
+        assert all(journal["streams"]["s"]["rejected"] == 2 for journal in good)
+        return {journal["run_id"]: "{run}\n{run}\n".format(**journal["state"]) for journal in good}
+
+    def check_exact(self, number: int) -> None:
+        committed = self.committed()
+        assert self.kept() == committed
+        assert sorted(committed.values()) == [f"{run}\n{run}\n" for run in range(1, number + 1)]
+        assert sorted(path.read_text() for path in (self.folder / TABLE).iterdir()) == [
+            f"{run}\n" for run in range(1, number + 1)
+        ]
+        assert self.storage().list(".dataspoc/staging") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_keeps_rejected_records_once_and_of_committed_runs_only(
+    tmp_path: Path, dead: Process, fault: str
+) -> None:
+    first = QuarantiningLake(tmp_path / "first")
+    first.sync()
+    probe = QuarantiningLake(shutil.copytree(first.folder, tmp_path / "probe"))
+    counting = Counting()
+    probe.sync(probe.storage(counting))
+    assert counting.calls.count("move") == 2
+    for nth in counting.places(fault):
+        lake = QuarantiningLake(shutil.copytree(first.folder, tmp_path / str(nth)))
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
+        with suppress(SingerSparkError, Died):
+            lake.sync(broken, dead)
+        # Not yet published at most, never of a run that did not commit.
+        assert lake.kept().items() <= lake.committed().items()
+        lake.check_exact(lake.sync())
+
+
+CHANGES = frozenset({"create", "replace", "exchange", "upload", "move", "delete", "delete_all"})
+SETTINGS = {"pipeline": "test", "on_invalid_record": "quarantine"}
+BATCHES = [
+    *(schema("s", {"id": {"type": "integer"}, "more": {}}), record("s", id=1), record("s", id="x")),
+    *(schema("s", {"id": {"type": "integer"}}), record("s", id="y")),
+]
+
+
+def load(lake: Lake, storage: Storage, session: object, process: Process | None = None) -> None:
+    """The target without its command: a death raises through it as a kill would end it."""
+    settings = TargetSettings.from_config({"bucket": str(lake.folder), **SETTINGS})
+    run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+    progress = Progress("loaded")
+    loading = LoadRun(settings, run, lambda: session, progress=progress)  # type: ignore[arg-type, return-value]
+    try:
+        for item in LineRouter().feed(to_bytes(*BATCHES)):
+            if isinstance(item, RecordLines):
+                loading.records(item)
+            else:
+                loading.schema(item.value)
+        loading.finish()
+    except SingerSparkError as error:
+        loading.fail(error)
+        raise
+    finally:
+        progress.stop()
+
+
+def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(
+    spark: object, tmp_path: Path, dead: Process
+) -> None:
+    """A fault after the other, at every third of the changes that a run makes, and a good run after each."""
+    lake = Lake(tmp_path / "lake")
+    counting = Counting()
+    files = Storage(str(lake.folder)).files
+    load(lake, Storage(str(lake.folder), files=counting(files)), spark)
+    changes = sum(name in CHANGES for name in counting.calls)
+    assert "upload" in counting.calls
+    chosen = range(1, changes + 1, 3)
+    for nth in chosen:
+        broken = Faulty(Storage(str(lake.folder)).files, nth, FAULTS[nth % len(FAULTS)], CHANGES)
+        with suppress(SingerSparkError, Died):
+            load(lake, Storage(str(lake.folder), files=broken), spark, dead)
+        load(lake, Storage(str(lake.folder)), spark)
+    journals = [json.loads(path.read_bytes()) for path in (lake.folder / LAYOUT.runs).glob("*.json")]
+    good = {each["run_id"] for each in journals if each["outcome"] == "succeeded"}
+    assert len(chosen) + 1 <= len(good) < len(journals)
+    kept = {path.parent.name: path for path in lake.folder.glob(".dataspoc/rejected/test/*/s.jsonl")}
+    assert set(kept) == good
+    for path in kept.values():
+        assert [json.loads(line)["record"] for line in path.read_bytes().splitlines()] == [{"id": "x"}, {"id": "y"}]
+    assert lake.rows("s", "id") == [(1,)] * len(good)
+    assert not [path for path in lake.files() if "staging" in path]

@@ -1,0 +1,148 @@
+"""A vacuum dies, fails, or meets others who write: readers of kept versions and later runs never miss a file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted, Watched
+from faults.small_lake import NO_BEATS
+from faults.storage.test_delta_faults import CHANGES, GROWS, LAYOUT, TwoTables, rows_after, store_of
+from singer_spark.errors import LockedError, SingerSparkError
+from singer_spark.process.identity import Process
+from singer_spark.state.run_log import run_ids
+from singer_spark.storage.storage import Storage
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.commit.recovery import free
+from target_spark_lake.maintenance.vacuum import Vacuumed, vacuum
+
+RUNS = 4
+
+
+class VacuumedTables(TwoTables):
+    """Four runs: `changes` has a replaced file of each but the last."""
+
+    def vacuum(self, storage: Storage | None = None, process: Process | None = None) -> Vacuumed:
+        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
+        return vacuum(run, store_of(self), timedelta(0))
+
+    def replaced(self) -> list[str]:
+        """Files that the newest versions of the tables have not."""
+        present = {path.removeprefix("file://") for table in (GROWS, CHANGES) for path in self.table(table).file_uris()}
+        found = (str(path) for path in (self.folder / "raw").rglob("*.parquet") if "_delta_log" not in str(path))
+        return [path for path in found if path not in present]
+
+    def check_rows(self) -> None:
+        for table in (GROWS, CHANGES):
+            assert self.rows(table) == rows_after(table, RUNS)
+
+    def check_vacuumed(self) -> None:
+        self.check_rows()
+        assert self.replaced() == []
+        assert self.storage().list(".dataspoc/staging") == []
+        assert len(self.storage().list(LAYOUT.locks)) == 1
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Callable[[object], VacuumedTables]:
+    """Gives lakes of the same four runs."""
+    first = VacuumedTables(tmp_path / "first")
+    for _ in range(RUNS):
+        first.sync()
+
+    def lake(name: object) -> VacuumedTables:
+        shutil.copytree(first.folder, tmp_path / f"{name}")
+        return VacuumedTables(tmp_path / f"{name}")
+
+    return lake
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_any_storage_call_of_a_vacuum_removes_nothing_that_is_needed(
+    tables: Callable[[object], VacuumedTables], dead: Process, fault: str
+) -> None:
+    counting = Counting()
+    probe = tables("probe")
+    found = probe.vacuum(probe.storage(counting))
+    assert ([each.table for each in found.tables], len(found.journals.files)) == ([CHANGES], RUNS - 1)
+    probe.check_vacuumed()
+    for nth in counting.places(fault):
+        lake = tables(nth)
+        broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
+        with suppress(SingerSparkError, Died):
+            lake.vacuum(broken, dead)
+        lake.check_rows()
+        lake.vacuum()
+        lake.check_vacuumed()
+    assert lake.sync() == RUNS + 1
+
+
+@pytest.mark.slow
+def test_a_reader_after_every_call_of_a_vacuum_finds_the_table(tables: Callable[[object], VacuumedTables]) -> None:
+    lake = tables("watched")
+    lake.vacuum(lake.storage(lambda files: Watched(files, lake.check_rows)))
+    lake.check_vacuumed()
+
+
+def test_what_somebody_brought_back_before_the_vacuum_was_finished_stays(
+    tables: Callable[[object], VacuumedTables], dead: Process
+) -> None:
+    lake = tables("restored")
+    before = lake.table(CHANGES).version() - 1
+    wanted = DeltaTable(str(lake.folder / CHANGES), version=before).to_pyarrow_table().num_rows
+
+    def dies(name: str, args: tuple[object, ...]) -> bool:
+        return name == "delete" and str(args[0]).startswith(CHANGES)
+
+    def die() -> None:
+        raise Died
+
+    with pytest.raises(Died):
+        lake.vacuum(lake.storage(lambda files: Interrupted(files, dies, die)), dead)
+    lake.table(CHANGES).restore(before)
+    free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=False)
+    assert lake.table(CHANGES).to_pyarrow_table().num_rows == wanted
+    lake.vacuum()
+    assert lake.replaced() == []
+    assert lake.table(CHANGES).to_pyarrow_table().num_rows == wanted
+
+
+def test_a_vacuum_that_slept_before_its_commit_removes_nothing(tables: Callable[[object], VacuumedTables]) -> None:
+    lake = tables("slept")
+    replaced = lake.replaced()
+
+    def commits(name: str, args: tuple[object, ...]) -> bool:
+        return name == "create" and str(args[0]).startswith(LAYOUT.runs)
+
+    rival = lambda: free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=True)  # noqa: E731
+    with pytest.raises(LockedError):
+        lake.vacuum(lake.storage(lambda files: Interrupted(files, commits, rival)))
+    assert lake.replaced() == replaced
+    assert len(run_ids(lake.storage(), LAYOUT.runs)) == RUNS + 1
+
+
+def test_a_vacuum_that_slept_after_its_commit_removes_no_file_of_a_later_run(
+    tables: Callable[[object], VacuumedTables],
+) -> None:
+    lake = tables("slept")
+
+    def removes(name: str, args: tuple[object, ...]) -> bool:
+        return name == "delete" and str(args[0]).startswith(CHANGES)
+
+    def rival() -> None:
+        free(lake.storage(), LAYOUT, store_of(lake), NO_BEATS, force=True)
+        assert lake.sync() == RUNS + 1
+
+    with pytest.raises(SingerSparkError):
+        lake.vacuum(lake.storage(lambda files: Interrupted(files, removes, rival)))
+    for table in (GROWS, CHANGES):
+        assert lake.rows(table) == rows_after(table, RUNS + 1)
+    assert lake.sync() == RUNS + 2

@@ -1,0 +1,315 @@
+"""`spark-lake status`: all pipelines of a bucket at a glance; and none of them touches another."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.faulty import DIE_AFTER, DIE_BEFORE, Died, Faulty
+from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
+from singer_spark.errors import ConfigurationError, LockedError, StateError
+from singer_spark.state.run_log import FORMAT_VERSION, folder_name
+from singer_spark.storage.storage import Storage
+from target.loading import JSON, Lake, record, schema, state
+from target_spark_lake import target
+from target_spark_lake.cli import spark_lake
+from target_spark_lake.cli.report.pipeline_status import AgeLimits
+from target_spark_lake.commit import run_reports
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.layout import Layout
+from target_spark_lake.tables.changes import Commit
+
+PIPELINES = [f"p{number}" for number in range(44)] + ["a/b", "ä ö", ".x", "p0.orders", "p%20", "dev:x"]
+FAILING = "p7"
+ID = {"id": {"type": ["integer", "null"]}}
+
+
+def status(bucket: str | Path, capsys: Any, *words: str, exit_code: int = 0) -> tuple[dict[str, JSON], str]:
+    """What `status` says of each pipeline, and its lines on standard error."""
+    config = Path(bucket).parent / "target.json"
+    config.write_text(json.dumps({"bucket": str(bucket)}))  # no pipeline: the bucket is enough
+    capsys.readouterr()
+    assert spark_lake.command(["status", "--config", str(config), "--json", *words]) == exit_code
+    told = capsys.readouterr()
+    return {each["pipeline"]: each for each in json.loads(told.out)}, told.err
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> SmallLake:
+    return SmallLake(f"{tmp_path}/lake", {})
+
+
+def load(folder: str, number: int) -> str:
+    """Two runs of a pipeline, each of its own rows, into a table of the same name as everybody's."""
+    pipeline, lake = PIPELINES[number], Lake(Path(folder))
+    for run in (1, 2):
+        body = [schema("orders", ID, ("id",)), *(record("orders", id=number * 100 + run * 10 + n) for n in range(3))]
+        end = [state(bookmarks={"orders": {"replication_key": "id", "replication_key_value": number * 100 + run}})]
+        fails = run == 2 and pipeline == FAILING
+        with suppress(Exception):
+            lake.load(*body, *([b"broken\n"] if fails else end), pipeline=pipeline, path=f"data/{number}")
+    return pipeline
+
+
+@pytest.mark.slow
+def test_fifty_pipelines_of_one_bucket_run_side_by_side_and_none_touches_another(tmp_path: Path, capsys) -> None:
+    bucket = tmp_path / "lake"
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert list(pool.map(load, [str(bucket)] * 50, range(50))) == PIPELINES
+    told, problems = status(bucket, capsys, exit_code=1)
+    assert problems == f"spark-lake: pipeline {FAILING}: its last run failed\n"
+    assert sorted(told) == sorted(PIPELINES)
+    for number, pipeline in enumerate(PIPELINES):
+        good = 1 if pipeline == FAILING else 2
+        rows = [number * 100 + run * 10 + n for run in range(1, good + 1) for n in range(3)]
+        files = list((bucket / f"data/{number}/orders").glob("*.parquet"))
+        assert len(files) == good
+        assert sorted(row for (row,) in read(files)) == rows
+        one = told[pipeline]
+        assert (one["outcome"], one["running"]) == ("failed" if pipeline == FAILING else "succeeded", False)
+        assert set(one) == {"pipeline", "last_success", "age_seconds", "outcome", "running", "streams"}
+        assert one["streams"]["orders"]["records"] == 3
+        assert one["streams"]["orders"]["replication_key_value"] == number * 100 + good
+        for kind in ("runs", "state", "locks"):
+            assert len(list((bucket / ".dataspoc" / kind / folder_name(pipeline)).iterdir())) == (
+                2 if kind == "runs" else 1
+            )
+    assert not [path for path in (bucket / ".dataspoc/staging").rglob("*") if path.is_file()]
+
+
+def read(files: list[Path]) -> list[tuple[Any, ...]]:
+    import duckdb
+
+    return duckdb.sql(f"SELECT id FROM read_parquet({[str(file) for file in files]})").fetchall()
+
+
+def test_a_bucket_in_which_nothing_ran_has_no_pipelines(tmp_path: Path, capsys) -> None:
+    assert status(tmp_path / "lake", capsys, exit_code=1) == ({}, "")
+    with pytest.raises(ConfigurationError, match=r"pipeline orders never ran in .*; there are: none"):
+        status(tmp_path / "lake", capsys, "--pipeline", "orders")
+
+
+def aged(lake: SmallLake, seconds: int) -> None:
+    """Makes the last run as old as that."""
+    storage = lake.storage()
+    newest = max(file.path for file in storage.list(LAYOUT.runs))
+    body = json.loads(storage.read(newest) or b"")
+    ended = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+    storage.replace(newest, json.dumps({**body, "finished_at": ended}).encode())
+
+
+def test_the_exit_code_is_1_where_the_last_success_is_older_than_allowed(lake: SmallLake, capsys) -> None:
+    lake.sync()
+    aged(lake, 7 * 3600)
+    for limit, exit_code in (("8h", 0), ("6h", 1), ("numbers=8h", 0), ("num*=6h", 1), ("other=1s", 0), ("1d", 0)):
+        told, problems = status(lake.url, capsys, "--max-age", limit, exit_code=exit_code)
+        assert told[PIPELINE]["age_seconds"] // 3600 == 7
+        assert ("its last success is 7 h ago, allowed are 6 h" in problems) == (exit_code == 1)
+    status(lake.url, capsys, "--max-age", "1s", "--max-age", "numbers=8h", exit_code=0)
+    for wrong in ("6 parsecs", "", "x="):
+        with pytest.raises(ConfigurationError, match="is no age like 30m, 6h or 2d"):
+            AgeLimits.of([wrong])
+
+
+def test_what_spark_lake_did_itself_is_no_success_of_the_pipeline(lake: SmallLake, capsys) -> None:
+    lake.sync()
+    before, _ = status(lake.url, capsys)
+    open_run(lake.storage(), LAYOUT, command="compact").fail(RuntimeError("no room"))
+    config = Path(lake.url).parent / "target.json"
+    words = ["--stream", "grows", "--value", "1", "--config", str(config), "--pipeline", PIPELINE]
+    assert spark_lake.command(["state", "set", *words]) == 0
+    after, _ = status(lake.url, capsys)
+    assert (after[PIPELINE]["last_success"], after[PIPELINE]["outcome"]) == (
+        before[PIPELINE]["last_success"],
+        "succeeded",
+    )
+    assert after[PIPELINE]["streams"]["grows"]["replication_key_value"] == 1
+
+
+def test_running_is_told_by_the_locks_liveness_and_a_dead_holder_has_failed(lake: SmallLake, capsys) -> None:
+    run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
+    told, _ = status(lake.url, capsys, "--max-age", "1h")
+    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("running", True)
+    run.fail(RuntimeError("x"))
+    told, problems = status(lake.url, capsys, "--max-age", "1h", exit_code=1)
+    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("failed", False)
+    assert "its last run failed" in problems
+    assert "it never succeeded, allowed are 1 h" in problems
+    lake.sync()
+    run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
+    told, _ = status(lake.url, capsys)
+    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("succeeded", True)
+    run.leave()
+    die(lake, DIE_BEFORE)
+    told, _ = status(lake.url, capsys, exit_code=1)
+    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("failed", False)
+    lake.sync()
+    die(lake, DIE_AFTER)
+    told, problems = status(lake.url, capsys, exit_code=1)
+    assert (told[PIPELINE]["outcome"], told[PIPELINE]["running"]) == ("committed", False)
+    assert "committed, but not published yet" in problems
+    assert told[PIPELINE]["streams"]["grows"] == {
+        "records": STEP,
+        "rejected": 0,
+        "replication_key_value": 3 * STEP,
+        "watermark_age_seconds": None,
+    }
+
+
+def die(lake: SmallLake, fault: str) -> None:
+    """A run whose process dies before or after its commit point."""
+    with suppress(Died):
+        lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, fault, frozenset({"create"}))), dead_process())
+
+
+@pytest.mark.slow
+def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(lake: SmallLake, capsys) -> None:
+    lake.sync()
+    storage = lake.storage()
+    storage.replace(Layout("edited").state, b'{"bookmarks": nope}')
+    newer = json.dumps({"format_version": FORMAT_VERSION + 1}).encode()
+    storage.replace(Layout("newer").journal("20260101T000000000000Z-x"), newer)
+    told, problems = status(lake.url, capsys, exit_code=1)
+    assert sorted(told) == ["edited", PIPELINE]
+    assert (told["edited"]["outcome"], told["edited"]["streams"]) == (None, {})
+    assert "pipeline edited: " in problems
+    assert "state.json, line 1, column 15: " in problems
+    assert "pipeline newer: " in problems
+    assert "upgrade this program" in problems
+    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE)
+    assert (list(told), problems) == ([PIPELINE], "")
+    storage.replace(Layout("other").table_record("raw/other"), b"{")
+    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE, exit_code=1)
+    assert list(told) == [PIPELINE]
+    assert "raw/other.json is damaged" in problems
+    # It stops no command of a pipeline that has other tables, nor the undoing of a dead run.
+    config = Path(lake.url).parent / "target.json"
+    die(lake, DIE_BEFORE)
+    for command in (["vacuum"], ["compact"], ["recover"], ["state", "set", "--stream", "grows", "--value", "1"]):
+        assert spark_lake.command([*command, "--config", str(config), "--pipeline", PIPELINE]) == 0, command
+    # Nor does the page of all, nor a source that is down.
+    config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
+    words = ["report", "--all", "--pipeline", PIPELINE, "--config", str(config), "--output", str(page)]
+    assert spark_lake.command(words) == 1
+    assert f"<bdi>{PIPELINE}</bdi>" in page.read_text()
+    tap = config.with_name("tap.json")
+    tap.write_text('{"jdbc_url": "jdbc:sqlite:/nowhere/at/all.db"}')
+    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE, "--tap-config", str(tap), exit_code=1)
+    assert list(told) == [PIPELINE]
+    assert "the tap can't say what there is to read" in problems
+
+
+def test_a_journal_that_lacks_what_it_tells_people_stops_no_command(lake: SmallLake, capsys) -> None:
+    lake.sync()
+    with pytest.raises(RuntimeError), open_run(lake.storage(), LAYOUT).failing():
+        raise RuntimeError("x")
+    storage, needed = lake.storage(), ("format_version", "phase", "last_committed", "state", "publish", "retire")
+    for file in storage.list(LAYOUT.runs):
+        body = json.loads(storage.read(file.path) or b"")
+        kept = {name: body[name] for name in (*needed, "tables") if name in body}
+        storage.replace(file.path, json.dumps(kept).encode())
+    told, problems = status(lake.url, capsys, exit_code=1)
+    assert told[PIPELINE]["outcome"] == "rolled_back"
+    assert 0 <= told[PIPELINE]["age_seconds"] < 600
+    assert problems == f"spark-lake: pipeline {PIPELINE}: its last run rolled back\n"
+    config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
+    words = ["--config", str(config), "--pipeline", PIPELINE]
+    for command in (["runs"], ["state", "show"], ["state", "history"], ["report", "--output", str(page)]):
+        assert spark_lake.command([*command, *words]) == 0, command
+    assert spark_lake.command(["state", "set", "--stream", "grows", "--value", "1", *words]) == 0
+    assert lake.sync() == 1 + STEP
+
+
+def test_a_state_that_another_lakes_runs_save_is_told_by_every_command(tmp_path: Path, capsys) -> None:
+    backend = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
+
+    def command(lake: str, *words: str) -> int:
+        config = tmp_path / "target.json"
+        bucket = {"bucket": f"{tmp_path}/{lake}", "pipeline": PIPELINE, "state_backend": backend}
+        config.write_text(json.dumps(bucket))
+        return spark_lake.command([*words, "--config", str(config)])
+
+    key = ("--stream", "grows", "--value", "1", "--replication-key", "id", "--type", "integer")
+    SmallLake(f"{tmp_path}/second", {}).sync()
+    assert command("first", "state", "set", *key) == 0
+    capsys.readouterr()
+    # No run of the second lake gets as far as to leave a journal.
+    assert command("second", "status") == 1
+    assert "of the lake" in capsys.readouterr().err
+    with pytest.raises(StateError, match=r"was saved by run .* of the lake"):
+        command("second", "state", "show")
+
+
+def test_the_age_of_a_watermark_is_told_where_the_key_is_a_moment(lake: SmallLake, capsys) -> None:
+    storage, now = lake.storage(), datetime.now(UTC)
+    for pipeline, value, age in (
+        ("naive", (now - timedelta(hours=3)).replace(tzinfo=None).isoformat(), 3 * 3600),
+        ("aware", (now - timedelta(hours=3)).isoformat().replace("+00:00", "Z"), 3 * 3600),
+        ("finer", (now - timedelta(hours=3)).replace(tzinfo=None).isoformat() + "123", 3 * 3600),
+        ("day", "2026-13-45", None),
+        ("text", "2026", None),
+    ):
+        bookmark = {"replication_key": "at", "replication_key_value": value}
+        storage.replace(Layout(pipeline).state, json.dumps({"bookmarks": {"s": bookmark}}).encode())
+        told, _ = status(lake.url, capsys)
+        found = told[pipeline]["streams"]["s"]["watermark_age_seconds"]
+        assert found is None if age is None else age <= found < age + 600
+
+
+def test_people_get_a_line_for_each_pipeline(lake: SmallLake, capsys) -> None:
+    config = Path(lake.url).parent / "target.json"
+    config.write_text(json.dumps({"bucket": lake.url}))
+    assert spark_lake.command(["status", "--config", str(config)]) == 1
+    assert f"No pipeline has run in {lake.url}." in capsys.readouterr().out
+    lake.sync()
+    lake.storage().replace(Layout("idle").state, b"{}")
+    assert spark_lake.command(["status", "--config", str(config)]) == 0
+    out = capsys.readouterr().out
+    (line,) = (line.split() for line in out.splitlines() if PIPELINE in line)
+    assert line[:2] == [PIPELINE, "succeeded"]
+    assert str(2 * STEP) in line
+    assert [line.split()[:3] for line in out.splitlines() if "idle" in line] == [["idle", "none", "never"]]
+
+
+def test_a_tap_that_does_not_start_is_a_failed_run_though_the_target_ends_well(
+    tmp_path: Path, capsys, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("no Spark for this")
+
+    monkeypatch.setattr(target, "start_session", start)
+    lake = Lake(tmp_path / "lake")
+    lake.load()  # also where the pipeline never ran before
+    assert status(lake.folder, capsys, exit_code=1)[1] == "spark-lake: pipeline test: its last run failed\n"
+    lake.load(schema("orders", ID, ("id",)), record("orders", id=1), state(bookmarks={"orders": {"v": 1}}))
+    before = lake.files(), lake.state(), status(lake.folder, capsys)[0]["test"]["last_success"]
+
+    caplog.clear()
+    for nothing in (b"", b"\n \n"):
+        lake.load(nothing)
+        found, said = status(lake.folder, capsys, exit_code=1)
+        assert said == "spark-lake: pipeline test: its last run failed\n"
+        assert (found["test"]["outcome"], found["test"]["running"]) == ("failed", False)
+        assert (lake.files(), lake.state(), found["test"]["last_success"]) == before
+    assert caplog.text.count("the tap did not start") == 2
+    newest = run_reports.runs(Storage(str(lake.folder)), Layout("test"))[0]
+    assert newest["error"] == "the input held no message: the tap did not start, its own log says why"
+
+    lake.load(schema("orders", ID, ("id",)), record("orders", id=2), state(bookmarks={"orders": {"v": 2}}))
+    status(lake.folder, capsys)
+
+
+def test_beside_a_run_that_holds_the_pipeline_an_empty_input_leaves_no_trace(tmp_path: Path, capsys) -> None:
+    lake = Lake(tmp_path / "lake")
+    held = open_run(Storage(str(lake.folder)), Layout("test"))
+    with pytest.raises(LockedError, match="process"):
+        lake.load()
+    held.commit(Commit((), {"bookmarks": {}}))
+    assert [each["outcome"] for each in run_reports.runs(held.storage, held.layout)] == ["succeeded"]
