@@ -20,4 +20,4 @@ class NoPandas:
             raise ModuleNotFoundError("No module named 'pandas'", name=name)
 
 
-sys.meta_path.insert(0, NoPandas)  # type: ignore[arg-type]
+sys.meta_path.insert(0, NoPandas)
