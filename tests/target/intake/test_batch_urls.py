@@ -9,7 +9,7 @@ import pytest
 
 from singer_spark.errors import ProtocolError
 from singer_spark.storage.storage import Storage
-from target_spark_lake.intake.batch_lines import check_rows, json_lines
+from target_spark_lake.intake.batch_lines import json_lines
 from target_spark_lake.intake.batch_message import BatchFile, BatchMessage
 from target_spark_lake.intake.batch_places import BatchPlace, BatchPlaces
 
@@ -48,7 +48,7 @@ def message(rows: object) -> BatchMessage:
     ("raising", "why"),
     [
         (lambda _: message("many"), "which is no count"),
-        (lambda _: check_rows("s", BatchFile(URL, rows=1), 2), "holds 2 records"),
+        (lambda _: BatchFile(URL, rows=1).check_rows("s", 2), "holds 2 records"),
         (lambda storage: found(storage, 5), "has 4 bytes"),
         (lambda storage: found(storage, 4).find("s", BatchFile(URL)), "was named before"),
         (

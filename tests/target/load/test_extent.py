@@ -92,7 +92,7 @@ def test_a_later_schema_makes_no_delta_whole(extents: tuple[str | None, str | No
 
 def test_rows_are_merged_by_the_schema_that_they_came_under_not_by_a_later_one_without_a_record() -> None:
     came = replace(stream(method="upsert"), schema={"properties": {"id": {}}})
-    settled = SettledStream(came, None, Struct(()), BatchPlan(Struct(()), None, None, "zstd"), None, True, False)
+    settled = SettledStream(came, None, Struct(()), BatchPlan.of(Struct(()), None, None, "zstd"), None, True, False)
     sink = StreamSink(replace(came, cursor=("at",)), "raw/s", settled=settled)
     whole = WholeStreams({}, KeyBatches(None, None), Extents(None, None))
     assert whole.load_of(sink).schema is came

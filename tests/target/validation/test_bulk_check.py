@@ -60,7 +60,7 @@ GOOD = (
 def passes(*records: str, schema: dict[str, Any] = SCHEMA) -> bool:
     check = record_check(schema, ["id"])
     assert check is not None
-    plan = BatchPlan(columns_of_spark(stream_spark_schema(schema, "s")), check, None, "zstd")
+    plan = BatchPlan.of(columns_of_spark(stream_spark_schema(schema, "s")), check, None, "zstd")
     frame = '{{"type":"RECORD","stream":"s","record":{},"time_extracted":"2026-01-01T00:00:00Z"}}\n'
     lines = "".join(frame.format(record) for record in records).encode()
     (part,) = rows_of(lines, plan)

@@ -166,7 +166,7 @@ def line_of(text: str) -> bytes:
 
 
 def plan_of(schema: JSON) -> BatchPlan:
-    return BatchPlan(columns_of_spark(stream_spark_schema(schema, "s")), record_check(schema, []), None, "none")
+    return BatchPlan.of(columns_of_spark(stream_spark_schema(schema, "s")), record_check(schema, []), None, "none")
 
 
 def validator_of(schema: JSON) -> RecordValidator:

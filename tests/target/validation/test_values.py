@@ -201,7 +201,7 @@ INVALID = [
 def doubtful(stream: dict, lines: list[bytes]) -> list[bytes]:
     """Those of the lines that are not surely right."""
     columns = columns_of_spark(stream_spark_schema(stream["schema"], "s"))
-    plan = BatchPlan(columns, record_check(stream["schema"], stream["key_properties"]), None, "zstd")
+    plan = BatchPlan.of(columns, record_check(stream["schema"], stream["key_properties"]), None, "zstd")
     return [line for line in lines if list(rows_of(line, plan)) == [line]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 from target_spark_lake.columns.arrow_json import fraction_texts
 from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct
 from target_spark_lake.columns.value_text import value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ARROW = {
     "boolean": pa.bool_(),
@@ -62,6 +65,15 @@ def type_as_read(kind: LakeType) -> pa.DataType:
     if isinstance(kind, Array):
         return pa.list_(type_as_read(kind.element))
     return pa.string() if kind.name in _READ_AS_TEXT else arrow_type(kind)
+
+
+def repeated(values: Mapping[str, object], columns: Struct, rows: int) -> dict[str, pa.Array]:
+    """Columns that have one value in all rows; values of other columns are left out."""
+    return {
+        name: pa.repeat(pa.scalar(value, arrow_type(columns.types[name])), rows)
+        for name, value in values.items()
+        if name in columns.types
+    }
 
 
 def is_dated(moments: pa.Array) -> bool:

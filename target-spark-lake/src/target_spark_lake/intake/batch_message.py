@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from singer_spark.errors import ProtocolError
@@ -31,10 +32,22 @@ class BatchFile:
     rows: int | None = None
     bytes: int | None = None
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """The URL for messages to users, without possible secrets."""
         return shown(self.url)
+
+    def check_rows(self, stream: str, rows: int) -> None:
+        """Refuse the file if its number of records differs from the tap's.
+
+        Raises:
+            ProtocolError: the counts differ.
+        """
+        if self.rows not in (None, rows):
+            raise ProtocolError(
+                f"stream {stream}: batch file {self.shown} holds {rows} records, the tap wrote {self.rows}; nothing "
+                "was published, run the tap again"
+            )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from singer_spark.singer.messages import record_prefix
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
 from target_spark_lake.columns.arrow_json import json_objects, json_values
 from target_spark_lake.columns.staged_metadata import is_stamped
-from target_spark_lake.intake.batch_lines import check_rows, frame_members
+from target_spark_lake.intake.batch_lines import frame_members
 from target_spark_lake.intake.singer_lines import RecordLines
 from target_spark_lake.tables.parquet_files import open_batch_file
 
@@ -46,7 +46,7 @@ def parquet_lines(
     """
     rows = 0
     with open_batch_file(place.storage, place.path, f"stream {batch.stream}: batch file {file.shown}") as whole:
-        check_rows(batch.stream, file, whole.metadata.num_rows)
+        file.check_rows(batch.stream, whole.metadata.num_rows)
         for part in (part for each in whole.iter_batches(ROWS_AT_ONCE) for part in _parts(each)):
             part = _with_texts(part, texts, f"stream {batch.stream}: batch file {file.shown}")
             yield RecordLines(batch.stream, _lines(batch, part), part.num_rows, rows + 1, file.shown)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
-from target_spark_lake.intake.batch_lines import check_rows, json_lines
+from target_spark_lake.intake.batch_lines import json_lines
 from target_spark_lake.intake.batch_message import JSONL, BatchFile, BatchMessage
 from target_spark_lake.intake.batch_places import BatchPlaces
 from target_spark_lake.intake.batch_roots import BatchRoots
@@ -116,7 +116,7 @@ class BatchFiles:
 
         place = self._find(stream, file)
         judgement = judge(place.storage, place.path, f"stream {stream}: batch file {file.shown}", plan, rules)
-        check_rows(stream, file, judgement.rows)
+        file.check_rows(stream, judgement.rows)
         return FoundFile(file.shown, place, judgement)
 
     def _adopt(

@@ -55,7 +55,8 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     schema, now = sink.schema, datetime.now(UTC)
     times = BatchTimes(now, now, int(run.started_at.timestamp() * 1000)) if settings.add_record_metadata else None
     records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
-    rows = BatchPlan(records, None, times, settings.compression, schema.merges, keeps_deletes=schema.keeps_deletes)
+    codec, keeps_deletes = settings.compression, schema.keeps_deletes
+    rows = BatchPlan.of(records, None, times, codec, merging=schema.merges, keeps_deletes=keeps_deletes)
     if sink.settled is None and sink.adopted is not None:
         columns = _evolved(sink, columns, columns_from_text(sink.adopted.columns))
     # Columns that merges need are stored only if the table has them already, the user wants them, or it keeps deletes.
@@ -71,8 +72,9 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     # A merge finds a key's newest row across all folders, and only then puts it into its own.
     folders = None if schema.merges else schema.partitioning
     check = None if problem else record_check(schema.schema, schema.key_properties)
-    rows = replace(rows, check=check, table=columns, partitioning=folders)
-    return _settled(schema, record, columns, rows, settings, keys_have_values=schema.merges)
+    return _settled(
+        schema, record, columns, rows.into(columns, check, folders), settings, keys_have_values=schema.merges
+    )
 
 
 def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
@@ -90,7 +92,7 @@ def settle_keys(schema: StreamSchema, settings: TargetSettings) -> SettledStream
     """Settle a stream of keys, which gets no table."""
     records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
     check = record_check(schema.schema, schema.key_properties)
-    rows = BatchPlan(records, check, None, settings.compression)
+    rows = BatchPlan.of(records, check, None, settings.compression)
     return _settled(schema, None, rows.found, rows, settings, keys_have_values=True)
 
 

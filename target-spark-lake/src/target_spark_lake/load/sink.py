@@ -84,6 +84,7 @@ class StreamSink:
         staging: Futures of this run's own batches, in order.
         is_uniform: Whether everything staged is certain to have the table's current columns.
         size: Bytes of the records so far, without those in `batch`.
+        folder: Where its batches are staged, relative to the bucket; empty before the first.
     """
 
     schema: StreamSchema
@@ -95,6 +96,7 @@ class StreamSink:
     staging: list[Future[StagedBatch]] = field(default_factory=list)
     is_uniform: bool = True
     size: int = 0
+    folder: str = ""
 
     @property
     def is_settled(self) -> bool:
@@ -155,8 +157,8 @@ class SinkStaging:
     def hand_over(self, sink: StreamSink, size: int, job: Callable[[str], StagingJob]) -> None:
         """Stage rows of a settled sink (`size` in bytes) by the job built for an unused staging folder."""
         sink.size += size
-        folder = f"{self._run.staging_path(sink.schema.stream)}/{len(sink.staging):05d}"
-        sink.staging.append(self.pool.submit(job(folder)))
+        sink.folder = sink.folder or self._run.staging_path(sink.schema.stream)
+        sink.staging.append(self.pool.submit(job(f"{sink.folder}/{len(sink.staging):05d}")))
 
     def drop(self, sink: StreamSink) -> None:
         """Free the disk space of what is not staged yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -38,37 +38,44 @@ class BatchPlan:
 
     Attributes:
         columns: The record's columns.
+        found: The columns of the incoming rows: the record's, and the metadata columns.
+        staged: The columns of the staged files: the table's, and for a merge those that decide it.
         check: Finds lines that are certainly valid; None if only the validator can.
         times: For the metadata columns; None if the user wants none.
         codec: Parquet codec.
         merging: Whether the rows are for a merge, which needs further columns staged with them.
-        table: The columns that the rows are staged with; None for those of the records.
         partitioning: The table's hive folders, if rows are staged in them; else None.
-        keeps_deletes: Whether the mark of deleted rows is always a column.
     """
 
     columns: Struct
+    found: Struct
+    staged: Struct
     check: ValueCheck | None
     times: BatchTimes | None
     codec: str
     merging: bool = False
-    table: Struct | None = None
     partitioning: Partitioning | None = None
-    keeps_deletes: bool = False
 
-    @property
-    def found(self) -> Struct:
-        """The columns of the incoming rows: the record's, and the metadata columns."""
-        return with_metadata(self.columns, self.keeps_deletes, metadata=self.times is not None, merging=self.merging)
+    @classmethod
+    def of(
+        cls,
+        columns: Struct,
+        check: ValueCheck | None,
+        times: BatchTimes | None,
+        codec: str,
+        *,
+        merging: bool = False,
+        keeps_deletes: bool = False,
+    ) -> BatchPlan:
+        """A plan that stages the records' own columns; `keeps_deletes` if the mark of deleted rows is always one."""
+        found = with_metadata(columns, keeps_deletes, metadata=times is not None, merging=merging)
+        return cls(columns, found, found, check, times, codec, merging)
 
-    @property
-    def staged(self) -> Struct:
-        """The columns of the staged files: the table's, and for a merge those that decide it."""
-        if self.table is None:
-            return self.found
-        known = self.table.types
-        decisive = (each for each in self.found if each.name in CONTROL_COLUMNS and each.name not in known)
-        return Struct((*self.table, *(decisive if self.merging else ())))
+    def into(self, table: Struct, check: ValueCheck | None, partitioning: Partitioning | None) -> BatchPlan:
+        """The plan with the table's columns and hive folders, and the check of its records."""
+        added = [each for each in self.found if each.name in CONTROL_COLUMNS and each.name not in table.types]
+        staged = Struct((*table, *added)) if self.merging else table
+        return replace(self, staged=staged, check=check, partitioning=partitioning)
 
     def known(self, extracted: datetime | None = None, version: int | None = None) -> dict[str, object]:
         """The metadata columns with the same value in all rows of a batch.

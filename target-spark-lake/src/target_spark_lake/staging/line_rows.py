@@ -14,7 +14,7 @@ import pyarrow.json
 
 from singer_spark.singer.exact_json import Spelled, from_json, to_json
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.columns.arrow_columns import arrow_type, fitted, from_text, type_as_read
+from target_spark_lake.columns.arrow_columns import arrow_type, fitted, from_text, repeated, type_as_read
 from target_spark_lake.columns.lake_type import Scalar
 from target_spark_lake.staging.batch_plan import EXTRACTED_AT, moment_of
 
@@ -133,13 +133,10 @@ def stamped(columns: dict[str, pa.Array], extracted: pa.Array, version: pa.Array
     Raises:
         pyarrow.ArrowInvalid: a text is not a value of its column's type.
     """
-    types = plan.found.types
-    for name, value in plan.known().items():
-        if name in types:
-            columns[name] = pa.repeat(pa.scalar(value, arrow_type(types[name])), len(version))
-    columns |= {TABLE_VERSION: version, EXTRACTED_AT: extracted}
+    columns |= repeated(plan.known(), plan.found, len(version)) | {TABLE_VERSION: version, EXTRACTED_AT: extracted}
     rows = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-    return fitted(fitted(rows, plan.found), plan.staged)
+    rows = fitted(rows, plan.found)
+    return rows if plan.staged == plan.found else fitted(rows, plan.staged)
 
 
 def _moments(texts: pa.Array) -> pa.Array:

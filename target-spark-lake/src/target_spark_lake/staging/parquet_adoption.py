@@ -18,7 +18,7 @@ import pyarrow.parquet
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
 from singer_spark.storage.parquet_footer import download, open_parquet
-from target_spark_lake.columns.arrow_columns import arrow_type, fitted
+from target_spark_lake.columns.arrow_columns import fitted, repeated
 from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.staging.arrow_staging import stage_rows
 from target_spark_lake.staging.batch_judge import ROWS_AT_ONCE, Way
@@ -146,12 +146,11 @@ class AdoptionJob:
 
     def _stamped(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with metadata columns, filled as far as message and run know them if the file has none."""
-        types, names = self.plan.found.types, rows.schema.names
+        names = rows.schema.names
         if is_stamped(names):
             return rows
         rows = rows.select([name for name in names if name == DELETED_AT or name not in METADATA_COLUMNS])
-        for name, value in self.plan.known(moment_of(self.extracted), self.version).items():
-            if name in types:
-                always = pa.repeat(pa.scalar(value, arrow_type(types[name])), rows.num_rows)
-                rows = rows.append_column(name, always)
+        known = self.plan.known(moment_of(self.extracted), self.version)
+        for name, values in repeated(known, self.plan.found, rows.num_rows).items():
+            rows = rows.append_column(name, values)
         return rows
