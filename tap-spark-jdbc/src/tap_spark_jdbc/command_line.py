@@ -58,7 +58,7 @@ def command(**options: Any) -> None:
             _run(options)
         sys.stdout.flush()
     except BrokenPipeError as error:
-        raise SourceError("nobody reads standard output any more; look at why the target ended") from error
+        raise SourceError("the reader of standard output is gone; look at why the target ended") from error
 
 
 def run() -> int:

@@ -80,7 +80,7 @@ def test_a_tap_notices_a_target_that_is_gone_although_it_has_nothing_to_send_yet
     tap.stdout = None
     _, errors = tap.communicate(timeout=60)
     assert tap.returncode == 1
-    assert "nobody reads standard output any more" in said(errors.decode(), "tap-spark-jdbc")
+    assert "the reader of standard output is gone" in said(errors.decode(), "tap-spark-jdbc")
     assert marked.alive() == []
 
 

@@ -266,4 +266,4 @@ def test_nobody_reading_the_output_is_one_clear_line() -> None:
     _, errors = process.communicate("\n", timeout=SECONDS)
     (line,) = errors.splitlines()
     assert process.returncode == 1
-    assert "nobody reads standard output" in line
+    assert "the reader of standard output is gone" in line

@@ -102,7 +102,7 @@ def test_identities_generated_columns_and_rare_types_survive(spark: SparkSession
 
 
 def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, url: str) -> None:
-    with pytest.raises(Exception, match=r"column V \(TIMESTAMP\) holds a value that is no TIMESTAMP"):
+    with pytest.raises(Exception, match=r"column V \(TIMESTAMP\) holds a value that is not a valid TIMESTAMP"):
         values_of(spark, url, "PRECISE")
     assert values_of(spark, url, "PRECISE", "text") == ["2025-01-20 15:30:00.123456789"]
 

@@ -119,7 +119,7 @@ def test_every_value_of_a_file_is_what_duckdb_itself_reads(spark: SparkSession, 
 
 def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, path: Path) -> None:
     config, table = table_of(spark, path, "precise")
-    with pytest.raises(Exception, match=r"column v \(TIMESTAMP_NS\) holds a value that is no TIMESTAMP"):
+    with pytest.raises(Exception, match=r"column v \(TIMESTAMP_NS\) holds a value that is not a valid TIMESTAMP"):
         read(spark, config, table)
     column = table.column("v")
     assert column is not None
@@ -128,5 +128,5 @@ def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSessi
 
 def test_an_infinite_date_is_an_error_with_a_way_out(spark: SparkSession, path: Path) -> None:
     config, table = table_of(spark, path, "endless")
-    with pytest.raises(Exception, match=r"column v \(DATE\) holds a value that is no DATE.*: infinity"):
+    with pytest.raises(Exception, match=r"column v \(DATE\) holds a value that is not a valid DATE.*: infinity"):
         read(spark, config, table)

@@ -140,7 +140,7 @@ def test_an_array_that_no_text_tells_exactly_is_no_single_value(element: str) ->
 def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSession, url: str) -> None:
     table = discovered(spark, {"jdbc_url": url})["PUBLIC-PRECISE"]
     moment, thing = table.columns
-    with pytest.raises(Exception, match=r"column V \(TIMESTAMP\(9\)\) holds a value that is no TIMESTAMP"):
+    with pytest.raises(Exception, match=r"column V \(TIMESTAMP\(9\)\) holds a value that is not a valid TIMESTAMP"):
         read(spark, {"jdbc_url": url}, table, moment)
     assert read(spark, {"jdbc_url": url}, table, overridden(moment, "text")) == [("2025-01-20 15:30:00.123456789",)]
     assert "no exact reading" in str(thing.reading.problem)
@@ -148,5 +148,5 @@ def test_nanoseconds_are_an_error_with_a_way_out_and_never_cut(spark: SparkSessi
 
 def test_a_year_before_christ_is_an_error_with_a_way_out(spark: SparkSession, url: str) -> None:
     table = discovered(spark, {"jdbc_url": url})["PUBLIC-ANCIENT"]
-    with pytest.raises(Exception, match=r"holds a value that is no DATE.*: -0044-03-15"):
+    with pytest.raises(Exception, match=r"holds a value that is not a valid DATE.*: -0044-03-15"):
         read(spark, {"jdbc_url": url}, table)

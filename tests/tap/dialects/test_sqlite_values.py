@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_a_loud_error_that_names_column_value_and_way_out(
     source.fill(declared, [value])
     with pytest.raises(Exception, match="column v") as caught:
         source.values()
-    assert f"column v ({declared}) holds a value that is no ".lower() in str(caught.value).lower()
+    assert f"column v ({declared}) holds a value that is not a valid ".lower() in str(caught.value).lower()
     assert "type_overrides" in str(caught.value)
     if isinstance(value, int | float | str):
         assert str(value) in str(caught.value)

@@ -72,7 +72,7 @@ def test_state_never_holds_a_masked_columns_values() -> None:
         ({"mask": {"cost": "hash"}, "partition_column": "COST"}, "partition_column 'cost' is masked"),
         (
             {"mask": {"emial": "hash"}},
-            "stream_options.public-people.mask: 'emial' is no column (did you mean 'Email'?)",
+            "stream_options.public-people.mask: 'emial' is not a column (did you mean 'Email'?)",
         ),
         ({"mask": {"email": "md5"}}, "must be one of hash, redact, null, last4, not 'md5'"),
         ({"mask": "hash"}, "stream_options.public-people.mask: must be of type object"),
@@ -123,7 +123,7 @@ def test_a_pattern_masks_a_column_wherever_it_is(caplog: pytest.LogCaptureFixtur
     other = table("orders", {"id": "bigint", "cost": "numeric(12,2)"})
     people, orders = plans({"*": {"mask": {"email": "hash", "gone": "null"}}}, table(), other)
     assert (people.masked_names, orders.masked_names) == ({"Email"}, set())
-    assert "stream_options.*.mask: 'gone' is no column" in caplog.text
+    assert "stream_options.*.mask: 'gone' is not a column" in caplog.text
 
 
 @pytest.mark.parametrize("selected", [True, False])

@@ -191,7 +191,7 @@ def test_an_error_of_a_masked_column_does_not_show_its_bytes(sqlite: Any) -> Non
     )
     connection.execute("insert into t values (1, cast(x'FFABCDEF01' as text))")
     sent = run_tap(tap.config)
-    assert "holds bytes that are no UTF-8 text" in sent.failed()
+    assert "holds bytes that are not UTF-8" in sent.failed()
     assert "ABCDEF" not in "".join(traceback.format_exception(sent.error)).upper()
 
 

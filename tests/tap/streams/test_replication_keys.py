@@ -342,7 +342,9 @@ def test_sqlite_keys_that_do_not_compare_as_their_type_are_refused_by_name(
     database.execute(f"create table t (id integer primary key, k {declared})")
     database.execute(f"insert into t values (1, {value})")
     pipe.config["stream_options"] = {"t": {"replication_key": "k", "replication_key_type": key_type}}
-    with pytest.raises(SourceError, match=rf"stream t: .*key column k holds a value that is no {key_type}, leave .*:"):
+    with pytest.raises(
+        SourceError, match=rf"stream t: .*column k holds a value that is not a valid {key_type}, leave .*:"
+    ):
         pipe.run()
 
 
@@ -391,7 +393,9 @@ def test_sqlite_bytes_in_a_text_that_a_table_would_be_cut_by_are_refused_by_name
     database.execute("create table t (id text primary key)")
     database.executemany("insert into t values (?)", [(b"k%03d" % n,) for n in range(50)])
     pipe.config["slice_rows"] = 10
-    with pytest.raises(SourceError, match=r"key column id holds a value that is no string, leave .*: X''6B303130'"):
+    with pytest.raises(
+        SourceError, match=r"key column id holds a value that is not a valid string, leave .*: X''6B303130'"
+    ):
         pipe.run()
 
 
@@ -434,7 +438,7 @@ def test_another_expression_is_another_key() -> None:
     ("key", "text"),
     [
         ("updated_at, id", "columns of a composite key are given as a list"),
-        (["updated_at", "nothing"], "partition_column 'nothing' is no column"),
+        (["updated_at", "nothing"], "partition_column 'nothing' is not a column"),
         (["updated_at", "id", "Region"], "replication_key"),
         ([], "replication_key"),
     ],

@@ -168,7 +168,7 @@ def test_a_second_pipeline_joins_and_force_writes_one_anew_and_nothing_else(tmp_
         ("target.json", "{}", "target.json is there already"),
         ("meltano.yml", "plugins: [1", "meltano.yml, line 1, column 1"),
         ("meltano.yml", "plugins:\n  extractors: 7\n", "extractors must be a list"),
-        ("meltano.yml", "- a\n", "no project of Meltano's"),
+        ("meltano.yml", "- a\n", "not a Meltano project"),
         ("meltano.yml", "jobs:\n- name: shop\n", "has the pipeline shop already (shop in jobs)"),
     ],
 )

@@ -184,7 +184,7 @@ def test_the_history_of_append_dedup_keeps_every_version(lake: Lake) -> None:
 def test_together_with_stale_rows_versions_and_deleted_records_each_row_goes_once(lake: Lake) -> None:
     full = items("overwrite-delete-stale", **{"x-extent": "full"})
     lake.load(full, *map(item, range(10)))
-    # What a full run did not send goes anyhow, and is no detected delete.
+    # What a full run did not send goes anyhow, and is not a detected delete.
     lake.load(full, *map(item, range(5)), *present(*range(5)))
     assert lake.rows("s", "id") == [(id,) for id in range(5)]
     delta = items("overwrite-delete-stale")
@@ -219,8 +219,8 @@ def test_the_same_schema_again_changes_nothing(lake: Lake) -> None:
     [
         ([items("append-only"), announced()], ConfigurationError, "load_method append-only never removes a row"),
         ([items(), announced(("name",))], ConfigurationError, "present keys by name, and the table's key is id"),
-        ([announced(), items()], ProtocolError, "s__keys: its SCHEMA says x-keys-of 's', which is no stream"),
-        ([items(), announced(), announced(of="s__keys")], ProtocolError, "which is no stream"),
+        ([announced(), items()], ProtocolError, "s__keys: its SCHEMA says x-keys-of 's', which is not a stream"),
+        ([items(), announced(), announced(of="s__keys")], ProtocolError, "which is not a stream"),
         ([items(), announced(), {**announced(), "stream": "more"}], ProtocolError, "a second SCHEMA"),
         ([items(), announced(), schema("s__keys", {"id": INT}, ("id",))], ProtocolError, "x-keys-of None"),
         (

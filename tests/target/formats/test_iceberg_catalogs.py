@@ -165,7 +165,7 @@ def test_glue_and_a_bucket_on_s3(tmp_path: Path, moto: S3, monkeypatch: pytest.M
 
 def test_what_the_settings_lack_is_said_before_anything_else() -> None:
     said = [
-        ({"bucket": "s3://b"}, "catalog: is required for format iceberg where the bucket is no directory"),
+        ({"bucket": "s3://b"}, "catalog: is required for format iceberg where the bucket is not a directory"),
         ({"bucket": "./b", "catalog": {"type": "sql"}}, r"catalog\.uri: is required for a catalog of type sql"),
         ({"bucket": "./b", "catalog": {"type": "nessie"}}, r"catalog\.type: is 'nessie', use sql, rest, glue, hive"),
         ({"bucket": "./b", "namespace": "a..b"}, r"namespace: 'a\.\.b' has a level without a name"),

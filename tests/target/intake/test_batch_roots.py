@@ -138,7 +138,7 @@ def test_batch_roots_say_which_places_count_and_the_bucket_is_one_only_where_it_
 def test_what_is_no_plain_file_is_refused_and_nobody_waits_for_it(lake: Lake, kind: str) -> None:
     place = lake.folder / "in"
     place.mkdir() if kind == "folder" else os.mkfifo(place)
-    with pytest.raises(ProtocolError, match="is no plain file"):
+    with pytest.raises(ProtocolError, match="is not a plain file"):
         lake.load(S, naming(str(place)))
 
 

@@ -47,7 +47,7 @@ def message(rows: object) -> BatchMessage:
 @pytest.mark.parametrize(
     ("raising", "why"),
     [
-        (lambda _: message("many"), "which is no count"),
+        (lambda _: message("many"), "which is not a count"),
         (lambda _: BatchFile(URL, rows=1).check_rows("s", 2), "holds 2 records"),
         (lambda storage: found(storage, 5), "has 4 bytes"),
         (lambda storage: found(storage, 4).find("s", BatchFile(URL)), "was named before"),

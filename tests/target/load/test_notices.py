@@ -127,7 +127,7 @@ def test_no_value_of_a_record_is_told(lake: Lake, hook: Webhook, odd: dict[str, 
             "stream s: a record is invalid at /user email",
         ),
         (str(Partitioning("s", ()).unholdable("email", "planted")), "stream s: the value"),
-        ("stream s: more than 1 record(s) are invalid. The last one: /id: 'planted' is no integer", "The last one"),
+        ("stream s: more than 1 record(s) are invalid. The last one: /id: 'planted' is not an integer", "The last one"),
     ],
 )
 def test_an_error_is_told_up_to_the_value(reason: str, told: str) -> None:

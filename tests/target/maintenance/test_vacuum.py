@@ -295,7 +295,7 @@ def test_it_is_refused_while_a_run_holds_the_pipeline_and_where_one_can_be_conti
 
 
 def test_an_age_that_is_none_is_refused(lake: VacuumedLake) -> None:
-    with pytest.raises(ConfigurationError, match="no age like"):
+    with pytest.raises(ConfigurationError, match="not an age like"):
         lake.command("vacuum", "--older-than", "a week")
 
 

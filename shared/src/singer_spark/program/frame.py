@@ -82,7 +82,7 @@ def _root_failure(error: Exception) -> Exception:
     # A JVM that is gone explains all later failures.
     failure = jvm_failure()
     if failure is None and isinstance(error, BrokenPipeError):
-        failure = ResourceError("nobody reads standard output any more; look at why the program behind the pipe ended")
+        failure = ResourceError("the reader of standard output is gone; look at why the program behind the pipe ended")
     if failure is None and not isinstance(error, SingerSparkError):
         failure = shortage(error)
     if failure is None:

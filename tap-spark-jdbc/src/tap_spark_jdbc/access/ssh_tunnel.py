@@ -222,7 +222,7 @@ def _bare(line: str) -> str:
     """A key without the host's name before it, as `ssh-keyscan` prints it."""
     if line.lstrip().startswith("@"):
         raise ConfigurationError(
-            "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is no key to trust; give a file "
+            "ssh_tunnel.host_key: a line with a marker (@revoked, @cert-authority) is not a key to trust; give a file "
             "with such lines in known_hosts_path"
         )
     words = line.split()

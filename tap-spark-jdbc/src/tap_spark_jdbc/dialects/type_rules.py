@@ -82,19 +82,24 @@ def matching(rules: Iterable[TypeRule], native_type: str) -> tuple[Reading, str]
 
 def complaint_of_bytes(name: str, native_type: str) -> str:
     """The beginning of the error for bytes that are not Unicode text."""
-    text = f"column {name} ({native_type}) holds bytes that are no UTF-8 text, set its type_overrides to binary: "
+    text = f"column {name} ({native_type}) holds bytes that are not UTF-8, set its type_overrides to binary: "
     return text.replace("{", "{ ")
 
 
 def complaint_of_key(name: str, key_type: KeyType) -> str:
     """The beginning of the error for a value that does not compare like values of the key's type."""
-    text = f"key column {name} holds a value that is no {key_type}, leave such rows out by where, or take another key: "
+    text = (
+        f"key column {name} holds a value that is not a valid {key_type}, leave such rows out by where, or take "
+        "another key: "
+    )
     return text.replace("{", "{ ")
 
 
 def complaint(name: str, native_type: str, sql_type: SqlType) -> str:
     """The beginning of the error for a value that can't be read exactly."""
-    text = f"column {name} ({native_type}) holds a value that is no {sql_type}, set its type_overrides to text: "
+    text = (
+        f"column {name} ({native_type}) holds a value that is not a valid {sql_type}, set its type_overrides to text: "
+    )
     # A name may look like a template's placeholder.
     return text.replace("{", "{ ")
 

@@ -63,7 +63,7 @@ def unknown_masked(tables: Sequence[Table], settings: TapSettings) -> list[str]:
         known = sorted({column.name for table in fitting for column in table.columns})
         for name in options.mask if fitting else ():
             if not any(_fitting(name, table) for table in fitting):
-                problem = f"stream_options.{pattern}.mask: {name!r} is no column{nearest(name, known)}"
+                problem = f"stream_options.{pattern}.mask: {name!r} is not a column{nearest(name, known)}"
                 if any(sign in pattern for sign in "*?["):
                     logger.warning("%s", problem)
                 else:

@@ -240,5 +240,5 @@ def column_named(table: Table, name: str, what: str, advice: str = "") -> Column
     known = [column.name for column in table.columns]
     column = table.column(fitting_name(name, known) or "")
     if column is None:
-        raise ValueError(f"{what} {name!r} is no column of {table.qualified_name}{nearest(name, known)}{advice}")
+        raise ValueError(f"{what} {name!r} is not a column of {table.qualified_name}{nearest(name, known)}{advice}")
     return column

@@ -25,7 +25,7 @@ def selected_columns(
     for name, wanted in choice.options.type_overrides.items():
         found = fitting_name(name, names)
         if found is None:
-            raise ValueError(f"type_overrides: {name!r} is no column{nearest(name, names)}")
+            raise ValueError(f"type_overrides: {name!r} is not a column{nearest(name, names)}")
         overrides[found] = wanted
     masks = masks_of(table, choice, mask_key)
     selected = []

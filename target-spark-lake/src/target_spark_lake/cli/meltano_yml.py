@@ -190,7 +190,7 @@ def _loaded(yaml: YAML, text: str, origin: str) -> CommentedMap:
     if project is None:
         return _loaded(yaml, _NEW, origin)
     if not isinstance(project, CommentedMap):
-        raise ConfigurationError(f"{origin} is no project of Meltano's: it must be a mapping with `plugins`")
+        raise ConfigurationError(f"{origin} is not a Meltano project: it must be a mapping with `plugins`")
     return project
 
 

@@ -110,9 +110,9 @@ def _decoded(text: str) -> str:
 # The rows of a table with `_FIRST_FILE` and `_FIRST_ROW`.
 _PART, _PARTS, _PARTS_OF = "_spark_lake_part", "_spark_lake_parts", "_spark_lake_parts_of"
 _DUCKDB_ORDER = f"""
-    SELECT told.*, {{folders}}, coalesce({_PART}.file, parse_filename(_spark_lake_file)) AS {_FIRST_FILE},
+    SELECT given.*, {{folders}}, coalesce({_PART}.file, parse_filename(_spark_lake_file)) AS {_FIRST_FILE},
       coalesce({_PART}.file_row + file_row_number - {_PART}.first_row, file_row_number) AS {_FIRST_ROW}
-    FROM {{source}} AS told
+    FROM {{source}} AS given
     ASOF LEFT JOIN (
       SELECT {_PARTS_OF}, {_PART}, {_PART}.first_row AS _spark_lake_begins
       FROM (
@@ -126,11 +126,11 @@ _SPARK_ORDER = f"""
     SELECT *, coalesce({_PART}.file, _spark_lake_file) AS {_FIRST_FILE},
       coalesce({_PART}.file_row + _spark_lake_row - {_PART}.first_row, _spark_lake_row) AS {_FIRST_ROW}
     FROM (
-      SELECT told.*, element_at(filter({_PARTS}, each -> each.first_row <= _spark_lake_row), -1) AS {_PART}
+      SELECT given.*, element_at(filter({_PARTS}, each -> each.first_row <= _spark_lake_row), -1) AS {_PART}
       FROM (
         SELECT {{columns}}, {{file}} AS _spark_lake_file, {{row}} AS _spark_lake_row
         FROM {{source}}
-      ) AS told
+      ) AS given
       LEFT JOIN (
         SELECT substring_index(_metadata.file_name, '.json', 1) AS {_PARTS_OF},
           from_json(value, 'parts ARRAY<STRUCT<first_row: BIGINT, file: STRING, file_row: BIGINT>>').parts AS {_PARTS}

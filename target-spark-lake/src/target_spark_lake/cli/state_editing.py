@@ -51,7 +51,7 @@ def _with_value(
     saved = bookmarks.get(stream)
     if saved is not None and not is_bookmark(saved):
         raise ConfigurationError(
-            f"stream {stream}: its bookmark is no single {VALUE}, it is in the tap's own form; edit the state itself"
+            f"stream {stream}: its bookmark is not a single {VALUE}, it is in the tap's own form; edit the state itself"
         )
     key = key_of_stream(run, stream, saved, replication_key, key_type)
     try:

@@ -52,7 +52,7 @@ CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 
 def data_root_problems(path: object) -> list[str]:
-    """Problems of the data root or of a stream's own path; none for a value that is no text, reported elsewhere."""
+    """Problems of the data root or of a stream's own path; none for a value that is not a text, reported elsewhere."""
     parts = path.strip("/").split("/") if isinstance(path, str) else [""]
     if not ({".", ".."} & set(parts) or "" in parts[1:] or parts[0] == LAKE_FOLDER):
         return []

@@ -64,7 +64,7 @@ def catalog_problems(given: Mapping[str, Any], *, local: bool) -> list[str]:
         return []
     if not properties and not local:
         problems.append(
-            "catalog: is required for format iceberg where the bucket is no directory, such as "
+            "catalog: is required for format iceberg where the bucket is not a directory, such as "
             '{"type": "sql", "uri": "postgresql+psycopg://…"}, or of type rest, glue, hive'
         )
     if isinstance(properties, Mapping) and properties:

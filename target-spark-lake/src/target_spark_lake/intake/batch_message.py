@@ -124,6 +124,6 @@ def _count(stream: str, url: str, entry: object, name: str) -> int | None:
     count = entry.get(name) if isinstance(entry, Mapping) else None
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
         raise ProtocolError(
-            f"stream {stream}: a BATCH message gives {name} {count!r} for {shown(url)}, which is no count"
+            f"stream {stream}: a BATCH message gives {name} {count!r} for {shown(url)}, which is not a count"
         )
     return count

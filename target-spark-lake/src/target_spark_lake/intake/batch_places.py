@@ -111,7 +111,7 @@ def _size(storage: Storage, path: str, stream: str, url: str) -> int | None:
     except SingerSparkError as error:
         raise _unreachable(stream, url, error) from error
     if size is not None and storage.local and not Path(storage.url, path).is_file():
-        raise ProtocolError(f"stream {stream}: batch file {shown(url)} is no plain file; nothing was published")
+        raise ProtocolError(f"stream {stream}: batch file {shown(url)} is not a plain file; nothing was published")
     return size
 
 

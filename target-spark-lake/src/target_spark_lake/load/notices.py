@@ -29,7 +29,7 @@ LONGEST_TEXT = 2000
 _QUOTING = re.compile(
     r"( is not JSON| a record is invalid at .*?(?=: )|: the value(?= )| The last one(?=: )"
     r"| can't hold| can't be read(?=: )|, so it can't be merged(?=: )"
-    r"| has no record object(?=: )| version is no integer(?=: )| it has no type(?=: )| is nested too deeply(?=: ))"
+    r"| has no record object(?=: )| version is not an integer(?=: )| it has no type(?=: )| is nested too deeply(?=: ))"
 )
 logger = logging.getLogger("target-spark-lake")
 

@@ -69,7 +69,8 @@ class KeyBatches:
         of = sinks.get(keys_of) if isinstance(keys_of, str) else None
         if not isinstance(stream, str) or of is None or stream in sinks:
             raise ProtocolError(
-                f"stream {stream}: its SCHEMA says {KEYS_OF} {keys_of!r}, which is no stream whose SCHEMA came before"
+                f"stream {stream}: its SCHEMA says {KEYS_OF} {keys_of!r}, which is not a stream whose SCHEMA came "
+                "before"
             )
         names = _names(message, of.schema)
         known = self._keys.get(stream)

@@ -14,7 +14,7 @@ from singer_spark.singer.exact_json import to_json
 from target_spark_lake.columns.lake_type import Array, LakeType, Struct
 
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
-# Up to here a text is no infinity; the shortest text of the greatest float is above that float.
+# Up to here a text is not an infinity; the shortest text of the greatest float is above that float.
 _GREATEST = {"float": Decimal("3.4028235677973366e38"), "double": Decimal("1.7976931348623157e308")}
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _MOMENT = re.compile(

@@ -165,7 +165,7 @@ class RecordValidator:
         if not isinstance(message, dict) or not isinstance(message.get("record"), dict):
             raise ProtocolError(f"stream {self._stream}: a RECORD line has no record object: {shown(line)}")
         if not isinstance(message.get("version"), int | None):
-            raise ProtocolError(f"stream {self._stream}: a RECORD line's version is no integer: {shown(line)}")
+            raise ProtocolError(f"stream {self._stream}: a RECORD line's version is not an integer: {shown(line)}")
         return message
 
     def _judge(self, record: JSON) -> None:

@@ -114,7 +114,7 @@ def test_the_exit_code_is_1_where_the_last_success_is_older_than_allowed(lake: S
         assert ("its last success is 7 h ago, allowed are 6 h" in problems) == (exit_code == 1)
     status(lake.url, capsys, "--max-age", "1s", "--max-age", "numbers=8h", exit_code=0)
     for wrong in ("6 parsecs", "", "x="):
-        with pytest.raises(ConfigurationError, match="is no age like 30m, 6h or 2d"):
+        with pytest.raises(ConfigurationError, match="is not an age like 30m, 6h or 2d"):
             AgeLimits.of([wrong])
 
 

@@ -34,7 +34,7 @@ def _run(chosen: Namespace) -> None:
 
     seconds = seconds_of(chosen.older_than)
     if seconds is None or seconds > LONGEST_AGE.total_seconds():
-        raise ConfigurationError(f"--older-than {chosen.older_than!r} is no age like 30m, 6h or 7d")
+        raise ConfigurationError(f"--older-than {chosen.older_than!r} is not an age like 30m, 6h or 7d")
     lake, age = Lake.of(chosen), timedelta(seconds=seconds)
     run_id = None
     if chosen.dry_run:

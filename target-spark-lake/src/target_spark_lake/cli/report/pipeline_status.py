@@ -70,7 +70,7 @@ class AgeLimits:
             pattern, _, age = word.rpartition("=")
             seconds = seconds_of(age)
             if seconds is None:
-                raise ConfigurationError(f"--max-age {word}: {age!r} is no age like 30m, 6h or 2d")
+                raise ConfigurationError(f"--max-age {word}: {age!r} is not an age like 30m, 6h or 2d")
             if pattern:
                 named.append((pattern, seconds))
             else:

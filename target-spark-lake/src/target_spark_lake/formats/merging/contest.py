@@ -225,7 +225,7 @@ def _judge(rules: MergeRules) -> Step:
     if rules.stale:
         removed = removed | unseen
     verdict = F.when(~wins | removed, DROP).when(is_delete, DELETE).when(leaves & ~F.col("is_marked"), MARK)
-    # A row removed for another reason is no detected delete.
+    # A row removed for another reason is not a detected delete.
     only_gone = wins & F.col("gone") & unseen & ~F.col("is_marked") & ~below & ~F.lit(rules.stale)
     marks_deletes = rules.deletes and not rules.hard_delete
     came_before = ~is_delete & (place < F.col(f"best.{PLACE}"))

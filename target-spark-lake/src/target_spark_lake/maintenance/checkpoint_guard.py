@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from target_spark_lake.commit.pipeline_run import PipelineRun
 
 
-def refuse_to_spoil_a_checkpoint(run: PipelineRun, command: str, again: str) -> None:
+def guard_checkpoint(run: PipelineRun, command: str, again: str) -> None:
     """Refuse a commit that would void what the next run could resume from.
 
     Raises:
