@@ -47,6 +47,8 @@ SETTINGS = {
     "max_wal_size": "4GB",
     "shared_buffers": "256MB",
     "checkpoint_timeout": "30min",
+    # Its transactions would begin at any moment of a test; those that need foreign ones begin them.
+    "autovacuum": "off",
 }
 
 
