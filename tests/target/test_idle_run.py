@@ -1,4 +1,4 @@
-"""What a run without news does not do."""
+"""What a run does not load for what it does not use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,16 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chosen", ["parquet", "delta", "iceberg"])
-def test_a_run_without_records_saves_its_state_without_arrow_and_spark(tmp_path: Path, chosen: str) -> None:
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"bucket": str(tmp_path / "lake"), "pipeline": "test", "format": chosen}))
+RECORD = {"type": "RECORD", "stream": "orders", "record": {"id": 4}}
+
+
+def loaded(folder: Path, messages: Sequence[object], **settings: str) -> list[str]:
+    """The slow modules that a run loads; it saves the state."""
+    config = folder / "config.json"
+    config.write_text(json.dumps({"bucket": str(folder / "lake"), "pipeline": "test", **settings}))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "--config", str(config)],
-        input="".join(json.dumps(each) + "\n" for each in MESSAGES),
+        input="".join(json.dumps(each) + "\n" for each in messages),
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
@@ -40,4 +43,19 @@ def test_a_run_without_records_saves_its_state_without_arrow_and_spark(tmp_path:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["bookmarks"]["orders"]["replication_key_value"] == 3
-    assert done.stderr.splitlines()[-1] == "", "these were loaded"
+    return done.stderr.splitlines()[-1].split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", ["parquet", "delta", "iceberg"])
+def test_a_run_without_records_saves_its_state_without_arrow_and_spark(tmp_path: Path, chosen: str) -> None:
+    assert loaded(tmp_path, MESSAGES, format=chosen) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", ["parquet", "delta"])
+def test_a_run_that_appends_records_does_so_without_spark(tmp_path: Path, chosen: str) -> None:
+    schema, state = MESSAGES
+    found = loaded(tmp_path, [schema, RECORD, state], format=chosen, load_method="append-only")
+    assert set(found) <= {"pyarrow", "numpy", "deltalake"}
+    assert list(tmp_path.glob("lake/raw/orders/*.parquet"))

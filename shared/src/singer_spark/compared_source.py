@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+
+    from singer_spark.singer.lake_type import Struct
 
 R = TypeVar("R")
 ROW, FIRM = "row", "firm"
@@ -83,7 +84,7 @@ class SourceRows:
 
     stream: str
     schema: Mapping[str, Any]
-    columns: StructType
+    columns: Struct
     rows: Callable[[Part | None], DataFrame]
     buckets: int
     unsummed: Callable[[Sequence[str]], str | None]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from singer_spark.singer.schema_mapping import property_schema, spark_type
+from singer_spark.singer.schema_mapping import lake_type, property_schema
 from singer_spark.singer.sql_type import SqlType
 from tap.opened import discovered, login
 from tap_spark_jdbc.dialects.text_casts import KNOWN_TYPES
@@ -40,7 +40,7 @@ def told(title: str) -> Told:
 def made(spark: SparkSession, config: dict[str, Any], stream: str) -> list[tuple[str, str]]:
     """The same of the columns of a table, in their order."""
     columns = discovered(spark, config)[stream].columns
-    lake = [spark_type(property_schema(each.sql_type, nullable=True), each.name).simpleString() for each in columns]
+    lake = [str(lake_type(property_schema(each.sql_type, nullable=True), each.name)) for each in columns]
     return [(str(each.sql_type), kind) for each, kind in zip(columns, lake, strict=True)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from singer_spark.errors import SchemaError
-from singer_spark.singer.schema_mapping import SqlType, property_schema, spark_type, stream_spark_schema
+from singer_spark.singer.schema_mapping import SqlType, lake_type, property_schema, stream_columns
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ from singer_spark.singer.schema_mapping import SqlType, property_schema, spark_t
 def test_a_sql_type_keeps_its_exact_lake_type(sql: str, lake: str) -> None:
     for nullable in (True, False):
         schema = property_schema(SqlType.parse(sql), nullable=nullable)
-        assert spark_type(schema, "s.c").simpleString() == lake
+        assert str(lake_type(schema, "s.c")) == lake
         assert SqlType.parse(schema["x-sql-datatype"]) == SqlType.parse(sql)
 
 
@@ -71,17 +71,17 @@ def test_a_sql_type_keeps_its_exact_lake_type(sql: str, lake: str) -> None:
     ],
 )
 def test_json_types_of_any_tap_decide_first(schema: dict[str, object], lake: str) -> None:
-    assert spark_type(schema, "s.c").simpleString() == lake
+    assert str(lake_type(schema, "s.c")) == lake
 
 
 def test_columns_that_differ_only_by_case_are_refused_by_name() -> None:
     with pytest.raises(SchemaError, match=r"'Id' and 'ID'"):
-        stream_spark_schema({"properties": {"Id": {"type": "integer"}, "ID": {"type": "integer"}}}, "s")
+        stream_columns({"properties": {"Id": {"type": "integer"}, "ID": {"type": "integer"}}}, "s")
 
 
 def test_a_schema_without_properties_is_refused() -> None:
     with pytest.raises(SchemaError, match="no properties"):
-        stream_spark_schema({"type": "object"}, "s")
+        stream_columns({"type": "object"}, "s")
 
 
 def test_aliases_read_as_the_ansi_name() -> None:

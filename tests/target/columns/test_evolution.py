@@ -7,10 +7,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from singer_spark.errors import SchemaError
-from singer_spark.singer.schema_mapping import spark_type
+from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text, parse_type
+from singer_spark.singer.schema_mapping import lake_type
 from target_spark_lake.columns.declared_columns import read_as_declared
 from target_spark_lake.columns.evolution import DISCARD, EVOLVE, FREEZE, Evolution, EvolutionRules, evolve
-from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text, parse_type
 from target_spark_lake.columns.widening import wider
 
 SCALARS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date")
@@ -287,7 +287,7 @@ def test_values_are_read_as_declared_where_another_reading_would_lose_something(
     schema: dict, declared: str, read: str
 ) -> None:
     changed = read_as_declared({"x": schema}, {"x": parse_type(declared)})["x"]
-    assert spark_type(changed, "x").simpleString() == read
+    assert str(lake_type(changed, "x")) == read
 
 
 @pytest.mark.parametrize("declared", ["string", "int", "decimal(12,2)"])

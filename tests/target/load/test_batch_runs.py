@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import functions
 
 from singer_spark.errors import ProtocolError
-from singer_spark.singer.schema_mapping import stream_spark_schema
+from singer_spark.singer.schema_mapping import stream_columns
+from singer_spark.spark.lake_columns import spark_columns
 from target.batch_making import METADATA, RUN, BatchRun, message, with_metadata
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
@@ -96,7 +97,7 @@ def test_a_file_that_spark_wrote_as_the_tap_does_is_taken_as_it_is(
     """Executors write what the target would: types, NULLs in footers, no INT96."""
     monkeypatch.setattr("target_spark_lake.target.start_session", None)
     lake = Lake(tmp_path / "lake")
-    columns = stream_spark_schema({"properties": EVERY_TYPE}, "s")
+    columns = spark_columns(stream_columns({"properties": EVERY_TYPE}, "s"))
     made = spark.createDataFrame([tuple(EVERY_VALUE.values())], columns)
     for name, (kind, value) in METADATA.items():
         made = made.withColumn(name, functions.lit(value).cast("bigint" if kind == pa.int64() else "timestamp"))

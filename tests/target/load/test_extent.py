@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.columns.lake_type import Struct
+from singer_spark.singer.lake_type import Struct
 from target_spark_lake.intake.stream_schema import StreamSchema
 from target_spark_lake.load.extent import Extents, WholeStreams
 from target_spark_lake.load.sink import SettledStream, StreamSink

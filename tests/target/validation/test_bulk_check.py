@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from singer_spark.singer.schema_mapping import stream_spark_schema
+from singer_spark.singer.schema_mapping import stream_columns
 from singer_spark.singer.sql_type import SqlType, property_schema
-from target_spark_lake.columns.lake_type import columns_of_spark
 from target_spark_lake.staging.batch_plan import BatchPlan
 from target_spark_lake.staging.line_rows import rows_of
 from target_spark_lake.validation.bulk_check import record_check
@@ -60,7 +59,7 @@ GOOD = (
 def passes(*records: str, schema: dict[str, Any] = SCHEMA) -> bool:
     check = record_check(schema, ["id"])
     assert check is not None
-    plan = BatchPlan.of(columns_of_spark(stream_spark_schema(schema, "s")), check, None, "zstd")
+    plan = BatchPlan.of(stream_columns(schema, "s"), check, None, "zstd")
     frame = '{{"type":"RECORD","stream":"s","record":{},"time_extracted":"2026-01-01T00:00:00Z"}}\n'
     lines = "".join(frame.format(record) for record in records).encode()
     (part,) = rows_of(lines, plan)

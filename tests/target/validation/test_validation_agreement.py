@@ -15,8 +15,7 @@ from jsonschema.validators import extend
 from rfc3339_validator import validate_rfc3339
 
 from singer_spark.errors import RecordError
-from singer_spark.singer.schema_mapping import stream_spark_schema
-from target_spark_lake.columns.lake_type import columns_of_spark
+from singer_spark.singer.schema_mapping import stream_columns
 from target_spark_lake.staging.batch_plan import BatchPlan
 from target_spark_lake.staging.line_rows import rows_of, rows_of_messages
 from target_spark_lake.validation.bulk_check import record_check
@@ -166,7 +165,7 @@ def line_of(text: str) -> bytes:
 
 
 def plan_of(schema: JSON) -> BatchPlan:
-    return BatchPlan.of(columns_of_spark(stream_spark_schema(schema, "s")), record_check(schema, []), None, "none")
+    return BatchPlan.of(stream_columns(schema, "s"), record_check(schema, []), None, "none")
 
 
 def validator_of(schema: JSON) -> RecordValidator:

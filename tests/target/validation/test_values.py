@@ -9,9 +9,8 @@ from decimal import Decimal
 import pytest
 
 from singer_spark.errors import ProtocolError, RecordError, SingerSparkError
-from singer_spark.singer.schema_mapping import stream_spark_schema
+from singer_spark.singer.schema_mapping import stream_columns
 from target.loading import Lake, record, schema, state
-from target_spark_lake.columns.lake_type import columns_of_spark
 from target_spark_lake.staging.batch_plan import BatchPlan
 from target_spark_lake.staging.line_rows import rows_of
 from target_spark_lake.validation.bulk_check import record_check
@@ -200,14 +199,14 @@ INVALID = [
 
 def doubtful(stream: dict, lines: list[bytes]) -> list[bytes]:
     """Those of the lines that are not surely right."""
-    columns = columns_of_spark(stream_spark_schema(stream["schema"], "s"))
+    columns = stream_columns(stream["schema"], "s")
     plan = BatchPlan.of(columns, record_check(stream["schema"], stream["key_properties"]), None, "zstd")
     return [line for line in lines if list(rows_of(line, plan)) == [line]]
 
 
 def verdict(stream: dict, line: bytes) -> dict:
     """What the validator makes of one line."""
-    columns = columns_of_spark(stream_spark_schema(stream["schema"], "s"))
+    columns = stream_columns(stream["schema"], "s")
     return RecordValidator("s", stream["schema"], stream["key_properties"], columns, validate=True).message(line)
 
 

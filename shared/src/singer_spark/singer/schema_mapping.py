@@ -1,4 +1,4 @@
-"""JSON Schema to Spark: the lake column of each property.
+"""JSON Schema to the lake: the column of each property.
 
 JSON types come first, and the SQL annotation refines them: a value that the schema admits always fits the column.
 """
@@ -6,40 +6,34 @@ JSON types come first, and the SQL annotation refines them: a value that the sch
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import SchemaError
+from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
 from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION, SqlType, annotated_type, property_schema
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
-
-__all__ = ["SqlType", "json_types", "property_schema", "single_branch", "spark_type", "stream_spark_schema"]
+__all__ = ["SqlType", "json_types", "lake_type", "property_schema", "single_branch", "stream_columns"]
 
 JSON = dict[str, Any]
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COMMON_SCALE = 18
+_NARROW = {"TINYINT": "tinyint", "SMALLINT": "smallint", "INTEGER": "int"}
 
 
-def stream_spark_schema(schema: JSON, stream: str) -> StructType:
-    """The columns of a stream's table, in the order of its properties; every column is nullable.
+def stream_columns(schema: JSON, stream: str) -> Struct:
+    """The columns of a stream's table, in the order of its properties.
 
     Raises:
         SchemaError: two properties differ only by case, or a property has no lake type.
     """
-    from pyspark.sql.types import StructField, StructType
-
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not properties:
         raise SchemaError(f"stream {stream}: its schema has no properties, so its table would have no columns")
-    _refuse_twins(properties, stream)
-    return StructType(
-        [StructField(name, spark_type(each, f"{stream}.{name}"), nullable=True) for name, each in properties.items()]
-    )
+    return _members(properties, stream)
 
 
-def spark_type(schema: JSON, column: str) -> DataType:
-    """The narrowest Spark type that holds every value the property admits.
+def lake_type(schema: JSON, column: str) -> LakeType:
+    """The narrowest type that holds every value the property admits.
 
     Args:
         schema: JSON Schema of one property.
@@ -48,23 +42,21 @@ def spark_type(schema: JSON, column: str) -> DataType:
     Raises:
         SchemaError: the property can't be a column.
     """
-    from pyspark.sql.types import BooleanType, StringType
-
     schema = single_branch(schema)
     kinds = json_types(schema)
     if kinds == {"boolean"}:
-        return BooleanType()
+        return Scalar("boolean")
     if kinds == {"integer"}:
         return _integer_type(schema)
     if kinds in ({"number"}, {"integer", "number"}):
         return _number_type(schema)
     if kinds == {"string"}:
         return _string_type(schema)
-    if kinds == {"object"}:
-        return _object_type(schema, column)
-    if kinds == {"array"}:
-        return _array_type(schema, column)
-    return StringType()
+    if kinds == {"object"} and (properties := schema.get("properties")):
+        return _members(properties, column)
+    if kinds == {"array"} and isinstance(items := schema.get("items"), dict) and items:
+        return Array(lake_type(items, f"{column}[]"))
+    return STRING
 
 
 def json_types(schema: JSON) -> set[str]:
@@ -83,32 +75,30 @@ def single_branch(schema: JSON) -> JSON:
     return schema
 
 
-def _integer_type(schema: JSON) -> DataType:
-    from pyspark.sql.types import ByteType, DecimalType, IntegerType, LongType, ShortType
-
+def _integer_type(schema: JSON) -> Scalar:
     sql = annotated_type(schema)
-    if sql is None and (greatest := _greatest(schema)) is not None and greatest > 1 << 63:
-        return DecimalType(20 if greatest <= 1 << 64 else MAX_DECIMAL_PRECISION, 0)
-    narrow: dict[str, DataType] = {"TINYINT": ByteType(), "SMALLINT": ShortType(), "INTEGER": IntegerType()}
-    if sql is not None and sql.is_exact_decimal and not sql.scale:
-        return DecimalType(sql.precision or MAX_DECIMAL_PRECISION, 0)
-    return narrow.get(sql.name, LongType()) if sql is not None else LongType()
+    if sql is None:
+        greatest = _greatest(schema)
+        if greatest is None or greatest <= 1 << 63:
+            return Scalar("bigint")
+        return Scalar("decimal", 20 if greatest <= 1 << 64 else MAX_DECIMAL_PRECISION)
+    if sql.is_exact_decimal and not sql.scale:
+        return Scalar("decimal", sql.precision or MAX_DECIMAL_PRECISION)
+    return Scalar(_NARROW.get(sql.name, "bigint"))
 
 
-def _number_type(schema: JSON) -> DataType:
-    from pyspark.sql.types import DecimalType, DoubleType, FloatType, StringType
-
+def _number_type(schema: JSON) -> Scalar:
     sql = annotated_type(schema)
     if sql is not None and sql.is_exact_decimal:
-        return DecimalType(sql.precision or MAX_DECIMAL_PRECISION, sql.scale or 0)
+        return Scalar("decimal", sql.precision or MAX_DECIMAL_PRECISION, sql.scale or 0)
     if sql is not None and sql.name == "REAL":
-        return FloatType()
+        return Scalar("float")
     if sql is None and (scale := _scale_of(schema.get("multipleOf"))) is not None:
         # A fine step leaves few digits before the point: only bounds show whether these are enough.
         greatest = _greatest(schema)
         fits = scale <= _COMMON_SCALE or (greatest is not None and greatest <= 10 ** (MAX_DECIMAL_PRECISION - scale))
-        return DecimalType(MAX_DECIMAL_PRECISION, scale) if fits else StringType()
-    return DoubleType()
+        return Scalar("decimal", MAX_DECIMAL_PRECISION, scale) if fits else STRING
+    return Scalar("double")
 
 
 def _greatest(schema: JSON) -> float | None:
@@ -126,38 +116,19 @@ def _scale_of(multiple: Any) -> int | None:
     return digits if digits <= MAX_DECIMAL_PRECISION and math.isclose(multiple, 10.0**-digits) else None
 
 
-def _string_type(schema: JSON) -> DataType:
-    from pyspark.sql.types import BinaryType, DateType, StringType, TimestampNTZType, TimestampType
-
+def _string_type(schema: JSON) -> Scalar:
     sql = annotated_type(schema)
     match schema.get("format"):
         case "date":
-            return DateType()
+            return Scalar("date")
         case "date-time":
-            return TimestampNTZType() if sql is not None and sql.name == "TIMESTAMP" else TimestampType()
-    if schema.get("contentEncoding") == "base64":
-        return BinaryType()
-    return StringType()
+            return Scalar("timestamp_ntz" if sql is not None and sql.name == "TIMESTAMP" else "timestamp")
+    return Scalar("binary") if schema.get("contentEncoding") == "base64" else STRING
 
 
-def _object_type(schema: JSON, column: str) -> DataType:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    properties = schema.get("properties")
-    if not properties:
-        return StringType()
-    _refuse_twins(properties, column)
-    fields = [StructField(name, spark_type(each, f"{column}.{name}"), True) for name, each in properties.items()]
-    return StructType(fields)
-
-
-def _array_type(schema: JSON, column: str) -> DataType:
-    from pyspark.sql.types import ArrayType, StringType
-
-    items = schema.get("items")
-    if not isinstance(items, dict) or not items:
-        return StringType()
-    return ArrayType(spark_type(items, f"{column}[]"), containsNull=True)
+def _members(properties: JSON, owner: str) -> Struct:
+    _refuse_twins(properties, owner)
+    return Struct.of({name: lake_type(each, f"{owner}.{name}") for name, each in properties.items()})
 
 
 def _refuse_twins(properties: JSON, owner: str) -> None:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType
 
+from singer_spark.singer.lake_type import FLOATING_TYPES, Array
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
-from singer_spark.singer.schema_mapping import stream_spark_schema
+from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.stream_sql import Edge, Point
 from tap_spark_jdbc.reading.spark_reader import SliceReader, fingerprint
 from tap_spark_jdbc.reading.written import Written
 
 if TYPE_CHECKING:
+    from singer_spark.singer.lake_type import LakeType
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
@@ -138,22 +139,21 @@ class BatchWriter:
 
 def lake_columns(plan: StreamPlan, reader: SliceReader) -> list[str]:
     """Spark SQL of the record's columns, from the columns as they are read, with the types that a target gives them."""
-    schema = stream_spark_schema(plan.schema, plan.stream)
-    read = zip(reader.values(), schema.fields, strict=True)
-    return [f"{_canonical(value, field.dataType)} AS {_quoted(field.name)}" for value, field in read]
+    read = zip(reader.values(), stream_columns(plan.schema, plan.stream), strict=True)
+    return [f"{_canonical(value, column.type)} AS {_quoted(column.name)}" for value, column in read]
 
 
 def _is_at(edge: Edge) -> Column:
     return F.col("edge") == int(edge)
 
 
-def _canonical(value: str, kind: DataType) -> str:
+def _canonical(value: str, kind: LakeType) -> str:
     """SQL of a value of this type, with NaN in the one form it has when parsed from text."""
-    cast = f"CAST({value} AS {kind.simpleString()})"
-    if isinstance(kind, FloatType | DoubleType):
-        return f"nanvl({cast}, CAST('NaN' AS {kind.simpleString()}))"
-    if isinstance(kind, ArrayType) and isinstance(kind.elementType, FloatType | DoubleType):
-        return f"transform({cast}, x -> {_canonical('x', kind.elementType)})"
+    cast = f"CAST({value} AS {kind})"
+    if kind in FLOATING_TYPES:
+        return f"nanvl({cast}, CAST('NaN' AS {kind}))"
+    if isinstance(kind, Array) and kind.element in FLOATING_TYPES:
+        return f"transform({cast}, x -> {_canonical('x', kind.element)})"
     return cast
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from singer_spark.compared_source import MOST_BUCKETS, Part, ReadAgainError, SourceRows, Summing
 from singer_spark.errors import ConfigurationError
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
-from singer_spark.singer.schema_mapping import stream_spark_schema
+from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.extraction.fingerprints import Frame
 from tap_spark_jdbc.extraction.run_state import bookmark_of, checked_state
 from tap_spark_jdbc.extraction.slice_bounds import long_columns
@@ -135,7 +135,7 @@ class SourceView:
                 yield SourceRows(
                     stream,
                     plan.schema,
-                    stream_spark_schema(plan.schema, stream),
+                    stream_columns(plan.schema, stream),
                     lambda part: rows_by(fetched, part),
                     _buckets(plan, slices),
                     lambda names: unsummed(sql, names),

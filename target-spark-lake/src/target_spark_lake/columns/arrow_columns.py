@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct
 from target_spark_lake.columns.arrow_json import fraction_texts
-from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct
 from target_spark_lake.columns.value_text import value_text
 
 if TYPE_CHECKING:

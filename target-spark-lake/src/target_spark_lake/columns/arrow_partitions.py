@@ -14,7 +14,7 @@ from target_spark_lake.columns.partitioning import BUCKET, HIDDEN, Part, Partiti
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from target_spark_lake.columns.lake_type import Struct
+    from singer_spark.singer.lake_type import Struct
 
 
 class FolderWriter:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from singer_spark.singer.schema_mapping import json_types, single_branch, spark_type
+from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct, parse_type
+from singer_spark.singer.schema_mapping import json_types, lake_type, single_branch
 from singer_spark.singer.sql_type import SQL_DATATYPE, SqlType
-from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct, parse_type
-from target_spark_lake.columns.widening import STRING, TIMESTAMP
+from target_spark_lake.columns.widening import TIMESTAMP
 
 JSON = dict[str, Any]
 
@@ -63,7 +63,7 @@ def numbers_kept(properties: JSON, table: Struct, fixed: Container[str]) -> dict
         if not isinstance(kind, Scalar) or SQL_DATATYPE in plain:
             continue
         if json_types(plain) in ({"number"}, {"integer", "number"}):
-            keeps = kind.name == "decimal" and spark_type(schema, name).typeName() == "string"
+            keeps = kind.name == "decimal" and lake_type(schema, name) == STRING
         else:
             keeps = json_types(plain) == {"integer"} and kind.name == "bigint" and name in fixed
         if keeps:

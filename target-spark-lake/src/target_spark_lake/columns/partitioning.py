@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from singer_spark.errors import ConfigurationError, RecordError
-from target_spark_lake.columns.lake_type import Field, LakeType, Scalar, Struct
+from singer_spark.singer.lake_type import Field, LakeType, Scalar, Struct
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # Written for a value that no folder name can hold, until the run fails because of it.

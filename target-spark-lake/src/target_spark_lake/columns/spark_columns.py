@@ -6,27 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from target_spark_lake.columns.lake_type import Array, LakeType, Struct
+from singer_spark.singer.lake_type import Array, LakeType, Struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-
-_SPARK: dict[str, T.DataType] = {
-    "boolean": T.BooleanType(),
-    "tinyint": T.ByteType(),
-    "smallint": T.ShortType(),
-    "int": T.IntegerType(),
-    "bigint": T.LongType(),
-    "float": T.FloatType(),
-    "double": T.DoubleType(),
-    "string": T.StringType(),
-    "binary": T.BinaryType(),
-    "date": T.DateType(),
-    "timestamp": T.TimestampType(),
-    "timestamp_ntz": T.TimestampNTZType(),
-}
 
 
 def column(name: str, of: str | None = None) -> Column:
@@ -49,19 +33,6 @@ def fitted_columns(found: Mapping[str, Column], types: Struct, columns: Struct) 
         for each in columns
     )
     return [column.alias(each.name) for column, each in zip(fitted, columns, strict=True)]
-
-
-def spark_columns(columns: Struct) -> T.StructType:
-    """The columns of a table as a Spark schema."""
-    return T.StructType([T.StructField(each.name, _spark_type(each.type)) for each in columns])
-
-
-def _spark_type(kind: LakeType) -> T.DataType:
-    if isinstance(kind, Struct):
-        return spark_columns(kind)
-    if isinstance(kind, Array):
-        return T.ArrayType(_spark_type(kind.element))
-    return T.DecimalType(kind.precision, kind.scale) if kind.name == "decimal" else _SPARK[kind.name]
 
 
 def _null(kind: LakeType) -> Column:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
 from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION
-from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct
 
-STRING, DOUBLE = Scalar("string"), Scalar("double")
+DOUBLE = Scalar("double")
 TIMESTAMP, TIMESTAMP_NTZ = Scalar("timestamp"), Scalar("timestamp_ntz")
 # Integers from narrow to wide, with the number of digits of the greatest value.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
+from singer_spark.singer.lake_type import columns_from_text
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from target_spark_lake.columns.evolution import EvolutionRules, evolve
-from target_spark_lake.columns.lake_type import columns_from_text
 from target_spark_lake.commit.format_check import check_format
 from target_spark_lake.formats.parquet import parquet_changes
 

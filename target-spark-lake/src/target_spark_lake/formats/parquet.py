@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SingerSparkError
-from target_spark_lake.columns.lake_type import Struct, columns_from_text
+from singer_spark.singer.lake_type import Struct, columns_from_text
 from target_spark_lake.formats.merging.merged_columns import merging_columns
 from target_spark_lake.layout import file_age, folder_name
 from target_spark_lake.staging.stager import spark_failure

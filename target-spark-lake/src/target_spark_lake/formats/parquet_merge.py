@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
-from target_spark_lake.columns.lake_type import Struct, columns_from_text
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.formats.merging.contest import DELETE, DROP, FILL, LAST_VALUES, VALUES, Verdicts, contest
 from target_spark_lake.formats.merging.merged_columns import columns_after, merging_columns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from singer_spark.errors import RecordError
 
 if TYPE_CHECKING:
-    from target_spark_lake.columns.lake_type import Struct
+    from singer_spark.singer.lake_type import Struct
     from target_spark_lake.intake.stream_schema import StreamSchema
     from target_spark_lake.tables.changes import StagedFile
     from target_spark_lake.tables.table_record import TableRecord

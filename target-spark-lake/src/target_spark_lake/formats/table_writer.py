@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from singer_spark.singer.lake_type import columns_to_text
 from target_spark_lake.columns.lake_parquet import parquet_writer
-from target_spark_lake.columns.lake_type import columns_to_text
-from target_spark_lake.columns.spark_columns import column
-from target_spark_lake.columns.spark_partitions import write_parquet
 from target_spark_lake.layout import folder_name
 from target_spark_lake.staging.place import StagingPlace
 from target_spark_lake.tables.changes import StagedFile, TableChange
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from target_spark_lake.columns.lake_type import Struct
+    from singer_spark.singer.lake_type import Struct
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.formats.stream_load import StreamLoad
@@ -38,6 +36,10 @@ class TableWriter:
 
     def rows(self, rows: DataFrame, columns: Struct, schema: StreamSchema, name: str, size: int) -> list[StagedFile]:
         """Stage rows of about `size` bytes in a folder of this name, which must be unique per stream."""
+        # Only here: a run that merges nothing loads no PySpark.
+        from target_spark_lake.columns.spark_columns import column
+        from target_spark_lake.columns.spark_partitions import write_parquet
+
         folder = f"{self.run.staging_path(schema.stream)}/{name}/rows"
         place = StagingPlace.of(rows.sparkSession, self.run.storage, folder, self.scratch / f"{name}.staged")
         files, partitioning = max(1, -(-size // self.settings.file_bytes)), schema.partitioning

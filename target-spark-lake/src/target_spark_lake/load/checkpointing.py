@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import StateError
-from target_spark_lake.columns.lake_type import columns_to_text
+from singer_spark.singer.lake_type import columns_to_text
 from target_spark_lake.commit.staged_stream import StagedStream, staged_streams
 
 if TYPE_CHECKING:

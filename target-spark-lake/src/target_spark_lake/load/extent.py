@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.columns.lake_type import Struct
+from singer_spark.singer.lake_type import Struct
 from target_spark_lake.formats.stream_load import StreamLoad
 from target_spark_lake.state.bookmarks import bookmarks_of
 

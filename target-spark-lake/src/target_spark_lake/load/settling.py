@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SchemaError, StorageError
+from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT
-from singer_spark.singer.schema_mapping import stream_spark_schema
+from singer_spark.singer.schema_mapping import stream_columns
 from target_spark_lake.columns.declared_columns import numbers_kept, read_as_declared, zones_kept
 from target_spark_lake.columns.evolution import EVOLVE, evolve
-from target_spark_lake.columns.lake_type import Struct, columns_from_text, columns_of_spark
 from target_spark_lake.columns.partitioning import check_unchanged
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 from target_spark_lake.commit.format_check import check_format
@@ -54,7 +54,7 @@ def settle(sink: StreamSink, settings: TargetSettings, run: PipelineRun) -> Sett
     _keep_numbers(sink, columns)
     schema, now = sink.schema, datetime.now(UTC)
     times = BatchTimes(now, now, int(run.started_at.timestamp() * 1000)) if settings.add_record_metadata else None
-    records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
+    records = stream_columns(schema.schema, schema.stream)
     codec, keeps_deletes = settings.compression, schema.keeps_deletes
     rows = BatchPlan.of(records, None, times, codec, merging=schema.merges, keeps_deletes=keeps_deletes)
     if sink.settled is None and sink.adopted is not None:
@@ -90,7 +90,7 @@ def _checked(schema: StreamSchema, settings: TargetSettings) -> str | None:
 
 def settle_keys(schema: StreamSchema, settings: TargetSettings) -> SettledStream:
     """Settle a stream of keys, which gets no table."""
-    records = columns_of_spark(stream_spark_schema(schema.schema, schema.stream))
+    records = stream_columns(schema.schema, schema.stream)
     check = record_check(schema.schema, schema.key_properties)
     rows = BatchPlan.of(records, check, None, settings.compression)
     return _settled(schema, None, rows.found, rows, settings, keys_have_values=True)

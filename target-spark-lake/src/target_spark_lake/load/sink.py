@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from target_spark_lake.columns.lake_type import Struct
+    from singer_spark.singer.lake_type import Struct
     from target_spark_lake.commit.pipeline_run import PipelineRun
     from target_spark_lake.commit.staged_stream import StagedStream
     from target_spark_lake.intake.singer_lines import RecordLines

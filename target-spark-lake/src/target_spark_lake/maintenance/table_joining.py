@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
-from target_spark_lake.columns.lake_type import columns_from_text
+from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.columns.partitioning import folder_names, folder_values
 from target_spark_lake.layout import JOINED, table_folders
 from target_spark_lake.maintenance.compaction_plan import planned_joins

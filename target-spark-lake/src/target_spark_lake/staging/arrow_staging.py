@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from singer_spark.singer.lake_type import Struct
     from target_spark_lake.columns.lake_parquet import LakeFile
-    from target_spark_lake.columns.lake_type import Struct
     from target_spark_lake.staging.batch_plan import BatchPlan
     from target_spark_lake.staging.place import StagingPlace
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyarrow.parquet import FileMetaData, ParquetFile
 
+    from singer_spark.singer.lake_type import LakeType
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.columns.lake_type import LakeType
     from target_spark_lake.staging.batch_plan import BatchPlan
     from target_spark_lake.validation.batch_rules import TypedRules
     from target_spark_lake.validation.bulk_check import ValueCheck

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.columns.lake_type import Field, Scalar, Struct
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS, metadata_columns
 
 if TYPE_CHECKING:

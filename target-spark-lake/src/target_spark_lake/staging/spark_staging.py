@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 import target_spark_lake
+from singer_spark.singer.lake_type import Field, Scalar, Struct
+from singer_spark.spark.lake_columns import spark_columns
 from singer_spark.spark.python_tasks import send_along
-from target_spark_lake.columns.lake_type import Field, Scalar, Struct
-from target_spark_lake.columns.spark_columns import spark_columns
 from target_spark_lake.columns.spark_partitions import write_parquet
 from target_spark_lake.columns.staged_metadata import POSITION
 from target_spark_lake.staging.line_rows import rows_of

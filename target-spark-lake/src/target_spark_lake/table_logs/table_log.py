@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from singer_spark.singer.lake_type import Struct
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.columns.lake_type import Struct
     from target_spark_lake.layout import Layout
     from target_spark_lake.tables.changes import PublishedFile, TableChange
     from target_spark_lake.tables.expendable import Expendable

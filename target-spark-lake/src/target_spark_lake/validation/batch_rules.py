@@ -15,7 +15,7 @@ from target_spark_lake.validation.bulk_check import ValueCheck
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
-    from target_spark_lake.columns.lake_type import Struct
+    from singer_spark.singer.lake_type import Struct
     from target_spark_lake.tables.file_statistics import ColumnRange
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from singer_spark.singer.schema_mapping import json_types, spark_type
+from singer_spark.singer.lake_type import FLOATING_TYPES, STRING, Array, LakeType, Scalar, Struct
+from singer_spark.singer.schema_mapping import json_types, lake_type
 from singer_spark.singer.sql_type import annotated_type
-from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct, type_of_spark
 from target_spark_lake.validation.limits import Limit, limits_of
 from target_spark_lake.validation.plain_numbers import ELEMENT, GREATEST_EXACT
 from target_spark_lake.validation.schema_reading import (
@@ -179,13 +179,13 @@ def _is_free(branch: JSON) -> bool:
     """Whether a value is kept as its JSON text, and only its JSON type is checked."""
     asking = (ASSERTIONS | OTHER_KEYWORDS) & set(branch)
     trivial = not asking & _NEVER_TRIVIAL and all(branch[name] in ({}, [], True) for name in asking)
-    return trivial and json_types(branch) != {"string"} and spark_type(branch, "").typeName() == "string"
+    return trivial and json_types(branch) != {"string"} and lake_type(branch, "") == STRING
 
 
 def _value_check(schema: JSON, *, required: bool) -> ValueCheck | None:
     branch = plain_branch(schema)
     kinds = json_types(branch)
-    lake = type_of_spark(spark_type(schema, ""))
+    lake = lake_type(schema, "")
     limits, rest = limits_of(branch, lake)
     parts = _parts(rest, lake)
     if parts is None or not _is_decided(rest, kinds, lake):
@@ -194,7 +194,7 @@ def _value_check(schema: JSON, *, required: bool) -> ValueCheck | None:
     check = ValueCheck(
         lake,
         present=required or "null" not in declared_types(branch),
-        finite=lake in (Scalar("float"), Scalar("double")) and (sql is None or sql.name not in FLOATING),
+        finite=lake in FLOATING_TYPES and (sql is None or sql.name not in FLOATING),
         limits=limits,
         parts=parts,
     )

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from singer_spark.singer.exact_json import to_json
-from target_spark_lake.columns.lake_type import Array, LakeType, Struct
+from singer_spark.singer.lake_type import Array, LakeType, Struct
 
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 # Up to here a text is not an infinity; the shortest text of the greatest float is above that float.

@@ -11,7 +11,7 @@ from decimal import Decimal
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
-from target_spark_lake.columns.lake_type import LakeType, Scalar
+from singer_spark.singer.lake_type import LakeType, Scalar
 from target_spark_lake.validation.schema_reading import declared_types
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from singer_spark.singer.lake_type import Array, LakeType, Scalar, Struct
 from singer_spark.singer.sql_type import annotated_type
-from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct
 from target_spark_lake.validation.lake_value import UnholdableError
 from target_spark_lake.validation.schema_reading import FLOATING, plain_branch
 

@@ -24,7 +24,7 @@ from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, pl
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-    from target_spark_lake.columns.lake_type import Struct
+    from singer_spark.singer.lake_type import Struct
 
 JSON = dict[str, Any]
 

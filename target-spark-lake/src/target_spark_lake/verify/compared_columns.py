@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from target_spark_lake.columns.lake_type import Array, LakeType, Scalar, Struct
+from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
 from target_spark_lake.columns.spark_columns import column
-from target_spark_lake.columns.widening import STRING, may_become, wider
+from target_spark_lake.columns.widening import may_become, wider
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import StorageError
-from target_spark_lake.columns.lake_type import columns_from_text
+from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.formats.merging.placed_files import PlacedFile, PlacedRows
 from target_spark_lake.layout import file_age, is_data_file, table_folders
 from target_spark_lake.table_logs.table_log import TableLogs
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from singer_spark.singer.lake_type import Struct
     from singer_spark.storage.files import FileInfo
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.columns.lake_type import Struct
     from target_spark_lake.config.settings import TargetSettings
     from target_spark_lake.layout import Layout
     from target_spark_lake.tables.row_order import Parts

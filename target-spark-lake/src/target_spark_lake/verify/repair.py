@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 
 from singer_spark.compared_source import ROW
 from singer_spark.errors import ConfigurationError, RecordError
+from singer_spark.singer.lake_type import STRING, Array, LakeType, Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
-from target_spark_lake.columns.lake_type import Array, LakeType, Struct, columns_from_text, columns_of_spark
+from singer_spark.spark.lake_columns import columns_of_spark
 from target_spark_lake.columns.spark_columns import column, fitted_columns
 from target_spark_lake.columns.spark_partitions import write_parquet
-from target_spark_lake.columns.widening import STRING, may_become
+from target_spark_lake.columns.widening import may_become
 from target_spark_lake.config.config_schema import UPSERT
 from target_spark_lake.formats.merging.merged_columns import merging_columns
 from target_spark_lake.formats.stream_load import StreamLoad

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SingerSparkError, StorageError, cut
+from singer_spark.singer.lake_type import Struct
 from singer_spark.singer.metadata_columns import DELETED_AT, LOG_PLACE, METADATA_COLUMNS, UNCHANGED
-from target_spark_lake.columns.lake_type import Struct, columns_of_spark
 from target_spark_lake.verify.compared_columns import compared_columns
 from target_spark_lake.verify.comparison import Comparison, Found
 from target_spark_lake.verify.lake_rows import committed_table
@@ -110,7 +110,7 @@ class StreamVerifier:
         return StreamReport(rows.stream, {}, {}, rows.key_properties, rows.replication_key, rows.watermark)
 
     def _comparison(self, rows: SourceRows, table: LakeTable) -> Comparison:
-        columns = compared_columns(columns_of_spark(rows.columns), table.columns)
+        columns = compared_columns(rows.columns, table.columns)
         names = [each.name for each in columns]
         chosen = self.settings.options_of(rows.stream).key_properties
         keys = table.record.key_properties or rows.key_properties if chosen is None else chosen
@@ -125,7 +125,7 @@ class StreamVerifier:
 
 def _log_scope(rows: SourceRows, table: LakeTable) -> None:
     """Log what is compared, and what is not."""
-    ours, theirs = columns_of_spark(rows.columns).types, table.columns.types
+    ours, theirs = rows.columns.types, table.columns.types
     new = [name for name in ours if name not in theirs]
     own = {*METADATA_COLUMNS, LOG_PLACE, UNCHANGED}
     gone = [name for name in theirs if name not in ours and name not in own]

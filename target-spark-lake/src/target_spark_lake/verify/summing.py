@@ -30,7 +30,7 @@ from singer_spark.compared_source import (
     Summing,
 )
 from singer_spark.errors import SourceError
-from target_spark_lake.columns.lake_type import Scalar
+from singer_spark.singer.lake_type import Scalar
 from target_spark_lake.columns.spark_columns import column
 
 if TYPE_CHECKING:

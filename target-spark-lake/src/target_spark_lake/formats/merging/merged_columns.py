@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from singer_spark.singer.lake_type import Struct, columns_from_text
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.columns.lake_type import Struct, columns_from_text
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import RecordError
+from singer_spark.singer.lake_type import STRING
 from singer_spark.singer.metadata_columns import DELETED_AT, TABLE_VERSION, UNCHANGED
 from singer_spark.storage.parquet_footer import open_parquet
 from target_spark_lake.columns.staged_metadata import CONTROL_COLUMNS
-from target_spark_lake.columns.widening import STRING
 from target_spark_lake.formats.merging.contest import MergeRules
 from target_spark_lake.formats.merging.staged_keys import staged_keys
 from target_spark_lake.layout import file_age

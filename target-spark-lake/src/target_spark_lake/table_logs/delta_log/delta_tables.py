@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError
-from target_spark_lake.columns.lake_type import columns_from_text
+from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.table_logs.delta_log.expendable import expendable, forget
 from target_spark_lake.table_logs.delta_log.files import check_columns, delta_change, readable_folders, rearrangement
 from target_spark_lake.table_logs.delta_log.log_publish import (
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from singer_spark.singer.lake_type import Struct
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.columns.lake_type import Struct
     from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
     from target_spark_lake.table_logs.delta_log.snapshot import DeltaSnapshot
     from target_spark_lake.tables.changes import StagedFile, TableChange

@@ -10,8 +10,8 @@ from urllib.parse import quote, unquote
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
 from singer_spark.singer.exact_json import to_json
+from singer_spark.singer.lake_type import Scalar, Struct, columns_from_text
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.lake_type import Scalar, Struct, columns_from_text
 from target_spark_lake.columns.partitioning import LONGEST_FOLDER, Part, check_unchanged, folder_values, folders_of
 from target_spark_lake.table_logs.delta_log.schema import (
     check_names,

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from singer_spark.errors import SchemaError
-from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct, parse_type
+from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct, parse_type
 
 # Not allowed in names without column mapping, which fewer readers support.
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from singer_spark.errors import SchemaError, StorageError
+from singer_spark.singer.lake_type import columns_to_text
 from singer_spark.storage.files import FileInfo
-from target_spark_lake.columns.lake_type import columns_to_text
 from target_spark_lake.columns.partitioning import Part, folder_values, folders_of
 from target_spark_lake.table_logs.delta_log.schema import TIMESTAMP_NTZ, columns_of_log, rules_of_columns
 from target_spark_lake.tables.table_record import with_logged_columns

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, RecordError, SchemaError
-from target_spark_lake.columns.lake_type import columns_from_text
+from singer_spark.singer.lake_type import columns_from_text
 from target_spark_lake.layout import table_folders
 from target_spark_lake.table_logs.iceberg_log.lake_catalog import opened
 from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pyiceberg.schema import Schema
 
+    from singer_spark.singer.lake_type import Struct
     from singer_spark.storage.storage import Storage
-    from target_spark_lake.columns.lake_type import Struct
     from target_spark_lake.config.iceberg_catalog import IcebergCatalog
     from target_spark_lake.table_logs.iceberg_log.snapshot import IcebergSnapshot
     from target_spark_lake.table_logs.iceberg_log.table_commit import IcebergCommit

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.transforms import Transform
 
-    from target_spark_lake.columns.lake_type import Struct
+    from singer_spark.singer.lake_type import Struct
 
 _UNITS: dict[str, Transform[Any, Any]] = {
     "year": YearTransform(),

@@ -24,7 +24,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from target_spark_lake.columns.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
+from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct, columns_from_text
 from target_spark_lake.table_logs.iceberg_log.promotion import as_iceberg, is_promotable
 
 if TYPE_CHECKING:

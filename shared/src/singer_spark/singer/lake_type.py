@@ -8,12 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
 
 # Spark's names of each type, the one it prints first.
 _NAMES = {
@@ -104,6 +100,8 @@ class Struct:
 
 
 LakeType = Scalar | Array | Struct
+STRING = Scalar("string")
+FLOATING_TYPES = (Scalar("float"), Scalar("double"))
 
 
 def columns_from_text(columns: Mapping[str, str]) -> Struct:
@@ -118,23 +116,6 @@ def columns_from_text(columns: Mapping[str, str]) -> Struct:
 def columns_to_text(columns: Struct) -> dict[str, str]:
     """Name and type as text, in the columns' order."""
     return {each.name: str(each.type) for each in columns}
-
-
-def type_of_spark(spark: DataType) -> LakeType:
-    """The lake type of a Spark type."""
-    kind = spark.typeName()
-    if kind == "struct":
-        return Struct(tuple(Field(each.name, type_of_spark(each.dataType)) for each in spark.fields))  # type: ignore[attr-defined]
-    if kind == "array":
-        return Array(type_of_spark(spark.elementType))  # type: ignore[attr-defined]
-    return parse_type(spark.simpleString())
-
-
-def columns_of_spark(columns: DataType) -> Struct:
-    """The columns of a Spark schema."""
-    found = type_of_spark(columns)
-    assert isinstance(found, Struct)
-    return found
 
 
 def parse_type(text: str) -> LakeType:
