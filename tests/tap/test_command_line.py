@@ -43,6 +43,16 @@ def test_what_needs_no_database_starts_no_spark(flags):
     assert "tap-spark-jdbc" in done.stdout
 
 
+@pytest.mark.parametrize("lines", [True, False])
+def test_what_a_columnar_driver_reads_loads_no_spark(postgres, tmp_path, lines):
+    files = {"encoding": {"format": "parquet"}, "storage": {"root": (tmp_path / "batches").as_uri()}}
+    tap, _ = postgres(TABLE, **({} if lines else {"batch_config": files}))
+    done, loaded = imports_of(tap.command()[1:])
+    assert (done.returncode, loaded) == (0, "False")
+    kinds = Counter(json.loads(line)["type"] for line in done.stdout.splitlines())
+    assert kinds["RECORD" if lines else "BATCH"] == (2 if lines else 1)
+
+
 def test_help_has_an_example_and_about_says_what_each_setting_is_for() -> None:
     for program in ("tap-spark-jdbc", "target-spark-lake"):
         shown = {flag: _output(program, flag) for flag in ("--help", "--about", "--version")}

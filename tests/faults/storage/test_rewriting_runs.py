@@ -16,8 +16,8 @@ from faults.faulty import FAULTS, Counting, Died, Faulty
 from faults.small_lake import LAYOUT, PIPELINE, STEP, SmallLake
 from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
+from singer_spark.singer.arrow_schema import arrow_schema, columns_of_arrow
 from singer_spark.singer.lake_type import Struct, columns_from_text, columns_to_text
-from target_spark_lake.columns.arrow_columns import arrow_schema, columns_of_arrow
 from target_spark_lake.commit.pipeline_run import PipelineRun
 from target_spark_lake.staging.table_rewriter import TableRewriter
 from target_spark_lake.tables.changes import StagedFile, TableChange

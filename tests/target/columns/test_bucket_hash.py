@@ -15,9 +15,9 @@ from pyiceberg.types import DateType, IcebergType, LongType, StringType, Timesta
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from singer_spark.singer.arrow_schema import arrow_type
 from singer_spark.singer.lake_type import Scalar
 from target_spark_lake.columns import bucket_hash, spark_bucket
-from target_spark_lake.columns.arrow_columns import arrow_type
 
 RANDOM = random.Random(7)
 TEXTS = [

@@ -18,13 +18,13 @@ from faults.resuming_lake import ResumingLake
 from faults.small_lake import LAYOUT as NUMBERS
 from faults.small_lake import NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
 from singer_spark.errors import ConfigurationError, LockedError, StorageError
+from singer_spark.singer.arrow_schema import arrow_schema
 from singer_spark.singer.lake_type import columns_from_text
 from singer_spark.state.run_log import run_ids
 from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
 from target.plain_readers import seen_by_all
 from target_spark_lake.cli.spark_lake import command
-from target_spark_lake.columns.arrow_columns import arrow_schema
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.layout import Layout, file_age

@@ -18,13 +18,13 @@ from deltalake.schema import MapType
 
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError
+from singer_spark.singer.arrow_schema import arrow_schema
 from singer_spark.singer.lake_type import columns_from_text
 from singer_spark.storage.files import FileInfo
 from singer_spark.storage.storage import Storage
 from target.delta_lake import DeltaLake
 from target.loading import record, schema
 from target_spark_lake.cli import spark_lake
-from target_spark_lake.columns.arrow_columns import arrow_schema
 from target_spark_lake.layout import Layout
 from target_spark_lake.maintenance.compaction_plan import planned_joins
 from target_spark_lake.maintenance.file_joiner import FileJoiner

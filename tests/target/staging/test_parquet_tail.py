@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from singer_spark.singer.arrow_schema import arrow_schema, columns_of_arrow
 from singer_spark.singer.lake_type import Struct, columns_from_text, columns_to_text
 from singer_spark.storage.thrift_compact import (
     BINARY,
@@ -28,7 +29,6 @@ from singer_spark.storage.thrift_compact import (
     struct_bytes,
 )
 from target.plain_readers import seen_by_all
-from target_spark_lake.columns.arrow_columns import arrow_schema, columns_of_arrow
 from target_spark_lake.staging.parquet_tail import null_columns_tail
 
 OLD = columns_from_text({"id": "int", "o": "struct<a:int,l:array<string>>"})

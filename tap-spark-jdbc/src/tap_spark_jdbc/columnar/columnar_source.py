@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from singer_spark.errors import ConfigurationError, SingerSparkError
 from singer_spark.process.shortage import shortage
+from singer_spark.singer.arrow_schema import arrow_schema
 from singer_spark.singer.bookmark import KeyType
 from singer_spark.singer.schema_mapping import stream_columns
-from singer_spark.spark.session import import_pyspark
 from tap_spark_jdbc.columnar.columnar_query import LEFT, LOST, UNREACHABLE, UNWRITABLE, ColumnarQuery, Outcome
 from tap_spark_jdbc.reading.reading_errors import refused, unwritable
 from tap_spark_jdbc.source.libpq import conninfo
@@ -140,12 +140,7 @@ class ColumnarSource:
 
 def lake_schema(plan: StreamPlan) -> pa.Schema:
     """A stream's columns with the types of the lake."""
-    import_pyspark()  # a session's thread may be importing it as well
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from singer_spark.spark.lake_columns import spark_columns
-
-    return to_arrow_schema(spark_columns(stream_columns(plan.schema, plan.stream)))
+    return arrow_schema(stream_columns(plan.schema, plan.stream))
 
 
 def unfit(plan: StreamPlan, lane: Lane) -> str | None:

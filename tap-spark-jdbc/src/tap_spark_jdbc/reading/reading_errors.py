@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
 
+class TooWideError(Exception):
+    """A round trip brought more bytes than it may; nothing was read."""
+
+
 def unwritable(stream: str, place: str, reason: str) -> StorageError:
     """The error for a batch file that can't be written to its location."""
     return StorageError(

@@ -16,7 +16,7 @@ from singer_spark.singer.bookmark import HASH_CHARACTERS
 from tap_spark_jdbc.extraction.fingerprints import MARKS, Frame
 from tap_spark_jdbc.plan.slices import Range, Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
-from tap_spark_jdbc.reading.reading_errors import refused, unwritable
+from tap_spark_jdbc.reading.reading_errors import TooWideError, refused, unwritable
 from tap_spark_jdbc.reading.rendered_lines import LINE, pipe_lines, write_lines
 from tap_spark_jdbc.source.jdbc_errors import job_reason, may_quote
 from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_of_storage
@@ -36,10 +36,6 @@ JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-
-
-class TooWideError(Exception):
-    """A round trip brought more bytes than it may; nothing was read."""
 
 
 class SliceReader:

@@ -21,6 +21,7 @@ from tap_spark_jdbc.extraction.slice_bounds import first_width
 from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, SliceSize
 from tap_spark_jdbc.reading.bookmark_checksum import without_unchanged
 from tap_spark_jdbc.reading.edges import Edges
+from tap_spark_jdbc.reading.reading_errors import TooWideError
 from tap_spark_jdbc.reading.slices_ahead import Ahead, Lane
 from tap_spark_jdbc.source.lost_connection import again
 
@@ -164,8 +165,6 @@ class StreamReading(ABC, Generic[R]):
 
     def _fetching(self, read: Callable[[int], T]) -> T:
         """Read with a suitable number of rows a round trip, and with fewer if they turn out too wide."""
-        from tap_spark_jdbc.reading.spark_reader import TooWideError
-
         while True:
             rows = self.size.fetch_size()
             try:

@@ -16,6 +16,7 @@ from tap_spark_jdbc.extraction.run_state import bookmark_of, checked_state
 from tap_spark_jdbc.extraction.slice_bounds import long_columns
 from tap_spark_jdbc.extraction.slice_size import FETCH_BOUND, FEWER, SCAN_FETCHED
 from tap_spark_jdbc.plan.slices import Slice, joined, split_slices
+from tap_spark_jdbc.reading.reading_errors import TooWideError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +82,7 @@ class SourceView:
     @contextmanager
     def opened(self, stream: str, state: Mapping[str, Any], session: SparkSession) -> Iterator[SourceRows]:
         """The rows of a stream, for as long as the context lasts."""
-        from tap_spark_jdbc.reading.spark_reader import SliceReader, TooWideError
+        from tap_spark_jdbc.reading.spark_reader import SliceReader
         from tap_spark_jdbc.verify.checksum_sql import SUMS_SCHEMA, ChecksumSql, unsummed
         from tap_spark_jdbc.verify.sent_rows import ComparedSql, compared_extraction, source_rows
 

@@ -9,30 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singer_spark.singer.lake_type import Array, Field, LakeType, Scalar, Struct
+from singer_spark.singer.arrow_schema import LAKE_SCALARS, arrow_schema, arrow_type
+from singer_spark.singer.lake_type import Array, LakeType, Scalar, Struct
 from target_spark_lake.columns.arrow_json import fraction_texts
 from target_spark_lake.columns.value_text import value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ARROW = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 # Other string types that other programs may have written.
 _OTHER_TEXTS = (pa.large_string(), pa.string_view())
-_LAKE = {arrow: Scalar(name) for name, arrow in _ARROW.items()}
 # For these, Arrow's text equals that of JSON; for others Python makes it, value by value.
 _TEXT_BY_ARROW = ("boolean", "tinyint", "smallint", "int", "bigint", "date")
 # Types that are text in JSON but not in the lake.
@@ -42,20 +28,6 @@ _WITHOUT_ZONE = r"([T ]\d\d:\d\d:\d\d(?:\.\d+)?)$"
 _FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799_999_999
 # Arrow may use an exponent for decimals with more digits after the point.
 _PLAIN_SCALE = 6
-
-
-def arrow_schema(columns: Struct) -> pa.Schema:
-    """The columns of a table as an Arrow schema."""
-    return pa.schema([pa.field(each.name, arrow_type(each.type)) for each in columns])
-
-
-def arrow_type(kind: LakeType) -> pa.DataType:
-    """The Arrow type of a lake column."""
-    if isinstance(kind, Struct):
-        return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in kind])
-    if isinstance(kind, Array):
-        return pa.list_(pa.field("element", arrow_type(kind.element)))
-    return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
 
 
 def type_as_read(kind: LakeType) -> pa.DataType:
@@ -80,24 +52,6 @@ def is_dated(moments: pa.Array) -> bool:
     """Whether all of these instants are in the years 1 to 9999, the range of Python and of readers based on it."""
     found = pc.min_max(pc.cast(moments, pa.int64())).as_py()
     return found["min"] is None or (found["min"] >= _FIRST_MICROSECOND and found["max"] <= _LAST_MICROSECOND)
-
-
-def columns_of_arrow(schema: pa.Schema) -> Struct | None:
-    """The lake columns of an Arrow schema; None if no lake type corresponds to one of its types."""
-    try:
-        return Struct(tuple(Field(each.name, _lake_type(each.type)) for each in schema))
-    except KeyError:
-        return None
-
-
-def _lake_type(arrow: pa.DataType) -> LakeType:
-    if pa.types.is_struct(arrow):
-        return Struct(tuple(Field(each.name, _lake_type(each.type)) for each in arrow))
-    if pa.types.is_list(arrow):
-        return Array(_lake_type(arrow.value_type))
-    if pa.types.is_decimal128(arrow):
-        return Scalar("decimal", arrow.precision, arrow.scale)
-    return _LAKE[arrow]
 
 
 def fitted(rows: pa.RecordBatch, columns: Struct) -> pa.RecordBatch:
@@ -179,7 +133,7 @@ def _fit_list(values: pa.ListArray, kind: Array) -> pa.Array:
 
 
 def _texts(values: pa.Array) -> pa.Array:
-    lake = _LAKE.get(values.type)
+    lake = LAKE_SCALARS.get(values.type)
     plain = pa.types.is_decimal(values.type) and values.type.scale <= _PLAIN_SCALE
     if plain or (lake is not None and lake.name in _TEXT_BY_ARROW):
         return pc.cast(values, pa.string())

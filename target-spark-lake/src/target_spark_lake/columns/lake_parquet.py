@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet
 
+from singer_spark.singer.arrow_schema import arrow_schema
 from singer_spark.storage.repeating_columns import repeating
-from target_spark_lake.columns.arrow_columns import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

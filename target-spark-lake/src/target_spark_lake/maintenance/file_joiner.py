@@ -14,9 +14,10 @@ import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.process.shortage import shortage
+from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import Array, Struct
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.arrow_columns import columns_of_arrow, fitted
+from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.columns.lake_parquet import gathered, parquet_writer
 from target_spark_lake.staging.arrow_staging import ROW_GROUP_BYTES
 from target_spark_lake.staging.place import StagingPlace

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from singer_spark.errors import ProtocolError
+from singer_spark.singer.arrow_schema import arrow_type, columns_of_arrow
 from singer_spark.singer.metadata_columns import DELETED_AT, METADATA_COLUMNS
-from target_spark_lake.columns.arrow_columns import arrow_type, columns_of_arrow
 from target_spark_lake.columns.staged_metadata import is_stamped
 from target_spark_lake.tables.file_statistics import leaf_places, statistics_of
 from target_spark_lake.tables.parquet_files import open_batch_file

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.json
 
+from singer_spark.singer.arrow_schema import arrow_type
 from singer_spark.singer.exact_json import Spelled, from_json, to_json
 from singer_spark.singer.lake_type import Scalar
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS, TABLE_VERSION
-from target_spark_lake.columns.arrow_columns import arrow_type, fitted, from_text, repeated, type_as_read
+from target_spark_lake.columns.arrow_columns import fitted, from_text, repeated, type_as_read
 from target_spark_lake.staging.batch_plan import EXTRACTED_AT, moment_of
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet
 
+from singer_spark.singer.arrow_schema import arrow_schema, arrow_type
 from singer_spark.singer.lake_type import Struct
 from singer_spark.storage.parquet_footer import END_BYTES, MAGIC, footer_of
 from singer_spark.storage.thrift_compact import Struct as ThriftStruct
 from singer_spark.storage.thrift_compact import read_struct, struct_bytes
-from target_spark_lake.columns.arrow_columns import arrow_schema, arrow_type
 
 # Field numbers of parquet.thrift.
 SCHEMA, ROW_GROUPS, METADATA, COLUMN_ORDERS, ENCRYPTION = 2, 4, 5, 7, 8

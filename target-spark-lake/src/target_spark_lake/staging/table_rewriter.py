@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from singer_spark.errors import SingerSparkError, StorageError
+from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import Field, Scalar, Struct
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.arrow_columns import columns_of_arrow, fitted
+from target_spark_lake.columns.arrow_columns import fitted
 from target_spark_lake.columns.lake_parquet import parquet_writer
 from target_spark_lake.columns.partitioning import folder_values
 from target_spark_lake.columns.staged_metadata import POSITION

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from singer_spark.singer.arrow_schema import arrow_type
 from singer_spark.singer.lake_type import Field, Struct
 from singer_spark.singer.metadata_columns import DELETED_AT
 from singer_spark.spark.lake_columns import spark_columns
-from target_spark_lake.columns.arrow_columns import arrow_type
 from target_spark_lake.columns.partitioning import folder_values, value_of
 from target_spark_lake.columns.spark_columns import column, fitted_columns
 from target_spark_lake.formats.merging.contest import PLACE, ROW_BITS

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, SchemaError
+from singer_spark.singer.arrow_schema import columns_of_arrow
 from singer_spark.singer.lake_type import columns_from_text
 from singer_spark.storage.parquet_footer import open_parquet
-from target_spark_lake.columns.arrow_columns import columns_of_arrow
 from target_spark_lake.columns.partitioning import folder_names
 from target_spark_lake.layout import table_folders
 from target_spark_lake.table_logs.iceberg_log.promotion import is_promotable
