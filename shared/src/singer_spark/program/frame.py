@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -47,6 +48,8 @@ def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str
         _end()
         os._exit(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     _end()
+    # Else the interpreter looks for garbage among all that was loaded, twice: a quarter of a short run's CPU time.
+    gc.freeze()
     sys.exit(code)
 
 
