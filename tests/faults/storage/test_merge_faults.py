@@ -16,23 +16,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from faults.faulty import FAULTS, Counting, Died, Faulty, Proxy
+from faults.numbered_lake import LAYOUT, NumberedLake, load
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
-from singer_spark.program.progress import Progress
 from singer_spark.state.run_log import last_committed
 from singer_spark.storage.storage import Storage
-from target.loading import Lake, record, schema, to_bytes
+from target.loading import Lake, record, schema
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.intake.singer_lines import LineRouter, RecordLines
-from target_spark_lake.layout import Layout
-from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 from target_spark_lake.tables.table_index import TableIndex, current_index, footer_statistics, read_index
 from target_spark_lake.tables.table_record import TableRecord
 
-LAYOUT = Layout("test")
 TABLE = LAYOUT.table("s")
 STEP = 3
 
@@ -42,27 +37,11 @@ def last_run(id: int, number: int) -> int:
     return min(id // STEP + 2, number)
 
 
-class MergedLake:
+class MergedLake(NumberedLake):
     """A table that is merged into without a JVM: run n brings STEP new keys, and the STEP keys before them anew."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def storage(self, files: Any = None) -> Storage:
-        plain = Storage(str(self.folder))
-        return plain if files is None else Storage(str(self.folder), files=files(plain.files))
-
-    def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
-        try:
-            number = 1 + (run.committed_state() or {"run": 0})["run"]
-            run.commit(Commit((self.merged(run, number),), {"run": number}))
-        except Died:
-            raise
-        except BaseException as error:
-            run.fail(error)
-            raise
-        return number
+    def commit_of(self, run: PipelineRun, number: int) -> Commit:
+        return Commit((self.merged(run, number),), {"run": number})
 
     def merged(self, run: PipelineRun, number: int) -> TableChange:
         storage = run.storage
@@ -109,17 +88,13 @@ def test_a_fault_at_any_storage_call_of_a_merge_leaves_one_row_for_each_key(
 ) -> None:
     first = MergedLake(tmp_path / "first")
     first.sync()
-
-    def merged(name: object) -> MergedLake:
-        return MergedLake(shutil.copytree(first.folder, tmp_path / f"{name}"))
-
-    probe = merged("probe")
+    probe = first.copied("probe")
     counting = Counting()
     probe.sync(probe.storage(counting))
     calls = counting.calls
     assert {"move", "delete", "create", "exchange", "replace"} <= set(calls)
     for nth in counting.places(fault):
-        lake = merged(nth)
+        lake = first.copied(nth)
         broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)
@@ -152,22 +127,6 @@ class KeptBefore(Proxy):
                 if death not in self.left and death[0] == name and death[1] in "".join(map(str, args)):
                     self.left[death] = Path(shutil.copytree(self.bucket, self.copies / str(len(self.left))))
             return call()
-
-
-def load(lake: Lake, run: PipelineRun, session: object, *messages: dict[str, Any]) -> None:
-    """The target without its command: a death raises through it as a kill would end it."""
-    settings = TargetSettings.from_config({"bucket": str(lake.folder), "pipeline": "test"})
-    progress = Progress("loaded")
-    loading = LoadRun(settings, run, lambda: session, progress=progress)  # type: ignore[arg-type, return-value]
-    try:
-        for item in LineRouter().feed(to_bytes(*messages)):
-            if isinstance(item, RecordLines):
-                loading.records(item)
-            else:
-                loading.schema(item.value)
-        loading.finish()
-    finally:
-        progress.stop()
 
 
 FIRST = [(n, 1, "first") for n in range(6)]
