@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import pyarrow.json
 import pyarrow.parquet  # noqa: F401  loaded once, for all forks, as what is marked below
+import pyspark.sql.types  # noqa: F401
 
 from faults.faulty import Proxy
 from singer_spark.process import signals

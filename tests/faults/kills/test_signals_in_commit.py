@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
+
+from target.loading import reader
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ class Lake:
     def runs_of(self, stream: str) -> list[int]:
         """The runs whose rows are in a table, each of them whole."""
         files = self.folder / "lake/raw" / stream / "*.parquet"
-        with duckdb.connect() as connection:
+        with reader() as connection:
             found = connection.sql(f"select run, count(*), count(distinct id) from '{files}' group by run order by run")
             rows = found.fetchall()
         assert all(count == distinct == ROWS for _, count, distinct in rows), rows

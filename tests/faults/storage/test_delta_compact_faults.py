@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -60,18 +59,18 @@ class CompactedTables(TwoTables):
         assert self.table(GROWS).partitions() == [{"part": "a b"}]
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Callable[[object], CompactedTables]:
-    """Gives lakes of the same three runs."""
-    first = CompactedTables(tmp_path / "first")
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> CompactedTables:
+    lake = CompactedTables(tmp_path_factory.mktemp("runs") / "first")
     for _ in range(RUNS):
-        first.sync()
-
-    def lake(name: object) -> CompactedTables:
-        shutil.copytree(first.folder, tmp_path / f"{name}")
-        return CompactedTables(tmp_path / f"{name}")
-
+        lake.sync()
     return lake
+
+
+@pytest.fixture
+def tables(first: CompactedTables, tmp_path: Path) -> Callable[[object], CompactedTables]:
+    """Gives lakes of the same three runs."""
+    return lambda name: first.copied(tmp_path / f"{name}")
 
 
 @pytest.mark.slow

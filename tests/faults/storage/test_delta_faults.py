@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from faults.faulty import FAULTS, Counting, Died, Faulty, Interrupted
+from faults.numbered_lake import LAYOUT, NumberedLake
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError, StorageError
 from singer_spark.process.identity import Process
@@ -24,7 +24,6 @@ from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.commit.recovery import free
 from target_spark_lake.config.config_schema import DELTA
-from target_spark_lake.layout import Layout
 from target_spark_lake.maintenance import conversion
 from target_spark_lake.table_logs.delta_log.files import delta_change
 from target_spark_lake.table_logs.delta_log.snapshot import LOG_FOLDER
@@ -33,7 +32,6 @@ from target_spark_lake.tables.table_record import TableRecord
 
 pytestmark = pytest.mark.slow
 
-LAYOUT = Layout("test")
 GROWS, CHANGES = LAYOUT.table("grows"), LAYOUT.table("changes")
 STEP = 2
 Rows = list[tuple[int, int]]
@@ -45,40 +43,22 @@ def rows_after(table: str, number: int) -> Rows:
     return [(id, min(id // STEP + 2, last) if last else id // STEP + 1) for id in range(number * STEP)]
 
 
-class TwoTables:
+class TwoTables(NumberedLake):
     """Run n appends STEP ids to `grows` and to `changes`, where it also replaces the file of run n - 1's own ids."""
 
     def __init__(self, folder: Path, kind: str = "delta") -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.kind = kind
-        self.layout = LAYOUT
 
-    def copied(self, name: object) -> TwoTables:
-        """The lake once more, beside itself."""
-        return TwoTables(shutil.copytree(self.folder, self.folder.with_name(f"{name}")), self.kind)
-
-    def storage(self, wrap: Any = None) -> Storage:
-        plain = Storage(str(self.folder))
-        return plain if wrap is None else Storage(str(self.folder), files=wrap(plain.files))
-
-    def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
-        run = open_run(storage or self.storage(), self.layout, lock_ttl_seconds=NO_BEATS, process=process)
-        try:
-            number = 1 + (run.committed_state() or {"run": 0})["run"]
-            new = range((number - 1) * STEP, number * STEP)
-            retire = max(run.table_files(CHANGES), default=None)
-            again = range(max(0, new.start - STEP), new.start)
-            grown = self.change(run, GROWS, (self.stage(run, "grows", new, number),))
-            # The greatest name is the one of a run's own ids.
-            replaced = (self.stage(run, "changes/again", again, number), self.stage(run, "changes/new", new, number))
-            changed = self.change(run, CHANGES, replaced[not again :], (retire,) if retire else ())
-            run.commit(Commit((grown, changed), {"run": number}))
-        except Died:
-            raise
-        except BaseException as error:
-            run.fail(error)
-            raise
-        return number
+    def commit_of(self, run: PipelineRun, number: int) -> Commit:
+        new = range((number - 1) * STEP, number * STEP)
+        retire = max(run.table_files(CHANGES), default=None)
+        again = range(max(0, new.start - STEP), new.start)
+        grown = self.change(run, GROWS, (self.stage(run, "grows", new, number),))
+        # The greatest name is the one of a run's own ids.
+        replaced = (self.stage(run, "changes/again", again, number), self.stage(run, "changes/new", new, number))
+        changed = self.change(run, CHANGES, replaced[not again :], (retire,) if retire else ())
+        return Commit((grown, changed), {"run": number})
 
     def stage(self, run: PipelineRun, name: str, ids: range, number: int) -> StagedFile:
         path = f"{LAYOUT.staging(run.run_id)}/{name}.parquet"

@@ -100,7 +100,7 @@ def test_a_fault_at_any_storage_call_of_a_run_leaves_each_table_at_one_snapshot_
 CHANGING = frozenset({"write", "copy", "delete", "commit_table"})
 
 
-def test_a_fault_at_every_third_change_on_s3_leaves_each_table_at_one_snapshot_a_run(
+def test_a_fault_at_every_fifth_change_on_s3_leaves_each_table_at_one_snapshot_a_run(
     s3: S3, tmp_path: Path, dead: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, counting = StoredTables(tmp_path, s3), Counting(None)
@@ -108,7 +108,7 @@ def test_a_fault_at_every_third_change_on_s3_leaves_each_table_at_one_snapshot_a
     through(lake, counting, monkeypatch, lake.sync)
     changes = sum(name in CHANGING for name in counting.calls)
     assert changes > 12
-    for nth, fault in zip(range(1, changes + 1, 3), cycle((DIE_AFTER, FAIL_AFTER)), strict=False):
+    for nth, fault in zip(range(1, changes + 1, 5), cycle((DIE_AFTER, FAIL_AFTER)), strict=False):
         with suppress(SingerSparkError, Died):
             through(lake, Faulty(None, nth, fault, CHANGING), monkeypatch, lambda storage: lake.sync(storage, dead))
         lake.check_readers_see_whole_runs(at_least=1)
@@ -357,7 +357,7 @@ def test_a_fault_at_any_call_of_the_catalog_of_a_conversion_leaves_tables_of_one
         assert lake.rows(CHANGES) == rows_after(CHANGES, 3)
 
 
-def test_kill_9_at_every_third_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(
+def test_kill_9_at_every_fifth_change_from_the_commit_on_loses_and_repeats_nothing_and_no_reader_sees_a_part(
     tmp_path: Path,
 ) -> None:
     """One lake with a reader in a loop, one process a step, until a process gets through all of its steps."""
@@ -367,7 +367,7 @@ def test_kill_9_at_every_third_change_from_the_commit_on_loses_and_repeats_nothi
     step, code = -1, -signal.SIGKILL
     with watched(lake) as numbers:
         while code == -signal.SIGKILL:
-            step += 3
+            step += 5
             command = [sys.executable, "-m", "faults.iceberg_writer", str(tmp_path), str(step)]
             code = subprocess.run(command, env=environment, timeout=DEADLINE, check=False).returncode
             lake.check_readers_see_whole_runs(at_least=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,49 +11,28 @@ from typing import Any
 import pytest
 
 from faults.faulty import FAULTS, Counting, Died, Faulty
+from faults.numbered_lake import LAYOUT, NumberedLake, load
 from faults.small_lake import NO_BEATS
 from singer_spark.errors import SingerSparkError
 from singer_spark.process.identity import Process
-from singer_spark.program.progress import Progress
 from singer_spark.storage.storage import Storage
-from target.loading import Lake, record, schema, to_bytes
+from target.loading import Lake, record, schema
 from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
-from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.intake.singer_lines import LineRouter, RecordLines
-from target_spark_lake.layout import Layout
-from target_spark_lake.load.load_run import LoadRun
 from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
 from target_spark_lake.validation.quarantine import one_file
 
-LAYOUT = Layout("test")
 TABLE = LAYOUT.table("s")
 
 
-class QuarantiningLake:
+class QuarantiningLake(NumberedLake):
     """Run n publishes a file, which holds its number, and the rejected records of two batches."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def storage(self, files: Any = None) -> Storage:
-        plain = Storage(str(self.folder))
-        return plain if files is None else Storage(str(self.folder), files=files(plain.files))
-
-    def sync(self, storage: Storage | None = None, process: Process | None = None) -> int:
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
-        try:
-            number = 1 + (run.committed_state() or {"run": 0})["run"]
-            staged = self.stage(run, "0/file.parquet", number)
-            parts = [self.stage(run, f"{batch}/rejected.jsonl", number) for batch in range(2)]
-            whole = one_file(run.storage, parts, f"{run.staging_path('s')}/rejected.jsonl", self.folder)
-            assert whole is not None
-            run.commit(Commit((TableChange("s", TABLE, (staged,)),), {"run": number}, {"s": whole}))
-        except Died:
-            raise
-        except BaseException as error:
-            run.fail(error)
-            raise
-        return number
+    def commit_of(self, run: PipelineRun, number: int) -> Commit:
+        staged = self.stage(run, "0/file.parquet", number)
+        parts = [self.stage(run, f"{batch}/rejected.jsonl", number) for batch in range(2)]
+        whole = one_file(run.storage, parts, f"{run.staging_path('s')}/rejected.jsonl", self.folder)
+        assert whole is not None
+        return Commit((TableChange("s", TABLE, (staged,)),), {"run": number}, {"s": whole})
 
     def stage(self, run: PipelineRun, name: str, number: int) -> StagedFile:
         path, data = f"{run.staging_path('s')}/{name}", b"%d\n" % number
@@ -89,12 +67,12 @@ def test_a_fault_at_any_storage_call_keeps_rejected_records_once_and_of_committe
 ) -> None:
     first = QuarantiningLake(tmp_path / "first")
     first.sync()
-    probe = QuarantiningLake(shutil.copytree(first.folder, tmp_path / "probe"))
+    probe = first.copied("probe")
     counting = Counting()
     probe.sync(probe.storage(counting))
     assert counting.calls.count("move") == 2
     for nth in counting.places(fault):
-        lake = QuarantiningLake(shutil.copytree(first.folder, tmp_path / str(nth)))
+        lake = first.copied(nth)
         broken = lake.storage(partial(Faulty, nth=nth, fault=fault))
         with suppress(SingerSparkError, Died):
             lake.sync(broken, dead)
@@ -104,31 +82,16 @@ def test_a_fault_at_any_storage_call_keeps_rejected_records_once_and_of_committe
 
 
 CHANGES = frozenset({"create", "replace", "exchange", "upload", "move", "delete", "delete_all"})
-SETTINGS = {"pipeline": "test", "on_invalid_record": "quarantine"}
 BATCHES = [
     *(schema("s", {"id": {"type": "integer"}, "more": {}}), record("s", id=1), record("s", id="x")),
     *(schema("s", {"id": {"type": "integer"}}), record("s", id="y")),
 ]
 
 
-def load(lake: Lake, storage: Storage, session: object, process: Process | None = None) -> None:
-    """The target without its command: a death raises through it as a kill would end it."""
-    settings = TargetSettings.from_config({"bucket": str(lake.folder), **SETTINGS})
+def loaded(lake: Lake, files: Any, session: object, process: Process | None = None) -> None:
+    storage = Storage(str(lake.folder), files=files)
     run = open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
-    progress = Progress("loaded")
-    loading = LoadRun(settings, run, lambda: session, progress=progress)  # type: ignore[arg-type, return-value]
-    try:
-        for item in LineRouter().feed(to_bytes(*BATCHES)):
-            if isinstance(item, RecordLines):
-                loading.records(item)
-            else:
-                loading.schema(item.value)
-        loading.finish()
-    except SingerSparkError as error:
-        loading.fail(error)
-        raise
-    finally:
-        progress.stop()
+    load(lake, run, session, *BATCHES, on_invalid_record="quarantine")
 
 
 def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(
@@ -138,15 +101,15 @@ def test_whatever_change_of_the_bucket_fails_the_target_s_next_run_is_right(
     lake = Lake(tmp_path / "lake")
     counting = Counting()
     files = Storage(str(lake.folder)).files
-    load(lake, Storage(str(lake.folder), files=counting(files)), spark)
+    loaded(lake, counting(files), spark)
     changes = sum(name in CHANGES for name in counting.calls)
     assert "upload" in counting.calls
     chosen = range(1, changes + 1, 3)
     for nth in chosen:
-        broken = Faulty(Storage(str(lake.folder)).files, nth, FAULTS[nth % len(FAULTS)], CHANGES)
+        broken = Faulty(files, nth, FAULTS[nth % len(FAULTS)], CHANGES)
         with suppress(SingerSparkError, Died):
-            load(lake, Storage(str(lake.folder), files=broken), spark, dead)
-        load(lake, Storage(str(lake.folder)), spark)
+            loaded(lake, broken, spark, dead)
+        loaded(lake, files, spark)
     journals = [json.loads(path.read_bytes()) for path in (lake.folder / LAYOUT.runs).glob("*.json")]
     good = {each["run_id"] for each in journals if each["outcome"] == "succeeded"}
     assert len(chosen) + 1 <= len(good) < len(journals)

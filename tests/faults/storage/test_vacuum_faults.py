@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -50,18 +49,18 @@ class VacuumedTables(TwoTables):
         assert len(self.storage().list(LAYOUT.locks)) == 1
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Callable[[object], VacuumedTables]:
-    """Gives lakes of the same four runs."""
-    first = VacuumedTables(tmp_path / "first")
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> VacuumedTables:
+    lake = VacuumedTables(tmp_path_factory.mktemp("runs") / "first")
     for _ in range(RUNS):
-        first.sync()
-
-    def lake(name: object) -> VacuumedTables:
-        shutil.copytree(first.folder, tmp_path / f"{name}")
-        return VacuumedTables(tmp_path / f"{name}")
-
+        lake.sync()
     return lake
+
+
+@pytest.fixture
+def tables(first: VacuumedTables, tmp_path: Path) -> Callable[[object], VacuumedTables]:
+    """Gives lakes of the same four runs."""
+    return lambda name: first.copied(tmp_path / f"{name}")
 
 
 @pytest.mark.slow

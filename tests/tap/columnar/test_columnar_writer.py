@@ -273,7 +273,7 @@ def test_a_value_that_no_lake_holds_is_refused_by_the_same_line(
     for value in beyond:
         connection.execute("update t set odd = %s where id = 7", [value])
         # By JDBC each value costs four times as much, and all have one line there.
-        for reader in ("arrow", "jdbc") if value in (beyond[0], beyond[-1]) else ("arrow",):
+        for reader in ("arrow", "jdbc") if value == beyond[-1] else ("arrow",):
             said = run(database, tmp_path, tables=["t"], reader=reader).failed()
             assert f"column odd ({kind}) holds a value that is not a valid " in said
             assert f"set its type_overrides to text: {value.split(' ')[0].split('+')[0]}" in said

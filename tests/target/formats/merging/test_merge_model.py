@@ -18,8 +18,8 @@ TEXT = {"type": ["string", "null"]}
 MOMENT = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
 PROPERTIES = {"tenant": TEXT, "id": INT, "clock": MOMENT, "note": TEXT}
 KEYS = 120
-RUNS = 3
 DELTA_SEEDS, ICEBERG_SEEDS = (5, 6), (2, 4)
+LONG_SEEDS = (1, 5)  # three runs, the second of which comes again: without versions and with them; else two
 DELETED_AT = "2026-01-02T03:04:05Z"
 Key = tuple[str, int]
 Age = tuple[int, str]
@@ -138,7 +138,7 @@ def test_a_merged_table_holds_what_a_dict_holds_after_every_run(
     annotations = {"x-load-method": method, "x-extent": "full" if rules.stale else "delta"}
     message = schema("s", PROPERTIES, ("tenant", "id"), **annotations)
     message["bookmark_properties"] = ["clock"] if rules.has_cursor else []
-    for run in range(RUNS):
+    for run in range(3 if seed in LONG_SEEDS else 2):
         version = 10 + run if versions else None
         events = random_events(rng, version)
         activated = version - 1 if version and run % 2 else None
@@ -150,7 +150,7 @@ def test_a_merged_table_holds_what_a_dict_holds_after_every_run(
         table = model_after(table, events, activated, rules)
         came += len(events)
         assert found(lake) == table
-        if run == 1:
+        if run == 1 and seed in LONG_SEEDS:
             lake.load(message, *messages, hard_delete=rules.hard)
             table = model_after(table, events, activated, rules)
             came += len(events)
