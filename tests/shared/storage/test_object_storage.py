@@ -169,7 +169,7 @@ def test_an_upload_whose_answers_get_lost_has_arrived(storage: Storage, proxy: P
 
 
 @pytest.mark.parametrize("fault", [ANSWER_LOST, SLOW_DOWN, TOO_MANY, CONFLICT])
-def test_a_change_that_is_not_answered_well_once_is_asked_for_again(
+def test_a_request_that_is_not_answered_well_once_is_sent_again(
     storage: Storage, proxy: Proxy, store: Store, fault: str
 ) -> None:
     def faulty(change: Callable[[], Any]) -> Any:
@@ -188,7 +188,8 @@ def test_a_change_that_is_not_answered_well_once_is_asked_for_again(
     faulty(lambda: storage.replace("state", b"3"))
     faulty(lambda: storage.move("state", "moved"))
     assert [file.path for file in storage.list("")] == ["lock", "moved"]
-    assert storage.read("moved") == b"3"
+    assert faulty(lambda: storage.read("moved")) == b"3"
+    assert faulty(lambda: storage.size("moved")) == 1
     faulty(lambda: storage.delete("moved"))
     assert [file.path for file in faulty(lambda: storage.list(""))] == ["lock"]
 
