@@ -242,5 +242,5 @@ def test_a_revoked_key_is_refused_and_a_host_that_is_called_like_a_key_is_not() 
     public = key.export_public_key().decode()
     assert known(f"ssh-gate.example {public}")[0] == [key.convert_to_public()]
     for marker in ("@revoked", "@cert-authority"):
-        with pytest.raises(ConfigurationError, match="no key to trust"):
+        with pytest.raises(ConfigurationError, match="not a key to trust"):
             known(f"{marker} h {public}")

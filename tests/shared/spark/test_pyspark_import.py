@@ -1,4 +1,4 @@
-"""A session's thread and the one that reads a stream import PySpark at once: both have all of it."""
+"""A session's thread and one that reads or merges a stream import PySpark at once: both have all of it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import sys
 # One thread is held inside of PySpark's root until another one, which begins with a part of it, waits for the root.
 MEETING = """
 import importlib, sys, threading
+from contextlib import suppress
 from unittest.mock import MagicMock
 from singer_spark.jvm import gateway as jvm_gateway
 from singer_spark.spark import session as spark_session
 from singer_spark.spark.session_conf import SparkOptions
 from tap_spark_jdbc.streams.stream_lines import LineReading
-from tap_spark_jdbc.columnar.columnar_source import ColumnarSource
+from target_spark_lake.formats.parquet import _merged
 
 inside, failed = threading.Event(), []
 
@@ -54,8 +55,8 @@ def test_a_session_and_a_reader_that_start_at_once_have_all_of_pyspark() -> None
     met("assert LineReading._reader.func(MagicMock())")
 
 
-def test_a_session_and_a_columnar_reader_that_start_at_once_have_all_of_pyspark() -> None:
+def test_a_session_and_a_merge_that_start_at_once_have_all_of_pyspark() -> None:
     met(
-        "self = MagicMock(); self.sql.plan.schema = {'properties': {'a': {'type': 'string'}}}\n"
-        "assert ColumnarSource._schema.func(self)"
+        "with suppress(Exception): _merged(MagicMock(), MagicMock())\n"
+        "assert sys.modules['target_spark_lake.formats.parquet_merge'].merge_changes"
     )
