@@ -379,12 +379,7 @@ def test_what_can_not_be_compared_is_one_clear_line(
 
 
 def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something_differs(
-    database: sqlite3.Connection,
-    tmp_path: Path,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    database: sqlite3.Connection, tmp_path: Path, spark: SparkSession, capsys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In this process; as a program it is run by `failure-at-night.md`, by `test_planted_secrets` to exit code 1."""
     database.execute("create table t (id integer primary key, v text)")
@@ -392,12 +387,12 @@ def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something
     trip = sqlite_trip(tmp_path)
     trip.run()
     database.execute("update t set v = 'B' where id = 2")
-    (tmp_path / "tap.json").write_text(json.dumps(trip.config))
-    (tmp_path / "target.json").write_text(json.dumps({"bucket": str(trip.folder), "pipeline": PIPELINE}))
-    monkeypatch.chdir(tmp_path)
+    tap, target = tmp_path / "tap.json", tmp_path / "target.json"
+    tap.write_text(json.dumps(trip.config))
+    target.write_text(json.dumps({"bucket": str(trip.folder), "pipeline": PIPELINE}))
     capsys.readouterr()
     with caplog.at_level("INFO", "spark-lake"):
-        assert command(["verify", "--config", "target.json", "--tap-config", "tap.json", "--json"]) == 1
+        assert command(["verify", "--config", str(target), "--tap-config", str(tap), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["streams"]["t"]
     assert (found["source_rows"], found["lake_rows"]) == (2, 2)
     assert differences(found) == ([], [], [2])
