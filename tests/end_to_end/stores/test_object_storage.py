@@ -36,21 +36,11 @@ POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "label": {"t
 STATE = ".dataspoc/state/test/state.json"
 
 
-def run(pipe: Pipe) -> str:
-    state = f"{pipe.target['bucket']}/{STATE}"
-    tap = subprocess.Popen(pipe.tap_command("--state", state), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    target = subprocess.run(
-        pipe.target_command(), stdin=tap.stdout, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
-    )
-    _, errors = tap.communicate(timeout=TIMEOUT_SECONDS)
-    assert (tap.returncode, target.returncode) == (0, 0), errors.decode() + target.stderr
-    return errors.decode()
-
-
-def run_in_this_process(pipe: Pipe) -> None:
+def run_from(pipe: Pipe, start: str) -> None:
+    """By both programs in this process, from the state at its URL; as processes they do it on a cluster."""
     state = open_state_source(f"{pipe.target['bucket']}/{STATE}", pipe.tap["storage_options"])
     sent = send(tap_of(pipe.tap, OpeningState.of(state))).succeeded().output
-    assert json.loads(sent.splitlines()[0])["start"] == "first"
+    assert json.loads(sent.splitlines()[0])["start"] == start
     with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
         TargetSparkLake(config=pipe.target).listen(io.BytesIO(sent))
 
@@ -64,10 +54,10 @@ def test_an_incremental_pipe_keeps_lake_and_state_on_s3(spark: SparkSession, s3:
         options = {"storage_options": s3.storage_options}
         tap = {"jdbc_url": f"jdbc:sqlite:{tmp_path}/shop.db", "incremental_tables": ["orders:id:integer"], **options}
         pipe = Pipe(tmp_path / "run", tap, {"bucket": f"{bucket}/lake", **options})
-        run_in_this_process(pipe)
+        run_from(pipe, "first")
         connection.execute("insert into orders values (50, 'later')")
         connection.commit()
-        assert "first run" not in run(pipe)
+        run_from(pipe, "saved")
     connection.close()
     files = s3.filesystem()
     tables = [pq.read_table(files.open(path)) for path in files.glob(f"{bucket}/lake/raw/orders/*.parquet")]

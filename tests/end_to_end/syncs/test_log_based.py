@@ -6,13 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import psycopg
+import pytest
 
 from servers.postgresql import PostgreSQL
 from tap.opened import filled, login
+from target_spark_lake.cli.spark_lake import command
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BIN = Path(sys.executable).parent
 SECONDS = 240
@@ -24,14 +29,10 @@ insert into orders select i, 'old', repeat('x', 5000), i / 4.0, '2025-01-20 15:3
 """
 
 
-def run(folder: Path, *words: str) -> str:
-    done = subprocess.run([BIN / words[0], *words[1:]], cwd=folder, capture_output=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    return done.stdout.decode()
-
-
 def sync(folder: Path) -> None:
-    run(folder, "spark-lake", "run", "--tap-config", "tap.json")
+    words = [BIN / "spark-lake", "run", "--tap-config", "tap.json"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
 
 
 def living(folder: Path) -> list[tuple[Any, ...]]:
@@ -44,7 +45,23 @@ def in_source(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     return connection.execute("select id, note, length(body), amount from orders order by id").fetchall()
 
 
-def test_the_lake_follows_the_log_until_the_pipeline_goes(postgresql: PostgreSQL, tmp_path: Path) -> None:
+def test_the_lake_follows_the_log_until_the_pipeline_goes(
+    spark: SparkSession,
+    postgresql: PostgreSQL,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Runs are processes; what is asked in between, with a JVM that asks the database, is asked in this one."""
+    monkeypatch.chdir(tmp_path)
+
+    def answer(*words: str, exit_code: int = 0, says: str = "") -> Any:
+        capsys.readouterr()
+        assert command([*words, "--tap-config", "tap.json", "--json"]) == exit_code
+        output, errors = capsys.readouterr()
+        assert says in errors
+        return json.loads(output)
+
     with filled(postgresql, SCRIPT) as (database, connection):
         batches = {
             "encoding": {"format": "parquet"},
@@ -64,23 +81,22 @@ def test_the_lake_follows_the_log_until_the_pipeline_goes(postgresql: PostgreSQL
         connection.execute("insert into orders values (500, 'more', null, -1, now())")
         sync(tmp_path)
         assert living(tmp_path) == in_source(connection)
-        bookmark = json.loads(run(tmp_path, "spark-lake", "state", "show", "--json"))["bookmarks"]["public-orders"]
+        state = tmp_path / f"lake/.dataspoc/state/{pipeline}/state.json"
+        bookmark = json.loads(state.read_text())["bookmarks"]["public-orders"]
         assert (bookmark["replication_method"], bookmark["slot"]) == ("LOG_BASED", f"spark_tap_{pipeline}")
-        (status,) = json.loads(run(tmp_path, "spark-lake", "status", "--tap-config", "tap.json", "--json"))
+        (status,) = answer("status")
         assert status["streams"]["public-orders"]["log_bytes_held_back"] > 0
 
         connection.execute("select pg_drop_replication_slot(%s)", (f"spark_tap_{pipeline}",))
-        words = ["spark-lake", "status", "--tap-config", "tap.json", "--json"]
-        lost = subprocess.run([BIN / words[0], *words[1:]], cwd=tmp_path, capture_output=True, timeout=SECONDS)
         why = f"stream public-orders: slot spark_tap_{pipeline} is gone (dropped, or lost with a failover); run the tap"
-        assert json.loads(lost.stdout)[0]["streams"]["public-orders"]["log_lost"].startswith(why)
-        assert (lost.returncode, why in lost.stderr.decode()) == (1, True)
+        (lost,) = answer("status", exit_code=1, says=why)
+        assert lost["streams"]["public-orders"]["log_lost"].startswith(why)
         again = "select pg_create_logical_replication_slot(%s, 'pgoutput')"
         connection.execute(again, (f"spark_tap_{pipeline}",))
 
-        removed = json.loads(run(tmp_path, "spark-lake", "log", "drop", "--tap-config", "tap.json", "--json"))
+        removed = answer("log", "drop")
         assert removed == {"removed": [f"slot spark_tap_{pipeline}", f"publication spark_tap_{pipeline}"]}
         left = "select slot_name from pg_replication_slots where slot_name = %s"
         assert not connection.execute(left, (f"spark_tap_{pipeline}",)).fetchall()
-        assert json.loads(run(tmp_path, "spark-lake", "state", "show", "--json"))["bookmarks"] == {}
+        assert json.loads(state.read_text())["bookmarks"] == {}
         assert living(tmp_path) == in_source(connection)

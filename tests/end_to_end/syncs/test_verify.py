@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,7 @@ from tap.opened import login
 from tap_spark_jdbc.reading.spark_reader import SliceReader
 from tap_spark_jdbc.verify import source_view
 from tap_spark_jdbc.verify.checksum_sql import ChecksumSql
+from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
 from target_spark_lake.verify import summing
@@ -380,20 +379,21 @@ def test_what_can_not_be_compared_is_one_clear_line(
 
 
 def test_the_command_tells_programs_and_people_and_leaves_with_1_where_something_differs(
-    database: sqlite3.Connection, tmp_path: Path, spark: SparkSession
+    database: sqlite3.Connection, tmp_path: Path, spark: SparkSession, capsys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """In this process; as a program it is run by `failure-at-night.md`, by `test_planted_secrets` to exit code 1."""
     database.execute("create table t (id integer primary key, v text)")
     database.execute("insert into t values (1, 'a'), (2, 'b')")
     trip = sqlite_trip(tmp_path)
     trip.run()
     database.execute("update t set v = 'B' where id = 2")
-    (tmp_path / "tap.json").write_text(json.dumps(trip.config))
-    (tmp_path / "target.json").write_text(json.dumps({"bucket": str(trip.folder), "pipeline": PIPELINE}))
-    code = "from target_spark_lake.cli.spark_lake import main; main()"
-    words = [sys.executable, "-c", code, "verify", "--config", "target.json", "--tap-config", "tap.json", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
-    assert done.returncode == 1, done.stderr
-    found = json.loads(done.stdout)["streams"]["t"]
+    tap, target = tmp_path / "tap.json", tmp_path / "target.json"
+    tap.write_text(json.dumps(trip.config))
+    target.write_text(json.dumps({"bucket": str(trip.folder), "pipeline": PIPELINE}))
+    capsys.readouterr()
+    with caplog.at_level("INFO", "spark-lake"):
+        assert command(["verify", "--config", str(target), "--tap-config", str(tap), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["streams"]["t"]
     assert (found["source_rows"], found["lake_rows"]) == (2, 2)
     assert differences(found) == ([], [], [2])
-    assert "stream t: comparing all rows as they are now (it has no replication key)" in done.stderr
+    assert "stream t: comparing all rows as they are now (it has no replication key)" in caplog.text
