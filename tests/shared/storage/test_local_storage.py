@@ -54,6 +54,21 @@ def test_a_folder_that_can_not_be_listed_is_an_error_not_an_empty_one(
     assert storage.list("nothing-here") == []
 
 
+def test_a_listing_has_a_file_or_the_one_that_replaced_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "old").touch()
+    (tmp_path / "dead link").symlink_to(tmp_path / "nowhere")
+    look = Path.stat
+
+    def late(path: Path, **options: bool) -> os.stat_result:
+        if path.name == "old":
+            (tmp_path / "new").touch()
+            path.unlink(missing_ok=True)
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", late)
+    assert [file.path for file in Storage(str(tmp_path)).list("")] == ["new"]
+
+
 def test_a_file_moves_whole_to_another_disk_and_may_be_moved_again(tmp_path: Path, other_disk: Path) -> None:
     (tmp_path / "raw").symlink_to(other_disk)
     storage = Storage(str(tmp_path))

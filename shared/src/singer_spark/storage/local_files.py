@@ -18,6 +18,8 @@ from singer_spark.storage.files import FileInfo
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+# So often is a folder walked at most while files in it vanish.
+LISTINGS = 10
 SCRATCH_TRIES = 100
 SCRATCH_KEPT_SECONDS = 24 * 60 * 60
 LONGEST_WAIT_SECONDS = 20
@@ -127,15 +129,11 @@ class LocalFiles:
 
     def list(self, prefix: str) -> list[FileInfo]:
         """All files below a folder; an unreadable folder is an error, not an empty one."""
-        found = []
-        for folder, _, names in os.walk(self.root / prefix, onerror=_unless_missing):
-            for name in names:
-                file = Path(folder, name)
-                try:
-                    facts = file.stat()
-                except FileNotFoundError:  # removed while we walked
-                    continue
-                found.append(FileInfo(file.relative_to(self.root).as_posix(), facts.st_size, facts.st_mtime))
+        for _ in range(LISTINGS):
+            found, is_whole = _walked(self.root, prefix)
+            # Else again: the file that replaced one that vanished may have come where we had looked already.
+            if is_whole:
+                break
         return found
 
     def size(self, path: str) -> int:
@@ -170,6 +168,21 @@ def _is_abandoned(scratch: FileInfo) -> bool:
     if writer is None or not (writer.is_alive() or writer.is_dead()):
         return time.time() - (scratch.modified or 0) > SCRATCH_KEPT_SECONDS
     return writer.is_dead()
+
+
+def _walked(root: Path, prefix: str) -> tuple[list[FileInfo], bool]:
+    """The files, and whether none vanished meanwhile."""
+    found, is_whole = [], True
+    for folder, _, names in os.walk(root / prefix, onerror=_unless_missing):
+        for name in names:
+            file = Path(folder, name)
+            try:
+                facts = file.stat()
+            except FileNotFoundError:
+                is_whole = is_whole and file.is_symlink()  # a dead link stays
+                continue
+            found.append(FileInfo(file.relative_to(root).as_posix(), facts.st_size, facts.st_mtime))
+    return found, is_whole
 
 
 def _unless_missing(error: OSError) -> None:
