@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from singer_spark.jvm.java_trust import trusted_bundle
+
 BUILD_SECONDS = 1800
 START_SECONDS = 60
 GO = "/usr/local/go/bin/go"  # where Go's own archive is unpacked, mostly not on the path
@@ -54,7 +56,9 @@ def npm_install(name: str, program: Path, package: str, lacking: str) -> str:
 
     def install(folder: Path) -> None:
         command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), package]
-        _run(command, {**os.environ, "HOME": str(Path.home())})
+        # Node trusts none of the machine's own authorities by itself.
+        trusted = {"NODE_EXTRA_CA_CERTS": str(bundle)} if (bundle := trusted_bundle()) else {}
+        _run(command, {**trusted, **os.environ, "HOME": str(Path.home())})
         shutil.rmtree(place, ignore_errors=True)
         folder.rename(place)
 
@@ -68,8 +72,8 @@ def _made(name: str, target: Path, make: Callable[[Path], None], lacking: str) -
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-", ignore_cleanup_errors=True) as folder:
             make(Path(folder))
     except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return f"{name} is not built, {lacking}: {last[:300]}"
+        said = "; ".join(error.stderr.strip().splitlines()[-5:]) or "it said nothing"
+        return f"{name} is not built, {lacking}: {said[:500]}"
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{name} is not built, {lacking}: {error}"
     return f"{name} was built in {time.monotonic() - started:.0f} s: {target}"
