@@ -211,7 +211,7 @@ FAULTS = (
         "        if sink.schema != schema:\n            self._open.pop(schema.stream, None)\n",
         (
             "tests/target/load/test_batch_runs.py",
-            "tests/target/load/test_schema_changes.py",
+            "tests/target/columns/test_schema_changes.py",
             "tests/target/test_target.py",
         ),
     ),
