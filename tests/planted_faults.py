@@ -177,7 +177,7 @@ FAULTS = (
         CHECKPOINT,
         "        if not found.fits(saved, last):\n            return None\n",
         "",
-        ("tests/target/load/test_resume.py", "-k", "is_void"),
+        ("tests/target/load/resuming/test_refused_checkpoints.py", "-k", "is_void"),
     ),
     Fault(
         "a checkpoint whose files are gone is taken",
@@ -187,7 +187,7 @@ FAULTS = (
         (
             "tests/faults/storage/test_resume_faults.py",
             "tests/faults/rivals/test_resume_rivals.py",
-            "tests/target/load/test_resume.py",
+            "tests/target/load/resuming/test_refused_checkpoints.py",
         ),
     ),
     Fault(
