@@ -50,7 +50,11 @@ class Fault:
 
 
 ANY_CALL = ("tests/faults/storage/test_storage_faults.py", "-k", "any_storage_call_loses")
-PIPELINE_RUN = ("tests/target/commit/test_pipeline_run.py", "tests/target/commit/test_table_claims.py")
+PIPELINE_RUN = (
+    "tests/target/commit/test_pipeline_run.py",
+    "tests/target/commit/test_table_claims.py",
+    "tests/target/commit/test_kept_journals.py",
+)
 LOCK = ("tests/target/commit/test_lock.py",)
 PUBLISH, JOURNAL, CHECKPOINT = (
     "target:commit/publish.py",
