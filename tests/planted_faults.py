@@ -50,7 +50,11 @@ class Fault:
 
 
 ANY_CALL = ("tests/faults/storage/test_storage_faults.py", "-k", "any_storage_call_loses")
-PIPELINE_RUN = ("tests/target/commit/test_pipeline_run.py",)
+PIPELINE_RUN = (
+    "tests/target/commit/test_pipeline_run.py",
+    "tests/target/commit/test_table_claims.py",
+    "tests/target/commit/test_kept_journals.py",
+)
 LOCK = ("tests/target/commit/test_lock.py",)
 PUBLISH, JOURNAL, CHECKPOINT = (
     "target:commit/publish.py",
@@ -177,7 +181,7 @@ FAULTS = (
         CHECKPOINT,
         "        if not found.fits(saved, last):\n            return None\n",
         "",
-        ("tests/target/load/test_resume.py", "-k", "is_void"),
+        ("tests/target/load/resuming/test_refused_checkpoints.py", "-k", "is_void"),
     ),
     Fault(
         "a checkpoint whose files are gone is taken",
@@ -187,7 +191,7 @@ FAULTS = (
         (
             "tests/faults/storage/test_resume_faults.py",
             "tests/faults/rivals/test_resume_rivals.py",
-            "tests/target/load/test_resume.py",
+            "tests/target/load/resuming/test_refused_checkpoints.py",
         ),
     ),
     Fault(
@@ -211,7 +215,7 @@ FAULTS = (
         "        if sink.schema != schema:\n            self._open.pop(schema.stream, None)\n",
         (
             "tests/target/load/test_batch_runs.py",
-            "tests/target/load/test_schema_changes.py",
+            "tests/target/columns/test_schema_changes.py",
             "tests/target/test_target.py",
         ),
     ),

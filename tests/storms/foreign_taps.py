@@ -25,7 +25,7 @@ from singer_spark.errors import SingerSparkError
 from singer_spark.spark.session import SparkOptions, get_session
 from storms.load_model import JSON, MERGING, LoadModel, Seen, Sent, Stream
 from target.delta_lake import DeltaLake
-from target.formats.merging.test_merge_model import PROPERTIES, TEXT, Event, Row
+from target.formats.merging.merge_model import PROPERTIES, TEXT, Event, Row
 from target.loading import Lake, schema, to_bytes
 
 METHODS = ("append-only", "upsert", "append-dedup", "overwrite", "overwrite-delete-stale")

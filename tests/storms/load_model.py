@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from target.formats.merging.test_merge_model import Event, Key, Row, Rules, model_after
+from target.formats.merging.merge_model import Event, Key, Row, Rules, model_after
 
 JSON = dict[str, Any]
 Seen = tuple[str, int, str, str | None, bool, int]

@@ -1,11 +1,13 @@
-"""Writes files of BATCH messages as tap-spark-jdbc writes them, and as taps of singer-sdk do."""
+"""Files of BATCH messages as tap-spark-jdbc and taps of singer-sdk write them; most are of the stream `s`."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singer_spark.state.run_log import folder_name
-from target.loading import JSON
+from target.loading import JSON, Lake, schema
 
 RUN = "20261121T201129116506Z-113274e2"
 EXTRACTED = datetime(2026, 11, 21, 20, 11, 30, 123456, UTC)
@@ -27,6 +29,48 @@ METADATA = {
     "_sdc_sequence": (pa.int64(), 1795291890123),
     "_sdc_table_version": (pa.int64(), None),
     "_sdc_sync_started_at": (pa.int64(), 1795291880000),
+}
+INT = {"type": ["integer", "null"]}
+TEXT = {"type": ["string", "null"]}
+S = schema("s", {"id": INT, "name": TEXT}, ("id",))
+EVERY_TYPE = {
+    "id": {"type": ["integer"], "x-sql-datatype": "BIGINT"},
+    "small": {"type": ["integer", "null"], "x-sql-datatype": "SMALLINT"},
+    "amount": {"type": ["number", "null"], "x-sql-datatype": "DECIMAL(12,2)"},
+    "weight": {"type": ["number", "null"], "x-sql-datatype": "DOUBLE PRECISION"},
+    "paid": {"type": ["boolean", "null"], "x-sql-datatype": "BOOLEAN"},
+    "day": {"type": ["string", "null"], "format": "date", "x-sql-datatype": "DATE"},
+    "at": {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"},
+    "instant": {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP WITH TIME ZONE"},
+    "key": {"type": ["string", "null"], "format": "uuid", "x-sql-datatype": "UUID"},
+    "data": {"type": ["string", "null"], "contentEncoding": "base64", "x-sql-datatype": "VARBINARY"},
+    "tags": {"type": ["array", "null"], "items": TEXT, "x-sql-datatype": "VARCHAR ARRAY"},
+}
+EVERY_ARROW = {
+    "id": pa.int64(),
+    "small": pa.int16(),
+    "amount": pa.decimal128(12, 2),
+    "weight": pa.float64(),
+    "paid": pa.bool_(),
+    "day": pa.date32(),
+    "at": pa.timestamp("us"),
+    "instant": pa.timestamp("us", "UTC"),
+    "key": pa.string(),
+    "data": pa.binary(),
+    "tags": pa.list_(pa.string()),
+}
+EVERY_VALUE = {
+    "id": 1,
+    "small": -2,
+    "amount": Decimal("12.50"),
+    "weight": math.inf,
+    "paid": True,
+    "day": date(1, 1, 1),
+    "at": datetime(9999, 12, 31, 23, 59, 59, 999999),
+    "instant": EXTRACTED,
+    "key": "11111111-2222-3333-4444-555555555555",
+    "data": b"\x00\xff",
+    "tags": ["a", None],
 }
 
 
@@ -84,3 +128,17 @@ def message(stream: str, kind: str, paths: Sequence[Path], rows: Sequence[int] |
         "time_extracted": EXTRACTED_TEXT,
         **told,
     }
+
+
+def numbers(*ids: int | None, name: str | None = "x") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": pa.array([name] * len(ids), pa.string())})
+
+
+def table_files(lake: Lake, stream: str = "s") -> list[Path]:
+    """In the order in which their rows were received."""
+    return sorted((lake.folder / "raw" / stream).rglob("*.parquet"))
+
+
+def inodes(paths: list[Path]) -> list[int]:
+    """A file that was moved keeps its number; one that was written anew has another."""
+    return [path.stat().st_ino for path in paths]

@@ -1,14 +1,17 @@
-"""A lake of Delta tables, read back by delta-rs alone."""
+"""A lake of Delta tables, read back by delta-rs alone, and what the tables' logs say."""
 
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
 from target.loading import Lake, reader
+from target_spark_lake.cli import spark_lake
+from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
 
 class DeltaLake(Lake):
@@ -36,3 +39,15 @@ class DeltaLake(Lake):
 
     def tables(self) -> list[str]:
         return sorted(path.parent.name for path in (self.folder / "raw").rglob("_delta_log"))
+
+
+def actions(lake: DeltaLake, number: int, kind: str) -> list[dict[str, Any]]:
+    """Those of one kind in a version of table `s`."""
+    lines = (lake.folder / log_file("raw/s", number)).read_text().splitlines()
+    return [action[kind] for action in map(json.loads, lines) if kind in action]
+
+
+def convert(lake: DeltaLake, *arguments: str) -> None:
+    config = lake.folder.parent / "target.json"
+    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
+    assert spark_lake.command(["convert", "--config", str(config), "--format", "delta", *arguments]) == 0

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from target.batch_making import BatchRun
+from target.loading import Lake
 from target_spark_lake.commit.lock import RunLock
 from target_spark_lake.load import checkpointing
 
@@ -44,3 +46,9 @@ def checkpoints_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "WRITE_SECONDS", 0)
     monkeypatch.setattr(checkpointing, "CUTS_A_RUN", 1 << 62)
     monkeypatch.setattr(checkpointing, "WRITES_A_RUN", 1 << 62)
+
+
+@pytest.fixture
+def tap(lake: Lake) -> BatchRun:
+    """The batches of a run of a tap into the lake of the test."""
+    return BatchRun(lake.folder)

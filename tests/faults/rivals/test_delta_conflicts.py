@@ -13,7 +13,7 @@ from deltalake.schema import PrimitiveType
 
 from singer_spark.errors import StorageError
 from target.delta_lake import DeltaLake
-from target.formats.test_delta_others import not_null, rewrite_schema
+from target.formats.foreign_schemas import not_null, rewrite_schema
 from target.loading import record, schema
 from target_spark_lake.table_logs.delta_log import delta_tables, log_publish
 

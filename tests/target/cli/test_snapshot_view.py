@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from singer_spark.errors import ConfigurationError
+from target.cli.viewed_rows import rows_of, view
 from target.loading import Lake, record, schema
 from target_spark_lake.cli.spark_lake import command
 
@@ -38,25 +37,6 @@ def lake(spark: object, tmp_path: Path) -> Lake:
             gone = [record(stream, **{"id": 3, ODD: "x", "clock": 1, "_sdc_deleted_at": DELETED})] if number else []
             lake.load(message, *records, *gone, hard_delete=True)
     return lake
-
-
-def view(lake: Lake, capsys: Any, stream: str, engine: str, **settings: Any) -> str:
-    config = lake.folder.parent / "target.json"
-    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", **settings}))
-    capsys.readouterr()
-    assert command(["view", stream, "--config", str(config), "--engine", engine]) == 0
-    return capsys.readouterr().out
-
-
-def rows_of(sql: str, engine: str, spark: Any, columns: str) -> list[tuple[Any, ...]]:
-    selected = f"SELECT {columns} FROM ({sql}) AS latest"
-    if engine == "duckdb":
-        with duckdb.connect() as connection:
-            return sorted(connection.sql(selected).fetchall())
-    with warnings.catch_warnings():
-        # PySpark leaves the socket of a `collect` to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        return sorted(tuple(row) for row in spark.sql(selected).collect())
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])

@@ -3,91 +3,32 @@
 from __future__ import annotations
 
 import io
-import json
-import tempfile
-import warnings
-from collections.abc import Iterable
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import fsspec
 import pandas as pd
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
 from singer_spark.errors import ConfigurationError, RecordError, StateError
 from singer_spark.storage.storage import Storage
+from target.columns.hive_folders import DATE, INT, NAIVE, NESTED, TEXT, collected, folders, in_order, lake, load, seen
 from target.loading import JSON, Lake, record, schema, state, to_bytes
-from target_spark_lake.cli.spark_lake import command
 from target_spark_lake.columns import partitioning
 from target_spark_lake.intake.singer_lines import DeadTapError
 from target_spark_lake.target import TargetSparkLake
 
-INT: JSON = {"type": ["integer", "null"]}
-TEXT: JSON = {"type": ["string", "null"]}
-NAIVE: JSON = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP"}
+__all__ = ["lake"]
+
 AWARE: JSON = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP WITH TIME ZONE"}
-DATE: JSON = {"type": ["string", "null"], "format": "date", "x-sql-datatype": "DATE"}
-NESTED: JSON = {"type": ["object", "null"], "properties": {"x": INT}}
 HOSTILE = [
     *("DE", "a/b", "k=v", "100%", "%2F", "😀 é e\u0301", "..", ".", "_x", "a b+c", "007", "7", "null", "NULL", " "),
     *("q?*[x]{}#'\"\\^:", "line\nbreak\ttab", "true", "1e5", "2026-11-21", "x" * 240, "é" * 120, None),
 ]
 BOTH_WAYS = pytest.mark.parametrize("way", ["local", "spark"])
-Rows = list[tuple[Any, ...]]
-
-
-@pytest.fixture
-def lake(spark, tmp_path) -> Lake:
-    return Lake(tmp_path / "lake")
-
-
-def load(lake: Lake, by: list[str], properties: JSON, rows: Iterable[JSON], way: str = "local", **more: Any) -> None:
-    options = {"partition_by": by, **more.pop("options", {})}
-    keys, annotations = more.pop("keys", ()), more.pop("annotations", {})
-    message = schema("s", {**properties, "nested": NESTED}, keys, **annotations)
-    lake.load(message, *(record("s", **row) for row in rows), stream_options={"s": options}, staging=way, **more)
-
-
-def folders(lake: Lake, stream: str = "s") -> set[str]:
-    table = lake.folder / "raw" / stream
-    return {path.parent.relative_to(table).as_posix() for path in table.rglob("*.parquet")}
-
-
-def seen(spark: Any, table: Path, columns: str, said: dict[str, pa.DataType]) -> Rows:
-    """The rows on which all readers agree that are told the types of what folders say."""
-    kinds = {pa.string(): ("STRING", "VARCHAR"), pa.int64(): ("LONG", "BIGINT"), pa.date32(): ("DATE", "DATE")}
-    names = [name.strip() for name in columns.split(",")]
-    hive = pyarrow.dataset.partitioning(pa.schema(list(said.items())), flavor="hive")
-    frame = pd.read_parquet(table, partitioning=hive, dtype_backend="pyarrow")
-    by_pandas = _rows(pa.Table.from_pandas(frame, preserve_index=False), names)
-    types = ", ".join(f"'{name}': {kinds[kind][1]}" for name, kind in said.items())
-    files = f"{table}/**/*.parquet".replace("'", "''")
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        found = connection.sql(f"FROM read_parquet('{files}', hive_partitioning = true, hive_types = {{{types}}})")
-        by_duckdb = _rows(found.to_arrow_table(), names)
-    assert by_pandas == by_duckdb
-    inside = spark.read.option("recursiveFileLookup", "true").parquet(table.as_uri()).schema
-    for name, kind in said.items():
-        inside = inside.add(name, kinds[kind][0].lower())
-    with tempfile.TemporaryDirectory() as copy:
-        spark.read.schema(inside).parquet(table.as_uri()).write.mode("append").parquet(Path(copy).as_uri())
-        assert _rows(pa.parquet.read_table(copy), names) == by_duckdb
-    return by_duckdb
-
-
-def _rows(table: pa.Table, names: list[str]) -> Rows:
-    rows = [tuple(row[name] for name in names) for row in table.select(names).to_pylist()]
-    return sorted(rows, key=lambda row: [str(value) for value in row])
-
-
-def in_order(rows: Iterable[tuple[Any, ...]]) -> Rows:
-    return sorted(rows, key=lambda row: [str(value) for value in row])
 
 
 @BOTH_WAYS
@@ -149,15 +90,8 @@ def test_readers_that_are_told_nothing_find_the_columns_too(spark: Any, lake: La
     by_pandas = pd.read_parquet(table)[["id", "c", "t_month"]].sort_values("id")
     assert [tuple(row) for row in by_pandas.itertuples(index=False)] == expected
     assert [
-        tuple(row) for row in _collected(spark.read.parquet(table.as_uri()).select("id", "c", "t_month"))
+        tuple(row) for row in collected(spark.read.parquet(table.as_uri()).select("id", "c", "t_month"))
     ] == expected
-
-
-def _collected(rows: Any) -> list[Any]:
-    with warnings.catch_warnings():
-        # PySpark leaves the socket of a `collect` to the garbage collector.
-        warnings.simplefilter("ignore", ResourceWarning)
-        return sorted(rows.collect())
 
 
 @pytest.mark.parametrize(
@@ -238,79 +172,6 @@ def test_columns_that_come_later_are_in_every_folder_s_files(spark: Any, lake: L
     assert seen(spark, lake.folder / "raw/s", "id, c, new, t_day", said) == expected
 
 
-@pytest.mark.parametrize("method", ["append-dedup", "overwrite-delete-stale"])
-def test_a_merged_row_is_in_the_folder_of_its_newest_values_alone(spark: Any, lake: Lake, method: str) -> None:
-    def run(*rows: tuple[int, str | None, str]) -> None:
-        extent = {"x-extent": "full", "x-replication-method": "FULL_TABLE"}
-        values = [{"id": n, "c": c, "t": f"{day}T00:00:00"} for n, c, day in rows]
-        properties = {"id": INT, "c": TEXT, "t": NAIVE}
-        options = {"load_method": method}
-        load(lake, ["c", "day(t)"], properties, values, keys=("id",), options=options, annotations=extent)
-
-    run((1, "007", "2026-01-01"), (2, "a/b", "2026-01-01"), (3, None, "2026-01-02"), (4, "x", "2026-01-01"))
-    run(
-        (1, "7", "2026-01-01"),
-        (2, "a/b", "2026-01-03"),
-        (3, "c", "2026-01-02"),
-        (1, "8", "2026-01-01"),
-        (5, "x", "2026-01-01"),
-    )
-    rows = [(1, "8"), (2, "a/b"), (3, "c"), (5, "x")]
-    left = [] if method == "overwrite-delete-stale" else [(4, "x")]
-    said = {"c": pa.string(), "t_day": pa.date32()}
-    assert seen(spark, lake.folder / "raw/s", "id, c", said) == in_order([*rows, *left])
-    expected = {"c=8/t_day=2026-01-01", "c=a%2Fb/t_day=2026-01-03", "c=c/t_day=2026-01-02", "c=x/t_day=2026-01-01"}
-    assert folders(lake) == expected
-    if method == "append-dedup":
-        versions = seen(spark, lake.folder / "raw/s__history", "id, c", said)
-        assert len(versions) == 9
-        assert (1, "007") in versions
-
-
-def test_a_key_that_folders_say_is_found_again(spark: Any, lake: Lake) -> None:
-    options, properties = {"load_method": "upsert"}, {"tenant": TEXT, "id": INT, "note": TEXT}
-    for note in ("old", "new"):
-        rows = [{"tenant": tenant, "id": n, "note": note} for tenant in ("a=b", "007") for n in (1, 2)]
-        load(lake, ["tenant", "id"], properties, rows, keys=("tenant", "id"), options=options)
-    found = seen(spark, lake.folder / "raw/s", "tenant, id, note", {"tenant": pa.string(), "id": pa.int64()})
-    assert found == in_order((tenant, n, "new") for tenant in ("a=b", "007") for n in (1, 2))
-    gone = {"tenant": "007", "id": 1, "_sdc_deleted_at": "2026-01-02T03:04:05Z"}
-    load(lake, ["tenant", "id"], properties, [gone], keys=("tenant", "id"), options={**options, "hard_delete": True})
-    assert len(folders(lake)) == 3
-
-
-def test_merges_refuse_what_no_folder_can_say_and_change_nothing(lake: Lake) -> None:
-    options = {"load_method": "upsert"}
-    load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": "a"}], keys=("id",), options=options)
-    before = lake.files()
-    with pytest.raises(RecordError, match="column c"):
-        load(lake, ["c"], {"id": INT, "c": TEXT}, [{"id": 1, "c": ""}], keys=("id",), options=options)
-    assert lake.files() == before
-
-
-@pytest.mark.parametrize("engine", ["duckdb", "spark"])
-def test_the_view_of_a_partitioned_table_has_the_exact_values(
-    spark: Any, lake: Lake, capsys: Any, tmp_path: Path, engine: str
-) -> None:
-    texts = ["007", "a/b+c %", None, "7", "é=\\"]
-    properties = {"id": INT, "c": TEXT, "d": DATE, "clock": INT}
-    rows = [{"id": n, "c": c, "d": "2026-11-21", "clock": 1} for n, c in enumerate(texts)]
-    moved = [{"id": 0, "c": "008", "d": None, "clock": 2}]
-    load(lake, ["c", "d"], properties, [*rows, *moved], keys=("id",), options={"cursor": "clock"})
-    config = tmp_path / "target.json"
-    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
-    capsys.readouterr()
-    assert command(["view", "s", "--config", str(config), "--engine", engine]) == 0
-    sql = f"SELECT id, c, d FROM ({capsys.readouterr().out}) AS latest"
-    day = date(2026, 11, 21)
-    expected = [(0, "008", None), *((n, c, day) for n, c in enumerate(texts) if n)]
-    if engine == "spark":
-        assert [tuple(row) for row in _collected(spark.sql(sql))] == expected
-    else:
-        with duckdb.connect() as connection:
-            assert sorted(connection.sql(sql).fetchall()) == expected
-
-
 def test_a_resumed_run_keeps_the_folders_of_what_was_staged(spark: Any, lake: Lake, checkpoints_at_once: None) -> None:
     by = {"stream_options": {"s": {"partition_by": ["c"]}}}
     rows = [(1, "a/b"), (2, "z"), (3, "a/b")]
@@ -347,4 +208,4 @@ def test_a_partitioned_table_on_s3_takes_appends_and_merges(spark: Any, s3: Any)
     assert set(paths) == {"m/c=é+%3D", "s/c=a%2Fb %25/t_day=2026-11-21", "s/c=é+%3D/t_day=2026-11-21"}
     storage = Storage(bucket, s3.storage_options)
     spark_rows = spark.read.parquet(storage.url_for_spark("raw/s")).select("id", "c")
-    assert [tuple(row) for row in _collected(spark_rows)] == [(n, c) for n in (1, 2) for c in ("a/b %", "é+=")]
+    assert [tuple(row) for row in collected(spark_rows)] == [(n, c) for n in (1, 2) for c in ("a/b %", "é+=")]

@@ -1,4 +1,4 @@
-"""One run of a pipeline: what a commit changes, what a failure leaves, who may write which table."""
+"""One run of a pipeline: what a commit changes, what it costs, what a failure leaves."""
 
 from __future__ import annotations
 
@@ -10,37 +10,20 @@ from faults.faulty import Counting
 from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, state_of
 from servers.s3 import S3
 from singer_spark.errors import (
-    ConfigurationError,
     LockedError,
     ProtocolError,
     StateError,
     StorageError,
     register_secret,
 )
-from singer_spark.state.run_log import decode, last_committed, run_ids
-from singer_spark.storage.storage import Storage
-from target_spark_lake.commit import journal
-from target_spark_lake.commit.journal import KEPT_RUNS, PRUNED_AT_ONCE, Plan
-from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from singer_spark.state.run_log import last_committed
+from target.commit.opened_runs import journal_of, lake, opened
+from target_spark_lake.commit.journal import Plan
+from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.commit.publish import publish
-from target_spark_lake.layout import TABLES, Layout
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.tables.changes import Commit, TableChange
 
-
-@pytest.fixture
-def lake(tmp_path: Path) -> SmallLake:
-    return SmallLake(f"{tmp_path}/lake", {})
-
-
-def opened(lake: SmallLake, layout: Layout = LAYOUT) -> PipelineRun:
-    return open_run(lake.storage(), layout, lock_ttl_seconds=NO_BEATS)
-
-
-def journal_of(lake: SmallLake, run_id: str) -> dict[str, object]:
-    data = lake.storage().read(LAYOUT.journal(run_id))
-    assert data is not None
-    return decode(data, run_id)
+__all__ = ["lake"]
 
 
 def test_the_journal_tells_the_whole_commit(lake: SmallLake) -> None:
@@ -189,48 +172,6 @@ def test_a_malformed_saved_state_stops_the_run_and_frees_the_pipeline(lake: Smal
     lake.check_exact(lake.sync())
 
 
-def test_a_table_belongs_to_one_pipeline_and_one_stream(lake: SmallLake) -> None:
-    lake.sync()
-    other = opened(lake, Layout("another"))
-    with pytest.raises(ConfigurationError, match=f"belongs to pipeline {PIPELINE}, stream grows"):
-        other.table_record("grows", "raw/grows")
-    with pytest.raises(ConfigurationError, match="belongs to pipeline") as refused:
-        record = TableRecord("another", "grows", {"id": "bigint"})
-        other.commit(Commit((TableChange("grows", "raw/grows", (), record=record),), {}))
-    other.fail(refused.value)
-    lake.check_exact(STEP)
-
-
-def test_of_two_pipelines_that_claim_a_new_table_the_second_is_refused_and_a_failed_claim_falls(
-    lake: SmallLake,
-) -> None:
-    """The claim is made before the commit; a run that then fails gives it back."""
-    first, second = opened(lake), opened(lake, Layout("another"))
-    lost = StagedFile(f"{first.staging_path('t')}/lost", 1, 1)
-    record = TableRecord(PIPELINE, "t", {"id": "bigint"})
-    with pytest.raises(StorageError):
-        first.commit(Commit((TableChange("t", "raw/t", (lost,), record=record),), {}))
-    mine = TableRecord("another", "t", {"id": "bigint"}, "append-only")
-    second.commit(Commit((TableChange("t", "raw/t", (), record=mine),), {}))
-    with pytest.raises(ConfigurationError, match="belongs to pipeline another"):
-        first.commit(
-            Commit((TableChange("u", "raw/u", (), record=record), TableChange("t", "raw/t", (), record=record)))
-        )
-    first.fail(RuntimeError("refused"))
-    assert second.table_record("u", "raw/u") is None
-    kept = opened(lake, Layout("another")).table_record("t", "raw/t")
-    assert kept is not None
-    assert (kept.columns, kept.load_method, kept.claimed_by) == ({"id": "bigint"}, "append-only", second.run_id)
-
-
-def test_two_streams_that_would_share_a_table_are_refused(lake: SmallLake) -> None:
-    run = opened(lake)
-    changes = (TableChange("a", "raw/t"), TableChange("b", "raw/t"))
-    with pytest.raises(ConfigurationError, match="two streams share one table"):
-        run.commit(Commit(changes))
-    run.fail(RuntimeError("refused"))
-
-
 def test_a_commit_of_a_run_that_was_undone_is_refused_whatever_it_staged(lake: SmallLake) -> None:
     run = opened(lake)
     change = lake.appended(run, STEP)
@@ -241,70 +182,6 @@ def test_a_commit_of_a_run_that_was_undone_is_refused_whatever_it_staged(lake: S
         run.commit(Commit((change,), state_of(STEP)))
     run._lock.stop()
     assert lake.rows("grows") == []
-
-
-def test_the_history_is_bounded_and_keeps_the_last_commit(lake: SmallLake) -> None:
-    lake.sync()
-    storage = lake.storage()
-    committed = last_committed(storage, LAYOUT.runs)
-    assert committed is not None
-    facts = f'{{"format_version":1,"phase":"aborted","last_committed":"{committed.run_id}","state":null}}'
-    for number in range(KEPT_RUNS + 3):
-        path = Path(lake.url) / LAYOUT.runs / f"{committed.run_id[:-8]}z{number:07d}.json"
-        path.write_text(facts)
-    lake.check_exact(lake.sync())
-    assert len(storage.list(LAYOUT.runs)) <= KEPT_RUNS + 2
-    assert storage.exists(LAYOUT.journal(committed.run_id))
-
-
-def failed_runs(lake: SmallLake, number: int, after: str = "20200101T000000000000Z-00000000") -> None:
-    """Journals of failed runs, as an older version has left them."""
-    body = f'{{"format_version":1,"phase":"aborted","last_committed":"{after}","state":null}}'
-    folder = Path(lake.url) / LAYOUT.runs
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in range(number):
-        (folder / f"{after[:-8]}z{each:07d}.json").write_text(body)
-
-
-def journals(lake: SmallLake) -> list[str]:
-    return run_ids(lake.storage(), LAYOUT.runs)
-
-
-def test_runs_that_fail_pile_no_journals_up(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What good runs left stays until the next one succeeds: nobody knows yet which state will be restored."""
-    monkeypatch.setattr(journal, "KEPT_RUNS", 3)
-    good = [lake.sync() and journals(lake)[0] for _ in range(3)]
-    failed = []
-    for _ in range(8):
-        run = open_run(lake.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
-        run.fail(RuntimeError("as ever"))
-        failed.append(run.run_id)
-    assert journals(lake) == [*reversed(failed[-4:]), *reversed(good)]
-    lake.check_exact(lake.sync())
-    assert len(journals(lake)) <= 3 + 2
-    assert good[-1] in journals(lake)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ends_well", [True, False])
-def test_a_pile_of_journals_makes_no_run_slow_and_is_gone_after_some(lake: SmallLake, ends_well: bool) -> None:
-    lake.sync()
-    failed_runs(lake, 3 * KEPT_RUNS, journals(lake)[0])
-    counting: list[Counting] = []
-
-    def run() -> int:
-        storage = lake.faulty_files(lambda files: counting.append(Counting(files)) or counting[-1])
-        if ends_well:
-            lake.sync(storage)
-        else:
-            open_run(storage, LAYOUT, lock_ttl_seconds=NO_BEATS).fail(RuntimeError("as ever"))
-        return counting[-1].calls.count("delete")
-
-    assert run() <= PRUNED_AT_ONCE + 10
-    assert len(journals(lake)) == 2 * KEPT_RUNS + KEPT_RUNS + 2 - PRUNED_AT_ONCE
-    for _ in range(2 * KEPT_RUNS // PRUNED_AT_ONCE):
-        run()
-    assert len(journals(lake)) <= KEPT_RUNS + 2
 
 
 def commit_calls(lake: SmallLake) -> list[str]:
@@ -341,15 +218,3 @@ def test_an_append_on_s3_takes_the_same_requests_whatever_the_table_holds(s3: S3
         run.commit(Commit((lake.appended(run, 2 * STEP),), state_of(2 * STEP)))
         requests.append(sorted(counting[0].calls))
     assert requests[0] == requests[1]
-
-
-def test_a_store_that_takes_no_claim_and_shows_none_fails_the_run(
-    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else it would ask for ever."""
-    create = Storage.create
-    monkeypatch.setattr(
-        Storage, "create", lambda self, path, data: not path.startswith(TABLES) and create(self, path, data)
-    )
-    with pytest.raises(StorageError, match=r"accepts no claim of table raw/\w+ \(.*; run again"):
-        lake.sync()

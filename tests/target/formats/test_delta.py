@@ -15,9 +15,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, SchemaError, StorageError
 from singer_spark.storage.storage import Storage
-from target.delta_lake import DeltaLake
+from target.delta_lake import DeltaLake, actions, convert
 from target.loading import Lake, record, schema, state
-from target_spark_lake.cli import spark_lake
 from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint
 from target_spark_lake.table_logs.delta_log.snapshot import log_file
 
@@ -42,17 +41,6 @@ def lake(tmp_path: Path) -> DeltaLake:
 
 def version(lake: DeltaLake, stream: str = "s") -> int:
     return lake.table(stream).version()
-
-
-def actions(lake: DeltaLake, number: int, kind: str) -> list[dict]:
-    lines = (lake.folder / log_file("raw/s", number)).read_text().splitlines()
-    return [action[kind] for action in map(json.loads, lines) if kind in action]
-
-
-def convert(lake: DeltaLake, *arguments: str) -> None:
-    config = lake.folder.parent / "target.json"
-    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
-    assert spark_lake.command(["convert", "--config", str(config), "--format", "delta", *arguments]) == 0
 
 
 @pytest.mark.usefixtures("without_jvm")

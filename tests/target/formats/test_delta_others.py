@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,11 @@ from singer_spark.process.signals import Stopped
 from singer_spark.storage.storage import Storage
 from target.batch_making import BatchRun
 from target.delta_lake import DeltaLake
+from target.formats.foreign_schemas import fields, give_column, not_null, rewrite_schema
 from target.loading import record, schema
 from target_spark_lake.table_logs.delta_log.log_entry import DeltaCommit
 from target_spark_lake.table_logs.delta_log.log_publish import write_checkpoint
-from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, log_file, read_snapshot
+from target_spark_lake.table_logs.delta_log.snapshot import AddedFile, read_snapshot
 from target_spark_lake.table_logs.delta_log.take_back import take_back
 
 INT = {"type": ["integer", "null"]}
@@ -40,18 +40,6 @@ def item(id: int, name: str | None) -> dict:
 @pytest.fixture
 def lake(tmp_path: Path) -> DeltaLake:
     return DeltaLake(tmp_path / "lake")
-
-
-def give_column(lake: DeltaLake, kind: str = "string") -> None:
-    """A column, a comment, a property, a table name; and a value in each row."""
-    lake.table("s").alter.add_columns([Field("theirs", PrimitiveType(kind), metadata={"comment": "reviewed by"})])
-    lake.table("s").alter.set_table_properties({"delta.logRetentionDuration": "interval 7 days"})
-    lake.table("s").alter.set_table_name("orders")
-    lake.table("s").update(updates={"theirs": "concat('row ', cast(id as string))"})
-
-
-def fields(lake: DeltaLake) -> dict[str, Any]:
-    return {each["name"]: each for each in json.loads(lake.table("s").schema().to_json())["fields"]}
 
 
 @pytest.mark.parametrize("method", KEPT)
@@ -78,29 +66,6 @@ def test_a_column_that_someone_else_added_stays_with_its_values(spark: object, l
     assert (told.name, told.configuration) == ("orders", {"delta.logRetentionDuration": "interval 7 days"})
     if method == "append-dedup":
         assert "theirs" not in lake.types("s__history")
-
-
-def rewrite_schema(lake: DeltaLake, change: Any, **details: Any) -> None:
-    """A version in which someone else says something else of the columns; `change` gets them as a list."""
-    found = lake.table("s")
-    said = json.loads(found.schema().to_json())
-    change(said["fields"])
-    old = found.metadata()
-    metadata = {
-        **{"id": str(old.id), "format": {"provider": "parquet", "options": {}}, "createdTime": old.created_time},
-        **{"schemaString": json.dumps(said), "partitionColumns": old.partition_columns},
-        **{"configuration": old.configuration, **details},
-    }
-    place = lake.folder / log_file("raw/s", found.version() + 1)
-    place.write_text(json.dumps({"metaData": metadata}) + "\n")
-
-
-def not_null(name: str) -> Any:
-    def change(columns: list[dict[str, Any]]) -> None:
-        (column,) = (each for each in columns if each["name"] == name)
-        column["nullable"] = False
-
-    return change
 
 
 @pytest.mark.parametrize("method", ["append-only", "overwrite", "upsert"])

@@ -6,19 +6,17 @@ import json
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import polars
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from servers.s3 import S3
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.storage.storage import Storage
-from target.delta_lake import DeltaLake
-from target.formats.test_delta import actions, convert
+from target.delta_lake import DeltaLake, actions, convert
+from target.formats.partitioned_delta import INT, ROW, TEXT, Rows, in_order, lake, load, row, said, seen, tuples
 from target.loading import JSON, Lake, record, schema
 from target_spark_lake.cli.snapshot_view import SPARK, SnapshotView
 from target_spark_lake.columns.partitioning import Partitioning
@@ -26,55 +24,14 @@ from target_spark_lake.config.config_schema import DELTA
 from target_spark_lake.table_logs.delta_log.log_entry import AddedFile, DeltaCommit
 from target_spark_lake.table_logs.delta_log.log_publish import publish_commit
 
-INT: JSON = {"type": ["integer", "null"]}
-TEXT: JSON = {"type": ["string", "null"]}
+__all__ = ["lake"]
+
 DATE: JSON = {"type": ["string", "null"], "format": "date", "x-sql-datatype": "DATE"}
 TRUTH: JSON = {"type": ["boolean", "null"]}
-MOMENT: JSON = {"type": ["string", "null"], "format": "date-time", "x-sql-datatype": "TIMESTAMP WITH TIME ZONE"}
-ROW: JSON = {"id": INT, "c": TEXT, "v": TEXT}
 HOSTILE = [
     *("DE", "a/b=c %", "100%", "%2F", "😀 é e\u0301", "..", ".", "_x", "a b+c", "007", "null", "NULL", " ", "true"),
     *("q?*[x]{}#'\"\\^:", "line\nbreak\ttab", "2026-11-21", "x" * 240, "é" * 120, None),
 ]
-Rows = list[tuple[Any, ...]]
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> DeltaLake:
-    return DeltaLake(tmp_path / "lake")
-
-
-def load(
-    lake: Lake, by: list[str], *rows: JSON, method: str = "append-only", properties: JSON = ROW, key: str = "id"
-) -> None:
-    message = schema("s", properties, (key,) if key else (), **{"x-load-method": method})
-    lake.load(message, *(record("s", **row) for row in rows), stream_options={"s": {"partition_by": by}})
-
-
-def row(id: int, c: str | None, v: str = "a") -> JSON:
-    return {"id": id, "c": c, "v": v}
-
-
-def seen(lake: DeltaLake, columns: str = "id, c, v") -> Rows:
-    """The rows on which delta-rs, by both of its engines, and Polars agree."""
-    table, names = lake.table("s"), [name.strip() for name in columns.split(",")]
-    by_arrow = in_order(_tuples(table.to_pyarrow_table(), names))
-    found = QueryBuilder().register("found", table).execute(f"SELECT {columns} FROM found").read_all()
-    assert in_order(_tuples(pa.table(found), names)) == by_arrow
-    assert in_order(polars.scan_delta(str(lake.folder / "raw/s")).select(names).collect().rows()) == by_arrow
-    return by_arrow
-
-
-def _tuples(table: pa.Table, names: list[str]) -> Rows:
-    return [tuple(each[name] for name in names) for each in table.select(names).to_pylist()]
-
-
-def in_order(rows: Any) -> Rows:
-    return sorted(rows, key=str)
-
-
-def said(lake: DeltaLake, number: int, kind: str) -> list[JSON]:
-    return [each["partitionValues"] for each in actions(lake, number, kind)]
 
 
 @pytest.mark.usefixtures("without_jvm")
@@ -248,6 +205,6 @@ def test_a_partitioned_delta_table_on_s3(spark: object, s3: S3, tmp_path: Path) 
     lake.load(message, record("s", **row(0, "%2F", "b")), **settings)
     expected = in_order([(n, "%2F" if n == 0 else text) for n, text in enumerate(texts)])
     table = DeltaTable(f"{bucket}/raw/s", storage_options=options)
-    assert in_order(_tuples(table.to_pyarrow_table(), ["id", "c"])) == expected
+    assert in_order(tuples(table.to_pyarrow_table(), ["id", "c"])) == expected
     found = polars.scan_delta(f"{bucket}/raw/s", storage_options=options).select("id", "c").collect().rows()
     assert in_order(found) == expected

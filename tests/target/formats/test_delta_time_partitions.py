@@ -11,9 +11,8 @@ import pytest
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.storage import Storage
-from target.delta_lake import DeltaLake
-from target.formats.test_delta import actions, convert
-from target.formats.test_delta_partitions import MOMENT, ROW, TEXT, in_order, lake, load, said, seen
+from target.delta_lake import DeltaLake, actions, convert
+from target.formats.partitioned_delta import MOMENT, ROW, TEXT, in_order, lake, load, said, seen
 from target.loading import JSON, Lake
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings

@@ -16,17 +16,14 @@ from pyspark.sql import functions
 from singer_spark.errors import ProtocolError
 from singer_spark.singer.schema_mapping import stream_columns
 from singer_spark.spark.lake_columns import spark_columns
-from target.batch_making import METADATA, RUN, BatchRun, message, with_metadata
+from target.batch_making import EVERY_TYPE, EVERY_VALUE, METADATA, RUN, BatchRun, S, message, with_metadata
 from target.delta_lake import DeltaLake
 from target.iceberg_lake import IcebergLake
-from target.load.test_batch_files import EVERY_TYPE, EVERY_VALUE
 from target.loading import JSON, Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
 from target_spark_lake.intake import batch_sweep
 
 INT = {"type": ["integer", "null"]}
-TEXT = {"type": ["string", "null"]}
-S = schema("s", {"id": INT, "name": TEXT}, ("id",))
 DAY = 24 * 60 * 60
 COMPARED = ("id", "amount", "key", "data")
 

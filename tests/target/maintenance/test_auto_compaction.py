@@ -2,122 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import json
-import shutil
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
 
-from faults.faulty import DIE_BEFORE, FAIL_AFTER, Counting, Died, Faulty, Interrupted, Watched
-from faults.small_lake import NO_BEATS, dead_process
+from faults.faulty import Counting
 from servers.s3 import S3
-from singer_spark.errors import SingerSparkError
-from singer_spark.process.identity import Process
 from singer_spark.storage.files import FileInfo
-from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
+from target.maintenance.fed_table import TABLE, Fed, few
 from target_spark_lake.cli.spark_lake import command
-from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
 from target_spark_lake.config.config_schema import DELTA, ICEBERG, PARQUET
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.layout import Layout, is_data_file, is_in_parts
 from target_spark_lake.maintenance import auto_compaction, compaction_plan
-from target_spark_lake.maintenance.auto_compaction import AutoCompaction
 from target_spark_lake.maintenance.compaction_plan import MANY, SMALL, has_many, oldest, planned_joins
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.row_order import own_parts, read_parts
-from target_spark_lake.tables.table_record import TableRecord
 
-LAYOUT = Layout("test")
-TABLE = "raw/s"
-FAULTS = (FAIL_AFTER, DIE_BEFORE)
+__all__ = ["few"]
+
 INT = {"type": ["integer", "null"]}
-
-
-@dataclass(frozen=True)
-class Fed:
-    """A table that gets a file of one row from each run; row n comes with run n."""
-
-    url: str
-    scratch: Path
-    format: str = PARQUET
-    auto_compact: bool = True
-    folders: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def storage(self, wrap: Any = None) -> Storage:
-        plain = Storage(self.url, self.options)
-        return plain if wrap is None else Storage(self.url, self.options, files=wrap(plain.files))
-
-    def sync(self, storage: Storage | None = None, process: Process | None = None) -> None:
-        config = {"bucket": self.url, "pipeline": "test", "format": self.format, "auto_compact": self.auto_compact}
-        settings = TargetSettings.from_config(config)
-        run = open_run(storage or self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS, process=process)
-        try:
-            number = (run.committed_state() or {"run": 0})["run"] + 1
-            change = AutoCompaction(run, settings, self.scratch).of(self.appended(run, number))
-            run.commit(Commit((change,), {"run": number}))
-        except Died:
-            raise
-        except BaseException as error:
-            run.fail(error)
-            raise
-
-    def appended(self, run: PipelineRun, number: int) -> TableChange:
-        data = io.BytesIO()
-        pq.write_table(pa.table({"id": [number]}), data, compression="zstd")
-        path = f"{run.staging_path('s')}/one.parquet"
-        self.storage().replace(path, data.getvalue())
-        folder = f"part={number % self.folders}" if self.folders else ""
-        before = run.table_record("s", TABLE)
-        known = TableRecord("test", "s", small_files=0) if before is None or before.is_claim() else before
-        columns = {"id": "bigint", **({"part": "string"} if folder else {})}
-        by = ("part",) if folder else ()
-        record = replace(known, columns=columns, load_method="append-only", format=self.format, partition_by=by)
-        change = TableChange("s", TABLE, (StagedFile(path, 1, len(data.getvalue()), folder),), record=record)
-        log = run.logs.of(self.format)
-        return change if log is None else log.change(run.logs.seen(log, TABLE), change)
-
-    def paths(self) -> list[str]:
-        if self.format == DELTA:
-            return [
-                f"{TABLE}/{path}" for path in DeltaTable(f"{self.url}/{TABLE}").get_add_actions()["path"].to_pylist()
-            ]
-        if self.format == ICEBERG:
-            catalog = SqlCatalog("lake", uri=f"sqlite:///{self.url}/.dataspoc/catalog.db")
-            names = catalog.load_table(("raw", "s")).inspect.files()["file_path"].to_pylist()
-            return [f"{TABLE}/{name.rpartition('/')[2]}" for name in names]
-        return [file.path for file in self.storage().list(TABLE) if is_data_file(TABLE, file.path)]
-
-    def ids(self) -> list[int]:
-        """In the order in which they were received."""
-        storage, paths, placed = self.storage(), self.paths(), []
-        parts = read_parts(storage, LAYOUT, TABLE, paths)
-        assert set(parts) == set(filter(is_in_parts, paths))
-        for path in paths:
-            ids = pq.read_table(io.BytesIO(storage.read(path) or b"")).column("id").to_pylist()
-            for part in reversed(parts.get(path) or own_parts(path)):
-                ids, rows = ids[: part.first_row], ids[part.first_row :]
-                placed += [(part.file, part.file_row + n, id) for n, id in enumerate(rows)]
-        return [id for _, _, id in sorted(placed)]
-
-    def record(self) -> TableRecord:
-        run = open_run(self.storage(), LAYOUT, lock_ttl_seconds=NO_BEATS)
-        try:
-            found = run.table_record("s", TABLE)
-        finally:
-            run.leave()
-        assert found is not None
-        return found
 
 
 @pytest.mark.slow
@@ -135,91 +42,6 @@ def test_50_runs_of_a_row_leave_few_files_and_every_row_in_its_order(
     assert most == many + 1
     assert len(lake.paths()) == lake.record().small_files <= many + 1
     assert lake.ids() == list(range(1, runs + 1))
-
-
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many small files are not many, here."""
-    monkeypatch.setattr(compaction_plan, "MANY", 4)
-    return 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("table_format", "folders"), [(PARQUET, 2), (DELTA, 0)])
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_storage_call_of_a_run_that_joins_files_loses_and_repeats_nothing(
-    tmp_path: Path, few: int, table_format: str, folders: int, fault: str
-) -> None:
-    first = Fed(f"{tmp_path}/first", tmp_path, table_format, folders=folders)
-    for _ in range(few + 1):
-        first.sync()
-
-    def lake(name: object) -> Fed:
-        shutil.copytree(first.url, tmp_path / f"{name}")
-        return replace(first, url=f"{tmp_path}/{name}")
-
-    probe, dead = lake("probe"), dead_process()
-    counting = Counting()
-    probe.sync(probe.storage(counting))
-    assert len(probe.paths()) == 1 + max(1, folders)
-    for nth in counting.places(fault):
-        broken = lake(nth)
-        storage = broken.storage(partial(Faulty, nth=nth, fault=fault))
-        with suppress(SingerSparkError, Died):
-            broken.sync(storage, dead)
-        # In the moment of the change a plain file's rows may stand twice.
-        seen = sorted(set(broken.ids()) if table_format == PARQUET else broken.ids())
-        assert seen in (list(range(1, few + 2)), list(range(1, few + 3)))
-        broken.sync()
-        ids = broken.ids()
-        assert ids == list(range(1, len(ids) + 1))
-        assert len(ids) in (few + 2, few + 3)
-        for _ in range(few):
-            # A storage that fails while files are joined fails no run: a later one joins them.
-            if len(broken.paths()) > few:
-                broken.sync()
-        assert len(broken.paths()) <= few
-        assert broken.ids() == list(range(1, len(broken.ids()) + 1))
-        assert broken.storage().list(".dataspoc/staging") == []
-
-
-@pytest.mark.slow
-def test_a_reader_of_a_delta_table_finds_each_row_once_while_a_run_joins_its_files(tmp_path: Path, few: int) -> None:
-    lake = Fed(f"{tmp_path}/lake", tmp_path, DELTA)
-    for _ in range(few + 1):
-        lake.sync()
-
-    def look() -> None:
-        assert lake.ids() in (list(range(1, few + 2)), list(range(1, few + 3)))
-
-    lake.sync(lake.storage(lambda files: Watched(files, look)))
-    assert lake.ids() == list(range(1, few + 3))
-    version = DeltaTable(f"{lake.url}/{TABLE}").version()
-    lines = (Path(lake.url) / TABLE / f"_delta_log/{version:020d}.json").read_text().splitlines()
-    actions = [(kind, action) for line in lines for kind, action in json.loads(line).items()]
-    told = [(kind, action["dataChange"]) for kind, action in actions if kind in ("add", "remove")]
-    assert sorted(told) == [("add", False), ("add", True), *[("remove", False)] * (few + 1)]
-
-
-@pytest.mark.parametrize("change", ["delete", "optimize"])
-def test_an_append_to_a_delta_table_waits_for_nobody_where_others_change_the_files_that_it_would_join(
-    tmp_path: Path, few: int, change: str
-) -> None:
-    lake = Fed(f"{tmp_path}/lake", tmp_path, DELTA)
-    for _ in range(few + 1):
-        lake.sync()
-
-    def other() -> None:
-        table = DeltaTable(f"{lake.url}/{TABLE}")
-        table.delete("id = 1") if change == "delete" else table.optimize.compact()
-
-    lake.sync(lake.storage(lambda files: Interrupted(files, lambda name, args: is_entry(name, args), other)))
-    rows = sorted(DeltaTable(f"{lake.url}/{TABLE}").to_pyarrow_table()["id"].to_pylist())
-    assert rows == list(range(2 if change == "delete" else 1, few + 3))
-
-
-def is_entry(name: str, args: tuple[Any, ...]) -> bool:
-    return name == "create" and "_delta_log" in str(args[0])
 
 
 def test_a_run_that_has_nothing_to_join_makes_no_call_for_it(tmp_path: Path) -> None:

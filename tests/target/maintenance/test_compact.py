@@ -1,10 +1,9 @@
-"""`spark-lake compact`: fewer files, the same rows in the same order, and nothing else moves."""
+"""Compaction: fewer files, the same rows in the same order, and nothing else moves."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 from pathlib import Path
 from typing import Any
 
@@ -13,78 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults.faulty import DIE_BEFORE, Died, Faulty
-from faults.resuming_lake import ResumingLake
-from faults.small_lake import LAYOUT as NUMBERS
-from faults.small_lake import NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
-from singer_spark.errors import ConfigurationError, LockedError, StorageError
-from singer_spark.singer.arrow_schema import arrow_schema
-from singer_spark.singer.lake_type import columns_from_text
+from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.run_log import run_ids
-from singer_spark.storage.storage import Storage
 from target.loading import Lake, record, schema
+from target.maintenance.written_tables import COLUMNS, LARGE, LAYOUT, Tables, known, rows
 from target.plain_readers import seen_by_all
 from target_spark_lake.cli.spark_lake import command
-from target_spark_lake.commit.pipeline_run import PipelineRun, open_run
+from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.config.settings import TargetSettings
-from target_spark_lake.layout import Layout, file_age
+from target_spark_lake.layout import Layout
 from target_spark_lake.maintenance import file_joiner
-from target_spark_lake.maintenance.compaction import CompactedTable, compact
-from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
-from target_spark_lake.tables.table_record import TableRecord
+from target_spark_lake.maintenance.compaction import compact
 
-LAYOUT = Layout("test")
 INT = {"type": ["integer", "null"]}
 TEXT = {"type": ["string", "null"]}
-COLUMNS = {"id": "bigint", "note": "string"}
-# What can't be compressed away: a file of it is large beside a target of one megabyte.
-LARGE = 700_000
-
-
-def noise(size: int, seed: int) -> str:
-    return random.Random(seed).randbytes(size).decode("latin-1")
-
-
-class Tables:
-    """Tables whose files are written as they are told, a run each."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.storage = Storage(str(folder))
-
-    def publish(self, known: TableRecord, *files: pa.Table, table: str = "raw/s", partition: str = "") -> None:
-        run = open_run(self.storage, LAYOUT)
-        staged = tuple(self.stage(run, number, rows, partition) for number, rows in enumerate(files))
-        run.commit(Commit((TableChange(known.stream, table, staged, record=known),)))
-
-    def stage(self, run: PipelineRun, number: int, rows: pa.Table, partition: str) -> StagedFile:
-        path = self.folder / run.staging_path("s") / f"{number:03d}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, path, compression="zstd")
-        return StagedFile(
-            path.relative_to(self.folder).as_posix(), rows.num_rows, path.stat().st_size, partition=partition
-        )
-
-    def compact(self, stream: str | None = None, target_file_mb: int = 1) -> tuple[CompactedTable, ...]:
-        config = {"bucket": str(self.folder), "pipeline": "test", "target_file_mb": target_file_mb}
-        return compact(open_run(self.storage, LAYOUT), TargetSettings.from_config(config), stream)
-
-    def files(self, table: str = "raw/s") -> list[Path]:
-        """The oldest first."""
-        return sorted((self.folder / table).rglob("*.parquet"), key=lambda path: file_age(path.as_posix()))
-
-    def ids(self, table: str = "raw/s") -> list[int]:
-        """In the order of age, as the order of names tells it."""
-        return [id for path in self.files(table) for id in pq.ParquetFile(path).read()["id"].to_pylist()]
-
-
-def known(stream: str = "s", method: str = "append-only", **more: Any) -> TableRecord:
-    return TableRecord("test", stream, more.pop("columns", COLUMNS), method, **more)
-
-
-def rows(*ids: int, size: int = 3) -> pa.Table:
-    notes = [noise(size, id) for id in ids]
-    return pa.table({"id": ids, "note": notes}, schema=arrow_schema(columns_from_text(COLUMNS)))
 
 
 def test_small_neighbours_become_one_file_and_all_rows_keep_their_order(tmp_path: Path) -> None:
@@ -222,74 +163,6 @@ def test_only_tables_of_the_pipeline_are_touched(tmp_path: Path) -> None:
     config = {"bucket": str(tmp_path), "pipeline": "other"}
     assert compact(other, TargetSettings.from_config(config)) == ()
     assert len(tables.files()) == 2
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> SmallLake:
-    (tmp_path / "target.json").write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE}))
-    return SmallLake(f"{tmp_path}/lake", {})
-
-
-def answer(capsys: Any, lake: SmallLake, *words: str) -> Any:
-    capsys.readouterr()
-    assert command([*words, "--json", "--config", f"{Path(lake.url).parent}/target.json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_the_command_is_a_run_without_records_and_the_state_stays(lake: SmallLake, capsys: Any) -> None:
-    lake.sync()
-    lake.sync()
-    state = answer(capsys, lake, "state", "show")
-    done = answer(capsys, lake, "compact", "--stream", "grows")
-    (table,) = done["tables"]
-    assert (table["stream"], table["retired"], table["published"]) == ("grows", 4, 1)
-    (run, *_) = answer(capsys, lake, "runs")
-    assert (run["run_id"], run["outcome"]) == (done["run_id"], "succeeded")
-    assert run["streams"] == {
-        "grows": {"records": 0, "files": 1, "bytes": table["published_bytes"], "rejected": 0},
-    }
-    assert answer(capsys, lake, "state", "show") == state
-    lake.check_exact(2 * STEP)
-    assert answer(capsys, lake, "compact") == {"pipeline": PIPELINE, "run_id": None, "tables": []}
-    lake.check_exact(lake.sync())
-
-
-def test_a_compaction_waits_for_no_run_and_a_run_for_no_compaction(lake: SmallLake, capsys: Any) -> None:
-    lake.sync()
-    run = open_run(lake.storage(), NUMBERS, lock_ttl_seconds=NO_BEATS)
-    with pytest.raises(LockedError, match=f"run {run.run_id}"):
-        answer(capsys, lake, "compact")
-    run.leave()
-    assert len(answer(capsys, lake, "compact")["tables"]) == 1
-
-
-def test_what_a_dead_run_left_to_continue_is_not_thrown_away(lake: SmallLake, capsys: Any) -> None:
-    resuming = ResumingLake(lake.url, {})
-    resuming.sync()
-    broken = lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, frozenset({"create"})))
-    with pytest.raises(Died):
-        resuming.sync(broken, dead_process())
-    staged = lake.staged_paths()
-    runs = run_ids(lake.storage(), NUMBERS.runs)
-    with pytest.raises(LockedError, match="compact after that run"):
-        answer(capsys, lake, "compact")
-    assert lake.staged_paths() == staged != []
-    assert len(run_ids(lake.storage(), NUMBERS.runs)) == len(runs) + 1  # the dead one is decided as rolled back
-    resuming.check_exact(resuming.sync())
-    assert resuming.taken_over() == len(staged)
-    assert answer(capsys, lake, "compact")["tables"]
-
-
-def test_a_lake_on_s3_is_compacted_like_one_on_a_disk(s3: Any, tmp_path: Path) -> None:
-    url, options = s3.new_bucket(), s3.storage_options
-    lake = SmallLake(url, options)
-    lake.sync()
-    lake.sync()
-    config = {"bucket": url, "pipeline": PIPELINE, "storage_options": options}
-    (done,) = compact(open_run(lake.storage(), NUMBERS), TargetSettings.from_config(config))
-    assert (done.retired, done.published) == (4, 1)
-    lake.check_exact(2 * STEP)
-    lake.check_exact(lake.sync())
 
 
 RUNS = [

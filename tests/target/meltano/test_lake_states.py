@@ -28,7 +28,6 @@ from target_spark_lake.layout import Layout
 from target_spark_lake.meltano.lake_backend import LakeStateBackend
 from target_spark_lake.meltano.lake_states import SCHEMES, LakeStateError, LakeStateStoreManager
 from target_spark_lake.state.meltano_pipeline import pipeline_of, state_id_of
-from target_spark_lake.state.saving import Saving, saving_under_meltano, state_to_save
 
 JSON = dict[str, Any]
 STATE_ID = "dev:tap-a-to-target-b"
@@ -302,59 +301,3 @@ def test_a_state_that_the_target_keeps_in_a_database_is_meltanos_too(
         LakeStateStoreManager(uri=uri, pipelines=mapped).get(STATE_ID)
     with pytest.raises(LakeStateError, match="table_name"):
         LakeStateStoreManager(uri=uri, state_backend={"uri": "./folder", "table_name": "t"})
-
-
-RUN = {"MELTANO_LOADER_NAME": "target-spark-lake"}
-
-
-@pytest.mark.parametrize(
-    ("environ", "arguments", "saving"),
-    [
-        ({}, ["x", "--no-state-update"], Saving.REPLACE),
-        (RUN, ["meltano", "run"], Saving.REPLACE),
-        (RUN, ["meltano", "run", "--full-refresh"], Saving.MERGE),
-        ({**RUN, "MELTANO_RUN_FULL_REFRESH": "1"}, [], Saving.MERGE),
-        ({**RUN, "MELTANO_RUN_FULL_REFRESH": "false"}, [], Saving.REPLACE),
-        (RUN, ["meltano", "run", "--full-refresh", "--state-strategy=overwrite"], Saving.REPLACE),
-        (RUN, ["meltano", "run", "--state-strategy", "merge"], Saving.MERGE),
-        ({**RUN, "MELTANO_RUN_STATE_STRATEGY": "merge"}, [], Saving.MERGE),
-        (RUN, ["meltano", "el", "--merge-state"], Saving.MERGE),
-        (RUN, ["meltano", "run", "--no-state-update", "--full-refresh"], Saving.KEEP),
-        ({**RUN, "MELTANO_RUN_NO_STATE_UPDATE": "true"}, [], Saving.KEEP),
-    ],
-)
-def test_meltanos_flags_say_what_becomes_of_the_saved_state(
-    environ: dict[str, str], arguments: list[str], saving: Saving
-) -> None:
-    assert saving_under_meltano(environ, arguments) is saving
-
-
-def test_a_merging_run_keeps_the_bookmarks_of_streams_that_it_did_not_send() -> None:
-    saved = {"bookmarks": {"sent": {"v": 1}, "dropped": {"v": 1}, "other": {"v": 1}}, "odd": 1}
-    value = {"bookmarks": {"sent": {"v": 2}}}
-    merged = {"bookmarks": {"sent": {"v": 2}, "other": {"v": 1}}, "odd": 1}
-    assert state_to_save(Saving.MERGE, value, saved, ["sent", "dropped"]) == merged
-    assert state_to_save(Saving.MERGE, value, None, ["sent"]) == value
-    assert state_to_save(Saving.REPLACE, value, saved, ["sent"]) == value
-    assert state_to_save(Saving.KEEP, value, saved, ["sent"]) is None
-
-
-def test_a_run_that_shall_not_save_keeps_the_state_and_one_that_merges_other_streams_bookmarks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    lake, columns = Lake(tmp_path / "lake"), {"id": {"type": "integer"}}
-    before = {"a": {"v": 1}, "b": {"v": 1}}
-    lake.load(schema("a", columns), record("a", id=1), schema("b", columns), state(bookmarks=before))
-    capfd.readouterr()
-    monkeypatch.setenv("MELTANO_LOADER_NAME", "target-spark-lake")
-    monkeypatch.setenv("MELTANO_RUN_NO_STATE_UPDATE", "1")
-    lake.load(schema("a", columns), record("a", id=2), state(bookmarks={"a": {"v": 2}}))
-    assert (lake.rows("a", "id"), lake.state()) == ([(1,), (2,)], {"bookmarks": before})
-    assert "bookmarks" not in capfd.readouterr().out
-
-    monkeypatch.delenv("MELTANO_RUN_NO_STATE_UPDATE")
-    monkeypatch.setenv("MELTANO_RUN_FULL_REFRESH", "1")
-    lake.load(schema("a", columns), record("a", id=3), state(bookmarks={"a": {"v": 3}}))
-    merged = {"bookmarks": {"a": {"v": 3}, "b": {"v": 1}}}
-    assert lake.state() == merged
-    assert json.loads(capfd.readouterr().out.splitlines()[-1]) == merged

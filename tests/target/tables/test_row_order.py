@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singer_spark.storage.files import FileInfo
-from target.cli.test_snapshot_view import rows_of, view
+from target.cli.viewed_rows import rows_of, view
 from target.iceberg_lake import IcebergLake
 from target.loading import Lake, record, schema
 from target_spark_lake.cli.spark_lake import command

@@ -12,33 +12,20 @@ from typing import Any
 
 import pytest
 
-from faults.faulty import DIE_AFTER, DIE_BEFORE, Died, Faulty
-from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
-from singer_spark.errors import ConfigurationError, LockedError, StateError
-from singer_spark.state.run_log import FORMAT_VERSION, folder_name
-from singer_spark.storage.storage import Storage
-from target.loading import JSON, Lake, record, schema, state
-from target_spark_lake import target
+from faults.faulty import DIE_AFTER, DIE_BEFORE
+from faults.small_lake import LAYOUT, NO_BEATS, PIPELINE, STEP, SmallLake
+from singer_spark.errors import ConfigurationError
+from singer_spark.state.run_log import folder_name
+from target.cli.report.told_status import die, status
+from target.loading import Lake, record, schema, state
 from target_spark_lake.cli import spark_lake
 from target_spark_lake.cli.report.pipeline_status import AgeLimits
-from target_spark_lake.commit import run_reports
 from target_spark_lake.commit.pipeline_run import open_run
 from target_spark_lake.layout import Layout
-from target_spark_lake.tables.changes import Commit
 
 PIPELINES = [f"p{number}" for number in range(44)] + ["a/b", "ä ö", ".x", "p0.orders", "p%20", "dev:x"]
 FAILING = "p7"
 ID = {"id": {"type": ["integer", "null"]}}
-
-
-def status(bucket: str | Path, capsys: Any, *words: str, exit_code: int = 0) -> tuple[dict[str, JSON], str]:
-    """What `status` says of each pipeline, and its lines on standard error."""
-    config = Path(bucket).parent / "target.json"
-    config.write_text(json.dumps({"bucket": str(bucket)}))  # no pipeline: the bucket is enough
-    capsys.readouterr()
-    assert spark_lake.command(["status", "--config", str(config), "--json", *words]) == exit_code
-    told = capsys.readouterr()
-    return {each["pipeline"]: each for each in json.loads(told.out)}, told.err
 
 
 @pytest.fixture
@@ -163,90 +150,6 @@ def test_running_is_told_by_the_locks_liveness_and_a_dead_holder_has_failed(lake
     }
 
 
-def die(lake: SmallLake, fault: str) -> None:
-    """A run whose process dies before or after its commit point."""
-    with suppress(Died):
-        lake.sync(lake.faulty_files(lambda files: Faulty(files, 2, fault, frozenset({"create"}))), dead_process())
-
-
-@pytest.mark.slow
-def test_a_pipeline_that_can_not_be_read_is_told_and_hides_no_other(lake: SmallLake, capsys) -> None:
-    lake.sync()
-    storage = lake.storage()
-    storage.replace(Layout("edited").state, b'{"bookmarks": nope}')
-    newer = json.dumps({"format_version": FORMAT_VERSION + 1}).encode()
-    storage.replace(Layout("newer").journal("20260101T000000000000Z-x"), newer)
-    told, problems = status(lake.url, capsys, exit_code=1)
-    assert sorted(told) == ["edited", PIPELINE]
-    assert (told["edited"]["outcome"], told["edited"]["streams"]) == (None, {})
-    assert "pipeline edited: " in problems
-    assert "state.json, line 1, column 15: " in problems
-    assert "pipeline newer: " in problems
-    assert "upgrade this program" in problems
-    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE)
-    assert (list(told), problems) == ([PIPELINE], "")
-    storage.replace(Layout("other").table_record("raw/other"), b"{")
-    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE, exit_code=1)
-    assert list(told) == [PIPELINE]
-    assert "raw/other.json is damaged" in problems
-    # It stops no command of a pipeline that has other tables, nor the undoing of a dead run.
-    config = Path(lake.url).parent / "target.json"
-    die(lake, DIE_BEFORE)
-    for command in (["vacuum"], ["compact"], ["recover"], ["state", "set", "--stream", "grows", "--value", "1"]):
-        assert spark_lake.command([*command, "--config", str(config), "--pipeline", PIPELINE]) == 0, command
-    # Nor does the page of all, nor a source that is down.
-    config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
-    words = ["report", "--all", "--pipeline", PIPELINE, "--config", str(config), "--output", str(page)]
-    assert spark_lake.command(words) == 1
-    assert f"<bdi>{PIPELINE}</bdi>" in page.read_text()
-    tap = config.with_name("tap.json")
-    tap.write_text('{"jdbc_url": "jdbc:sqlite:/nowhere/at/all.db"}')
-    told, problems = status(lake.url, capsys, "--pipeline", PIPELINE, "--tap-config", str(tap), exit_code=1)
-    assert list(told) == [PIPELINE]
-    assert "the tap can't say what there is to read" in problems
-
-
-def test_a_journal_that_lacks_what_it_tells_people_stops_no_command(lake: SmallLake, capsys) -> None:
-    lake.sync()
-    with pytest.raises(RuntimeError), open_run(lake.storage(), LAYOUT).failing():
-        raise RuntimeError("x")
-    storage, needed = lake.storage(), ("format_version", "phase", "last_committed", "state", "publish", "retire")
-    for file in storage.list(LAYOUT.runs):
-        body = json.loads(storage.read(file.path) or b"")
-        kept = {name: body[name] for name in (*needed, "tables") if name in body}
-        storage.replace(file.path, json.dumps(kept).encode())
-    told, problems = status(lake.url, capsys, exit_code=1)
-    assert told[PIPELINE]["outcome"] == "rolled_back"
-    assert 0 <= told[PIPELINE]["age_seconds"] < 600
-    assert problems == f"spark-lake: pipeline {PIPELINE}: its last run rolled back\n"
-    config, page = Path(lake.url).parent / "target.json", Path(lake.url).parent / "report.html"
-    words = ["--config", str(config), "--pipeline", PIPELINE]
-    for command in (["runs"], ["state", "show"], ["state", "history"], ["report", "--output", str(page)]):
-        assert spark_lake.command([*command, *words]) == 0, command
-    assert spark_lake.command(["state", "set", "--stream", "grows", "--value", "1", *words]) == 0
-    assert lake.sync() == 1 + STEP
-
-
-def test_a_state_that_another_lakes_runs_save_is_told_by_every_command(tmp_path: Path, capsys) -> None:
-    backend = {"uri": f"sqlite:///{tmp_path}/states.db", "table_name": "states"}
-
-    def command(lake: str, *words: str) -> int:
-        config = tmp_path / "target.json"
-        bucket = {"bucket": f"{tmp_path}/{lake}", "pipeline": PIPELINE, "state_backend": backend}
-        config.write_text(json.dumps(bucket))
-        return spark_lake.command([*words, "--config", str(config)])
-
-    key = ("--stream", "grows", "--value", "1", "--replication-key", "id", "--type", "integer")
-    SmallLake(f"{tmp_path}/second", {}).sync()
-    assert command("first", "state", "set", *key) == 0
-    capsys.readouterr()
-    # No run of the second lake gets as far as to leave a journal.
-    assert command("second", "status") == 1
-    assert "of the lake" in capsys.readouterr().err
-    with pytest.raises(StateError, match=r"was saved by run .* of the lake"):
-        command("second", "state", "show")
-
-
 def test_the_age_of_a_watermark_is_told_where_the_key_is_a_moment(lake: SmallLake, capsys) -> None:
     storage, now = lake.storage(), datetime.now(UTC)
     for pipeline, value, age in (
@@ -276,40 +179,3 @@ def test_people_get_a_line_for_each_pipeline(lake: SmallLake, capsys) -> None:
     assert line[:2] == [PIPELINE, "succeeded"]
     assert str(2 * STEP) in line
     assert [line.split()[:3] for line in out.splitlines() if "idle" in line] == [["idle", "none", "never"]]
-
-
-def test_a_tap_that_does_not_start_is_a_failed_run_though_the_target_ends_well(
-    tmp_path: Path, capsys, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(*_: object) -> None:
-        raise AssertionError("no Spark for this")
-
-    monkeypatch.setattr(target, "start_session", start)
-    lake = Lake(tmp_path / "lake")
-    lake.load()  # also where the pipeline never ran before
-    assert status(lake.folder, capsys, exit_code=1)[1] == "spark-lake: pipeline test: its last run failed\n"
-    lake.load(schema("orders", ID, ("id",)), record("orders", id=1), state(bookmarks={"orders": {"v": 1}}))
-    before = lake.files(), lake.state(), status(lake.folder, capsys)[0]["test"]["last_success"]
-
-    caplog.clear()
-    for nothing in (b"", b"\n \n"):
-        lake.load(nothing)
-        found, said = status(lake.folder, capsys, exit_code=1)
-        assert said == "spark-lake: pipeline test: its last run failed\n"
-        assert (found["test"]["outcome"], found["test"]["running"]) == ("failed", False)
-        assert (lake.files(), lake.state(), found["test"]["last_success"]) == before
-    assert caplog.text.count("the tap did not start") == 2
-    newest = run_reports.runs(Storage(str(lake.folder)), Layout("test"))[0]
-    assert newest["error"] == "the input held no message: the tap did not start, its own log says why"
-
-    lake.load(schema("orders", ID, ("id",)), record("orders", id=2), state(bookmarks={"orders": {"v": 2}}))
-    status(lake.folder, capsys)
-
-
-def test_beside_a_run_that_holds_the_pipeline_an_empty_input_leaves_no_trace(tmp_path: Path, capsys) -> None:
-    lake = Lake(tmp_path / "lake")
-    held = open_run(Storage(str(lake.folder)), Layout("test"))
-    with pytest.raises(LockedError, match="process"):
-        lake.load()
-    held.commit(Commit((), {"bookmarks": {}}))
-    assert [each["outcome"] for each in run_reports.runs(held.storage, held.layout)] == ["succeeded"]

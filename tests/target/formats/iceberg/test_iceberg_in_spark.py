@@ -18,7 +18,7 @@ from target_spark_lake.cli import spark_lake
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_jvm")]
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[3]
 DEADLINE = 300
 INT, TEXT = {"type": ["integer", "null"]}, {"type": ["string", "null"]}
 FIRST = {

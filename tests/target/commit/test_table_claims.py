@@ -1,0 +1,72 @@
+"""Who may write which table: one pipeline with one stream, which claims it before its commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from faults.small_lake import PIPELINE, STEP, SmallLake
+from singer_spark.errors import (
+    ConfigurationError,
+    StorageError,
+)
+from singer_spark.storage.storage import Storage
+from target.commit.opened_runs import lake, opened
+from target_spark_lake.layout import TABLES, Layout
+from target_spark_lake.tables.changes import Commit, StagedFile, TableChange
+from target_spark_lake.tables.table_record import TableRecord
+
+__all__ = ["lake"]
+
+
+def test_a_table_belongs_to_one_pipeline_and_one_stream(lake: SmallLake) -> None:
+    lake.sync()
+    other = opened(lake, Layout("another"))
+    with pytest.raises(ConfigurationError, match=f"belongs to pipeline {PIPELINE}, stream grows"):
+        other.table_record("grows", "raw/grows")
+    with pytest.raises(ConfigurationError, match="belongs to pipeline") as refused:
+        record = TableRecord("another", "grows", {"id": "bigint"})
+        other.commit(Commit((TableChange("grows", "raw/grows", (), record=record),), {}))
+    other.fail(refused.value)
+    lake.check_exact(STEP)
+
+
+def test_of_two_pipelines_that_claim_a_new_table_the_second_is_refused_and_a_failed_claim_falls(
+    lake: SmallLake,
+) -> None:
+    """The claim is made before the commit; a run that then fails gives it back."""
+    first, second = opened(lake), opened(lake, Layout("another"))
+    lost = StagedFile(f"{first.staging_path('t')}/lost", 1, 1)
+    record = TableRecord(PIPELINE, "t", {"id": "bigint"})
+    with pytest.raises(StorageError):
+        first.commit(Commit((TableChange("t", "raw/t", (lost,), record=record),), {}))
+    mine = TableRecord("another", "t", {"id": "bigint"}, "append-only")
+    second.commit(Commit((TableChange("t", "raw/t", (), record=mine),), {}))
+    with pytest.raises(ConfigurationError, match="belongs to pipeline another"):
+        first.commit(
+            Commit((TableChange("u", "raw/u", (), record=record), TableChange("t", "raw/t", (), record=record)))
+        )
+    first.fail(RuntimeError("refused"))
+    assert second.table_record("u", "raw/u") is None
+    kept = opened(lake, Layout("another")).table_record("t", "raw/t")
+    assert kept is not None
+    assert (kept.columns, kept.load_method, kept.claimed_by) == ({"id": "bigint"}, "append-only", second.run_id)
+
+
+def test_two_streams_that_would_share_a_table_are_refused(lake: SmallLake) -> None:
+    run = opened(lake)
+    changes = (TableChange("a", "raw/t"), TableChange("b", "raw/t"))
+    with pytest.raises(ConfigurationError, match="two streams share one table"):
+        run.commit(Commit(changes))
+    run.fail(RuntimeError("refused"))
+
+
+def test_a_store_that_takes_no_claim_and_shows_none_fails_the_run(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would ask for ever."""
+    create = Storage.create
+    monkeypatch.setattr(
+        Storage, "create", lambda self, path, data: not path.startswith(TABLES) and create(self, path, data)
+    )
+    with pytest.raises(StorageError, match=r"accepts no claim of table raw/\w+ \(.*; run again"):
+        lake.sync()

@@ -1,0 +1,159 @@
+"""Iceberg tables that others change: what they gave a table stays, or the run is refused by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import FixedType, IcebergType, LongType, MapType, StringType, TimeType, UUIDType
+
+from singer_spark.errors import ConfigurationError, RecordError, SchemaError, StorageError, UnpublishableError
+from target.formats.iceberg.iceberg_items import INT, ITEM, command, item, items
+from target.iceberg_lake import IcebergLake
+from target.loading import record, state
+from target_spark_lake.table_logs.iceberg_log import iceberg_tables
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> IcebergLake:
+    return IcebergLake(tmp_path / "lake")
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_what_others_append_between_plan_and_snapshot_stays(lake: IcebergLake) -> None:
+    lake.load(items(), item(1, "a"))
+    foreign = pa.table({"id": pa.array([50], pa.int64()), "name": ["theirs"]})
+    before_publishing(lake, lambda: lake.table("s").append(foreign))
+    lake.load(items("overwrite"), item(2, "b"))
+    assert lake.rows("s", "id, name") == [(2, "b"), (50, "theirs")]
+    assert len(lake.table("s").metadata.snapshots) == 3
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_rows_that_someone_changes_in_files_that_we_replace_are_for_a_person_and_the_way_out_works(
+    lake: IcebergLake,
+) -> None:
+    lake.load(items(), item(1, "a"), item(2, "a"), state(x=1))
+    seen = lake.table("s").metadata.current_snapshot_id
+    before_publishing(lake, lambda: lake.table("s").delete("id = 2"))
+    with pytest.raises(UnpublishableError, match=r"(?s)someone else changed Iceberg table raw/s after snapshot.*recov"):
+        lake.load(items("overwrite"), item(3, "c"), state(x=2))
+    assert lake.rows("s", "id") == [(1,)]
+    table = lake.table("s")
+    assert seen is not None
+    table.manage_snapshots().rollback_to_snapshot(seen).commit()
+    assert command(lake, "recover") == 0
+    assert lake.rows("s", "id") == [(3,)]
+    assert lake.state() == {"x": 2}
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_conflict_can_be_given_up_instead(lake: IcebergLake) -> None:
+    more = {**ITEM, "new": INT}
+    lake.load(items(), item(1, "a"), item(2, "a"), state(x=1))
+    before_publishing(lake, lambda: lake.table("s").delete("id = 2"))
+    with pytest.raises(UnpublishableError):
+        lake.load(items("overwrite", more), record("s", id=3, new=1), state(x=2))
+    run = sorted((lake.folder / ".dataspoc/runs/test").iterdir())[-1].stem
+    assert command(lake, "recover", "--give-up-publishing", run) == 0
+    assert lake.state() == {"x": 1}
+    assert lake.rows("s", "id, name") == [(1, "a")]
+    lake.load(items("overwrite", more), record("s", id=3, new=1), state(x=2))
+    assert lake.rows("s", "id, new") == [(3, 1)]
+
+
+def before_publishing(lake: IcebergLake, act: Any) -> None:
+    """Does something of others right before the next run makes its snapshot."""
+    made = iceberg_tables.IcebergTables.publish
+
+    def publish(tables: Any, commit: Any) -> None:
+        iceberg_tables.IcebergTables.publish = made  # type: ignore[method-assign]
+        act()
+        made(tables, commit)
+
+    iceberg_tables.IcebergTables.publish = publish  # type: ignore[method-assign]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_columns_that_others_add_stay_and_their_numbers_with_them(lake: IcebergLake) -> None:
+    lake.load(items(), item(1, "a"))
+    with lake.table("s").update_schema() as update:
+        update.add_column("theirs", LongType(), doc="kept")
+    lake.load(items(properties={**ITEM, "new": INT}), record("s", id=2, new=5))
+    assert lake.rows("s", "id, theirs, new") == [(1, None, None), (2, None, 5)]
+    assert lake.table("s").schema().find_field("theirs").doc == "kept"
+
+    def add() -> None:
+        with lake.table("s").update_schema() as update:
+            update.add_column("meanwhile", LongType())
+
+    before_publishing(lake, add)
+    lake.load(items(), item(3, "c"))
+    assert lake.rows("s", "id, meanwhile") == [(1, None), (2, None), (3, None)]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_what_can_not_be_kept_is_refused_before_anything_is_published(lake: IcebergLake) -> None:
+    lake.load(items(), item(1, "a"))
+    with lake.table("s").update_schema() as update:
+        update.rename_column("name", "label")
+    with pytest.raises(StorageError, match="column name was renamed to label; take it back"):
+        lake.load(items(), item(2, "b"))
+    with lake.table("s").update_schema() as update:
+        update.rename_column("label", "name")
+    lake.load(items(), item(2, "b"))
+    assert lake.rows("s", "id, name") == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_jvm")
+@pytest.mark.parametrize(
+    "kind", [UUIDType(), FixedType(16), TimeType(), MapType(100, StringType(), 101, LongType(), False)], ids=str
+)
+def test_a_column_of_a_type_that_the_lake_has_not_is_refused_by_name_and_its_values_stay(
+    lake: IcebergLake, kind: IcebergType
+) -> None:
+    lake.load(items(), item(1, "a"))
+    with lake.table("s").update_schema() as update:
+        update.add_column("theirs", kind)
+    before = lake.table("s").metadata
+    for method in ("append-only", "overwrite"):
+        with pytest.raises(SchemaError, match=f"gave its Iceberg table column theirs of type {re.escape(str(kind))}"):
+            lake.load(items(method), item(3, "c"))
+    assert lake.table("s").metadata == before
+    with lake.table("s").update_schema() as update:
+        update.delete_column("theirs")
+    lake.load(items(), item(3, "c"))
+    assert lake.rows("s", "id") == [(1,), (3,)]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_table_that_no_pipeline_made_or_that_is_gone_is_a_clear_error(lake: IcebergLake) -> None:
+    lake.load(items(stream="other"), item(1, "a", "other"))
+    lake.catalog().create_table(("raw", "s"), lake.table("other").schema(), location=f"file://{lake.folder}/raw/s")
+    with pytest.raises(ConfigurationError, match=r"the catalog has a table raw\.s that no pipeline of this lake made"):
+        lake.load(items(), item(1, "a"))
+    lake.catalog().drop_table(("raw", "s"))
+    lake.load(items(), item(1, "a"))
+    lake.catalog().drop_table(("raw", "s"))
+    with pytest.raises(StorageError, match=r"the catalog has no table raw\.s any more: register it again"):
+        lake.load(items(), item(2, "b"))
+    written = (lake.folder / "raw/s/metadata").glob("*.metadata.json")
+    newest = max(written, key=lambda path: path.stat().st_mtime_ns)
+    lake.catalog().register_table(("raw", "s"), f"file://{newest}")
+    lake.load(items(), item(2, "b"))
+    assert lake.rows("s", "id") == [(1,), (2,)]
+
+
+@pytest.mark.usefixtures("without_jvm")
+def test_a_column_that_is_required_by_its_owner_takes_no_null(lake: IcebergLake) -> None:
+    lake.load(items(), item(1, "a"))
+    with lake.table("s").update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("name", required=True)
+    with pytest.raises(RecordError, match=r"column\(s\) name of Iceberg table raw/s are NOT NULL"):
+        lake.load(items(), item(2, None))
+    lake.load(items(), item(2, "b"))
+    assert lake.rows("s", "id, name") == [(1, "a"), (2, "b")]

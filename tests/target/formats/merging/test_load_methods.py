@@ -1,0 +1,91 @@
+"""The load methods that hold current rows: one row for each key, whatever comes before, beside or in another shape."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from singer_spark.errors import ConfigurationError, ProtocolError
+from target.formats.merging.keyed_items import DELETED, INT, ITEM, TEXT, files_and_a_log, item, items, lake
+from target.loading import Lake, record, schema
+
+__all__ = ["lake"]
+
+
+def test_the_worked_example_of_cursor_based_sync(lake: Lake) -> None:
+    """Append: every version, five rows; dedup on the name: one row each."""
+    people = {"name": TEXT, "deceased": {"type": ["boolean", "null"]}, "updated_at": INT}
+    first = [("Louis XVI", False, 1754), ("Marie Antoinette", False, 1755), ("Louis XVII", False, 1785)]
+    second = [("Louis XVI", True, 1793), ("Marie Antoinette", True, 1793)]
+    for rows in (first, second):
+        messages = []
+        for stream, method in (("all", "append-only"), ("latest", "upsert"), ("both", "append-dedup")):
+            message = schema(stream, people, ("name",), **{"x-load-method": method})
+            messages.append({**message, "bookmark_properties": ["updated_at"]})
+            messages += [record(stream, name=name, deceased=dead, updated_at=year) for name, dead, year in rows]
+        lake.load(*messages)
+    columns = "name, deceased, updated_at"
+    every_version = sorted(first + second)
+    newest = [("Louis XVI", True, 1793), ("Louis XVII", False, 1785), ("Marie Antoinette", True, 1793)]
+    assert lake.rows("all", columns) == every_version
+    assert lake.rows("latest", columns) == newest
+    assert lake.rows("both", columns) == newest
+    assert lake.rows("both__history", columns) == every_version
+
+
+def test_composite_keys_and_keys_of_the_option(lake: Lake) -> None:
+    options = {"s": {"key_properties": ["name", "id"], "load_method": "upsert"}}
+    lake.load(items(), item(1, 1, "a"), item(1, 1, "b"), item(2, 1, "a"), stream_options=options)
+    lake.load(items(), item(1, 2, "b"), item(2, 2, "b"), stream_options=options)
+    assert lake.rows("s", "id, clock, name") == [(1, 1, "a"), (1, 2, "b"), (2, 1, "a"), (2, 2, "b")]
+
+
+def test_a_second_schema_in_mid_stream_keeps_all_records_of_the_run(lake: Lake) -> None:
+    full = items("overwrite-delete-stale", **{"x-extent": "full"})
+    wider = json.loads(json.dumps(full))
+    wider["schema"]["properties"]["more"] = TEXT
+    lake.load(full, item(1, 1, "a"), full, item(2, 1, "a"), wider, {**record("s", id=1, clock=2, name="b", more="m")})
+    assert lake.rows("s", "id, name, more") == [(1, "b", "m"), (2, "a", None)]
+    other_key = {**full, "key_properties": ["name"]}
+    with pytest.raises(ProtocolError, match="changes the primary key from id to name"):
+        lake.load(full, item(1, 1, "a"), other_key)
+
+
+@files_and_a_log
+def test_a_table_that_held_every_version_holds_one_row_a_key_once_it_is_upserted(lake: Lake) -> None:
+    lake.load(items("append-only"), item(1, 1, "a"), item(None, 1, "no key"), item(2, 5, "a"))
+    lake.load(items("append-only"), item(1, 3, "b"), item(2, 5, "b"), item(None, 1, "no key"))
+    lake.load(items("upsert"), item(3, 1, "c"), item(1, 2, "late"))
+    keyless = [(None, "no key"), (None, "no key")]
+    assert lake.rows("s", "id, name") == sorted([(1, "b"), (2, "b"), (3, "c")]) + keyless
+    by_name = {**items("upsert"), "key_properties": ["clock"]}
+    lake.load(by_name, item(9, 1, "d"))
+    assert lake.rows("s", "clock, name") == [(1, "d"), (3, "b"), (5, "b")]
+
+
+def test_columns_that_came_and_went_keep_their_values_in_rewritten_files(lake: Lake) -> None:
+    def load(properties: dict, *records: dict) -> None:
+        message = schema("s", {"id": INT, **properties}, ("id",), **{"x-load-method": "upsert"})
+        lake.load(message, *records)
+
+    odd = {"type": "object", "properties": {"a:b": INT, "c d": TEXT}}
+    old = {"old": odd, "amount": {"type": ["number", "null"], "multipleOf": 0.01}}
+    load(old, *(record("s", id=n, old={"a:b": n, "c d": "x"}, amount=n / 4) for n in range(3)))
+    load({"new": TEXT}, record("s", id=1, new="n"))
+    assert lake.rows("s", 'id, old."a:b", amount::double, new') == [
+        *((0, 0, 0.0, None), (1, None, None, "n"), (2, 2, 0.5, None)),
+    ]
+
+
+@files_and_a_log
+def test_append_dedup_keeps_the_history_in_a_table_of_its_own_and_counts_each_record_once(lake: Lake) -> None:
+    lake.load(items("append-dedup"), item(1, 1, "a"), item(1, 2, "b"))
+    gone = record("s", id=1, clock=3, _sdc_deleted_at=DELETED)
+    lake.load(items("append-dedup"), item(1, 1, "late"), gone, hard_delete=True)
+    assert lake.rows("s") == []
+    assert lake.rows("s__history", "clock, name") == [(1, "a"), (1, "late"), (2, "b"), (3, None)]
+    newest = max((lake.folder / ".dataspoc/runs/test").iterdir())
+    assert json.loads(newest.read_text())["streams"]["s"]["records"] == 2
+    with pytest.raises(ConfigurationError, match="s__history"):
+        lake.load(schema("s__history", ITEM), record("s__history", id=1))

@@ -1,0 +1,143 @@
+"""A batch that is not what its message says fails the run, which names stream and file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from singer_spark.errors import ProtocolError, StorageError
+from target.batch_making import BatchRun, S, numbers
+from target.loading import JSON, Lake, record, state
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def broken(tap: BatchRun, name: str, change: Any) -> JSON:
+    """A BATCH message of one good file that is changed."""
+    batch = tap.lines("s", [{"id": 1}]) if name == "jsonl" else tap.parquet("s", numbers(1, 2))
+    return {**batch, **(change(batch, tap.files[-1]) or {})}
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 3)
+
+
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "a missing file": ("parquet", lambda _, path: path.unlink(), r"stream s: batch file file://\S+ is missing"),
+    "another size": ("parquet", lambda _, path: cut(path), r"has \d+ bytes, the tap wrote \d+: it is not whole"),
+    "a Parquet file that is cut": (
+        "parquet",
+        lambda _, path: cut(path) or {"files": None},
+        "stream s: batch file .* is not a whole Parquet file",
+    ),
+    "JSON lines that are cut": (
+        "jsonl",
+        lambda _, path: cut(path) or {"files": None},
+        "stream s: batch file .* is not a whole gzip file",
+    ),
+    "another number of rows": (
+        "parquet",
+        lambda batch, _: {"files": [{**batch["files"][0], "rows": 3}]},
+        "holds 2 records, the tap wrote 3",
+    ),
+    "another number of lines": (
+        "jsonl",
+        lambda batch, _: {"files": [{**batch["files"][0], "rows": 3}]},
+        "holds 1 records, the tap wrote 3",
+    ),
+    "more rows than said": (
+        "parquet",
+        lambda batch, _: {"files": [{**batch["files"][0], "rows": 1}]},
+        "holds 2 records, the tap wrote 1",
+    ),
+    "more lines than said": (
+        "jsonl",
+        lambda batch, _: {"files": [{**batch["files"][0], "rows": 0}]},
+        "holds 1 records, the tap wrote 0",
+    ),
+    "other columns": (
+        "parquet",
+        lambda _, path: pq.write_table(pa.table({"a": [1]}), path) or {"files": None},
+        "has the columns 'a', none of which is in its SCHEMA",
+    ),
+    "JSON lines said to be Parquet": (
+        "jsonl",
+        lambda *_: {"encoding": {"format": "parquet"}},
+        "is not a whole Parquet file",
+    ),
+    "Parquet said to be JSON lines": (
+        "parquet",
+        lambda *_: {"encoding": {"format": "jsonl"}},
+        "is a Parquet file, the tap says jsonl",
+    ),
+    "an unknown format": (
+        "jsonl",
+        lambda *_: {"encoding": {"format": "csv"}},
+        "format 'csv'; known are jsonl, parquet",
+    ),
+    "an unknown compression": (
+        "jsonl",
+        lambda *_: {"encoding": {"format": "jsonl", "compression": "zip"}},
+        "compression 'zip'; known are gzip, none",
+    ),
+    "no encoding": ("jsonl", lambda *_: {"encoding": None}, "has the format None"),
+    "no manifest": ("jsonl", lambda *_: {"manifest": "x"}, "is not a list of URLs"),
+    "files that don't fit the manifest": ("jsonl", lambda *_: {"files": []}, "does not match its manifest of 1"),
+    "a count that is none": ("jsonl", lambda *_: {"files": [{"rows": -1}]}, "gives rows -1 for"),
+    "a file twice": (
+        "parquet",
+        lambda batch, _: {"manifest": batch["manifest"] * 2, "files": None},
+        "was named before",
+    ),
+    "a store that is not to be reached": (
+        "jsonl",
+        lambda *_: {"manifest": ["s3://nowhere/x.jsonl.gz"]},
+        "stream s: batch file s3://nowhere/x.jsonl.gz can't be reached with the target's storage_options",
+    ),
+    "a kind of store that nobody knows": (
+        "jsonl",
+        lambda *_: {"manifest": ["nosuch://place/x.jsonl"]},
+        "batch file nosuch://place/x.jsonl can't be reached",
+    ),
+    "a line that is no JSON": (
+        "jsonl",
+        lambda _, path: path.write_bytes(b'{"id": 1}\n{"id"\n') and {"files": None},
+        r"line 2 of batch file \S+: stream s: a line is not JSON",
+    ),
+    "a line that is no object": (
+        "jsonl",
+        lambda _, path: path.write_bytes(b"[1]\n") and {"files": None},
+        r"line 1 of batch file \S+: stream s: a RECORD line has no record object",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_batch_that_is_not_what_it_says_fails_the_run_by_stream_and_file(
+    spark: object, lake: Lake, tap: BatchRun, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr("target_spark_lake.target.start_session", lambda *_: spark)
+    no_network = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "secret-of-mine"}
+    no_network |= {"config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1}}
+    name, change, error = BROKEN[fault]
+    lake.load(S, record("s", id=0), state(s=0))
+    with pytest.raises((ProtocolError, StorageError), match=error) as told:
+        roots = [str(lake.folder), "s3://nowhere", "nosuch://place"]
+        lake.load(S, broken(tap, name, change), state(s=1), storage_options=no_network, batch_roots=roots)
+    assert "secret-of-mine" not in str(told.value)
+    assert (lake.rows("s", "id"), lake.state()) == ([(0,)], {"s": 0})
+
+
+def test_a_batch_before_its_schema_is_refused(lake: Lake, tap: BatchRun) -> None:
+    with pytest.raises(ProtocolError, match="a BATCH of stream s came before its SCHEMA"):
+        lake.load(tap.parquet("s", numbers(1)))

@@ -1,0 +1,146 @@
+"""`notify`: who is told what of a run's end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from servers.webhook import Webhook
+from singer_spark.errors import RecordError, StorageError
+from singer_spark.storage.storage import Storage
+from target.load.notices.told_runs import ALL, ID, LINES, fail, journals, succeed
+from target.loading import Lake, record, schema, state
+from target_spark_lake.columns.partitioning import Partitioning
+from target_spark_lake.commit import pipeline_run
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.layout import Layout
+from target_spark_lake.load.notices import without_values
+from target_spark_lake.tables.changes import Commit
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+
+def test_a_failure_and_the_recovery_from_it_are_told_and_no_other_success(lake: Lake, hook: Webhook) -> None:
+    settings = {"notify": [{"url": hook.url}]}
+    succeed(lake, **settings)
+    assert hook.notices == []
+    fail(lake, **settings)
+    fail(lake, **settings)
+    succeed(lake, **settings)
+    succeed(lake, **settings)
+    reason = "input line 2 is not JSON"
+    assert [outcome for outcome, _ in hook.told()] == ["failed", "failed", "recovered"]
+    failed, _, recovered = hook.notices
+    _, first, _, third, _ = journals(lake)
+    assert failed["text"].startswith("test: failed after ") and reason in failed["text"]
+    assert {name: failed[name] for name in failed if name != "text"} == {
+        "format_version": 1,
+        "pipeline": "test",
+        "run_id": first["run_id"],
+        "outcome": "failed",
+        "error": f"{reason}…; `spark-lake runs` shows it whole",
+        "streams": {},
+    }
+    assert first["error"].startswith(f"{reason} (")
+    assert recovered["text"].startswith(f"test: recovered: {LINES}; the last run had failed: {reason}")
+    assert (recovered["run_id"], recovered["error"]) == (third["run_id"], None)
+    assert recovered["streams"] == {"s": 2, "t": 1}
+    assert set(hook.types) == {"application/json"}
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        ({"id": "top secret"}, "stream s: a record is invalid at /id…"),
+        ({"id": 1, "price": 1.2345678}, "stream s: column price (decimal(6,2)) can't hold…"),
+    ],
+)
+def test_no_value_of_a_record_is_told(lake: Lake, hook: Webhook, odd: dict[str, Any], told: str) -> None:
+    price = {"type": ["null", "number"], "x-sql-datatype": "DECIMAL(6,2)"}
+    settings = {"notify": [{"url": hook.url}]}
+    with pytest.raises(RecordError):
+        lake.load(schema("s", {**ID, "price": price}), record("s", **odd), state(x=1), **settings)
+    succeed(lake, **settings)
+    said = json.dumps(hook.notices, ensure_ascii=False)
+    assert said.count(told) == 3
+    assert "top secret" not in said and "1.2345678" not in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (
+            "stream s: a record is invalid at /user email: 'planted' is too long",
+            "stream s: a record is invalid at /user email",
+        ),
+        (str(Partitioning("s", ()).unholdable("email", "planted")), "stream s: the value"),
+        ("stream s: more than 1 record(s) are invalid. The last one: /id: 'planted' is not an integer", "The last one"),
+    ],
+)
+def test_an_error_is_told_up_to_the_value(reason: str, told: str) -> None:
+    assert "planted" in reason
+    assert without_values(reason).endswith(f"{told}…; `spark-lake runs` shows it whole")
+
+
+def test_each_is_told_of_what_it_asks_for_and_of_a_run_once(lake: Lake, hook: Webhook) -> None:
+    wanted = {"all": ALL, "failed": ["failed"], "succeeded": ["succeeded"], "none": []}
+    settings = {"notify": [{"url": f"{hook.root}/{name}", "on": on} for name, on in wanted.items()]}
+    for run in (succeed, fail, succeed, succeed):
+        run(lake, **settings)
+    told = {name: [] for name in wanted}
+    for path, (outcome, _) in zip(hook.paths, hook.told(), strict=True):
+        told[path[1:]].append(outcome)
+    assert told == {
+        "all": ["succeeded", "failed", "recovered", "succeeded"],
+        "failed": ["failed"],
+        "succeeded": ["succeeded", "succeeded", "succeeded"],
+        "none": [],
+    }
+    assert hook.told()[0] == ("succeeded", f"test: {LINES}")
+
+
+def test_a_tap_that_says_nothing_is_a_failure_that_is_told(lake: Lake, hook: Webhook) -> None:
+    lake.load(notify=[{"url": hook.url}])
+    ((outcome, text),) = hook.told()
+    assert outcome == "failed"
+    assert "the input held no message: the tap did not start" in text
+
+
+def test_commands_of_spark_lake_are_no_runs_that_something_recovers_from(lake: Lake, hook: Webhook) -> None:
+    settings = {"notify": [{"url": hook.url, "on": ALL}]}
+    storage, layout = Storage(str(lake.folder), {}), Layout("test")
+
+    def compact(error: Exception | None = None) -> None:
+        run = open_run(storage, layout, command="compact")
+        if error:
+            run.fail(error)
+        else:
+            run.commit(Commit())
+
+    succeed(lake, **settings)
+    compact(StorageError("no"))
+    succeed(lake, **settings)
+    fail(lake, **settings)
+    compact()
+    succeed(lake, **settings)
+    assert [outcome for outcome, _ in hook.told()] == ["succeeded", "succeeded", "failed", "recovered"]
+
+
+def test_a_run_that_could_not_publish_is_told_as_failed_and_the_next_one_as_recovered(
+    lake: Lake, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise StorageError("the bucket refuses")
+
+    settings = {"notify": [{"url": hook.url}]}
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline_run, "publish", refuse)
+        with pytest.raises(StorageError):
+            succeed(lake, **settings)
+    succeed(lake, **settings)
+    (failed, what), (recovered, _) = hook.told()
+    assert (failed, recovered) == ("failed", "recovered")
+    assert "is committed, but not all of it is published yet" in what
+    assert len(lake.rows("s")) == 4

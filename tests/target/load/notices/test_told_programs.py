@@ -1,0 +1,167 @@
+"""The program with a receiver: it ends as without, shows no URL, and tells of its own end, too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.marked import until
+from servers.webhook import SECRET, SILENT, Webhook
+from target.load.notices.told_runs import ALL, GOOD, ID, journals, succeed
+from target.loading import Lake, schema, to_bytes
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+TARGET = Path(sys.executable).parent / "target-spark-lake"
+
+
+def command(lake: Lake, hook: Webhook, **settings: Any) -> list[str]:
+    """The target whose URL comes from the environment, by two variables whose names tell no secret."""
+    path = lake.folder.parent / "target.json"
+    notify = [{"url": "${HOOK}/services/${HOOK_PATH}", "on": ALL}]
+    path.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test", "notify": notify, **settings}))
+    os.environ.update(HOOK=hook.root, HOOK_PATH=SECRET)
+    return [str(TARGET), "--config", str(path), "--log-level", "debug"]
+
+
+@pytest.fixture(autouse=True)
+def own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets them, so that they are put back."""
+    for name in ("HOOK", "HOOK_PATH"):
+        monkeypatch.setenv(name, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", [200, 500])
+@pytest.mark.parametrize(("messages", "outcome"), [(GOOD, "succeeded"), ([*GOOD, b"no message\n"], "failed")])
+def test_the_program_ends_as_without_a_receiver_and_never_shows_the_url(
+    lake: Lake, hook: Webhook, answer: int, messages: list[Any], outcome: str
+) -> None:
+    hook.answer = answer
+    done = subprocess.run(command(lake, hook), input=to_bytes(*messages), capture_output=True, timeout=120, check=False)
+    good = outcome == "succeeded"
+    errors = done.stderr.decode()
+    assert (done.returncode, done.stdout) == ((0, b'{"x":1}\n') if good else (1, b"")), errors
+    assert hook.paths == [f"/services/{SECRET}"]
+    assert [told for told, _ in hook.told()] == ([outcome] if answer == 200 else [])
+    assert errors.count("notify: ") == (answer == 500), errors
+    everything = errors + json.dumps(journals(lake))
+    assert [part for part in (SECRET, *SECRET.split("/")) if part in everything] == []
+
+
+@pytest.mark.slow
+def test_neither_about_nor_a_wrong_setting_shows_the_url(lake: Lake, hook: Webhook) -> None:
+    about = subprocess.run([*command(lake, hook), "--about"], capture_output=True, text=True, timeout=120, check=True)
+    assert "notify (array, [] if not given)" in about.stdout
+    wrong = subprocess.run(command(lake, hook, format="csv"), input=b"", capture_output=True, timeout=120, check=False)
+    assert wrong.returncode == 1
+    for text in (about.stdout, about.stderr, wrong.stderr.decode()):
+        assert SECRET not in text
+    assert hook.paths == []
+
+
+@pytest.mark.slow
+def test_a_run_whose_state_can_not_be_printed_is_told_as_what_it_is(lake: Lake, hook: Webhook) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command(lake, hook), input=to_bytes(*GOOD), stdout=full, stderr=subprocess.PIPE, timeout=120, check=False
+        )
+    assert done.returncode == 1
+    assert b"the run is committed and its state is saved, but it could not be printed" in done.stderr
+    assert [outcome for outcome, _ in hook.told()] == ["succeeded"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", [200, SILENT])
+def test_a_run_that_is_stopped_is_told_and_ends_though_nobody_answers(
+    lake: Lake, hook: Webhook, answer: int | str
+) -> None:
+    hook.answer = answer
+    with begun(lake, hook) as process:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    errors = said(lake).read_text()
+    assert process.returncode == 143, errors
+    assert hook.paths == [f"/services/{SECRET}"]
+    if answer == 200:
+        ((outcome, text),) = hook.told()
+        assert outcome == "failed"
+        assert text.endswith(": stopped by SIGTERM")
+    assert errors.count("no whole answer within 5 s") == (answer == SILENT)
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_waiting_for_an_answer_and_the_run_has_failed_as_before(lake: Lake, hook: Webhook) -> None:
+    hook.answer = SILENT
+    with begun(lake, hook) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"no message\n")
+        process.stdin.flush()
+        until(lambda: hook.paths, "the notice", process)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    errors = said(lake).read_text()
+    assert process.returncode == 1, errors
+    assert errors.splitlines()[-1].startswith("target-spark-lake: input line 3 is not JSON")
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_is_told_by_the_next_one(lake: Lake, hook: Webhook) -> None:
+    settings = {"notify": [{"url": hook.url}]}
+    with begun(lake, hook) as process:
+        process.kill()
+        process.communicate(timeout=60)
+    assert hook.notices == []
+    succeed(lake, **settings)
+    succeed(lake, **settings)
+    dead, own, _ = journals(lake)
+    assert [(each["outcome"], each["run_id"]) for each in hook.notices] == [
+        ("failed", dead["run_id"]),
+        ("recovered", own["run_id"]),
+    ]
+    assert hook.notices[0]["error"] == dead["error"]
+    assert "died before its commit; nothing of the run happened" in hook.notices[0]["text"]
+
+
+def begun(lake: Lake, hook: Webhook) -> subprocess.Popen[bytes]:
+    """A run that has taken its first messages and waits for more."""
+    with said(lake).open("wb") as errors:
+        process = subprocess.Popen(command(lake, hook), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+    assert process.stdin is not None
+    process.stdin.write(to_bytes(schema("s", ID), {"type": "LAST"}))
+    process.stdin.flush()
+    until(lambda: "'LAST' are unknown, skipped" in said(lake).read_text(), "its first messages", process)
+    return process
+
+
+def said(lake: Lake) -> Path:
+    """Where its standard error goes."""
+    return lake.folder.parent / "errors"
+
+
+LOADED = """
+import atexit, sys
+from target_spark_lake.__main__ import main
+atexit.register(lambda: print("webhook" if "target_spark_lake.load.webhook" in sys.modules else "-", file=sys.stderr))
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wanted", "loaded"), [([], "-"), (["failed"], "-"), (["succeeded"], "webhook")])
+def test_a_run_that_tells_nobody_loads_nothing_for_it(
+    lake: Lake, hook: Webhook, wanted: list[str], loaded: str
+) -> None:
+    notify = [{"url": hook.url, "on": wanted}] if wanted else []
+    _, *words = command(lake, hook, notify=notify)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words], input=to_bytes(*GOOD), capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode().splitlines()[-1] == loaded

@@ -1,0 +1,128 @@
+"""A receiver that does not take a notice is one warning, and nothing comes of it for the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from servers.webhook import ENDLESS, SECRET, SILENT, Webhook, listening
+from target.load.notices.told_runs import ALL, LINES, fail, journals, succeed
+from target.loading import Lake
+from target_spark_lake.load import webhook
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (500, "its answer is 500"),
+        (302, "its answer is 302, a redirect that is not followed"),
+        (SILENT, "no whole answer within 5 s"),
+        (ENDLESS, "its answer has no end"),
+    ],
+)
+def test_an_answer_that_is_no_good_is_one_warning_and_changes_nothing(
+    lake: Lake,
+    hook: Webhook,
+    answer: int | str,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if answer == SILENT:
+        monkeypatch.setattr(webhook, "SECONDS", 0.3)
+        said = "no whole answer within 0 s"
+    hook.answer, hook.location = answer, hook.url
+    warned_of(lake, hook.url, said, caplog)
+    assert hook.paths == [f"/services/{SECRET}"] * 2
+
+
+def warned_of(lake: Lake, url: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A good run and a bad one are what they are without a receiver, but for one warning each."""
+    settings = {"notify": [{"url": url, "on": ALL}]}
+    place = "/".join(url.split("/")[:3])
+    with caplog.at_level(logging.WARNING):
+        succeed(lake, **settings)
+        good = [each.getMessage() for each in caplog.records]
+        caplog.clear()
+        fail(lake, **settings)
+        bad = [each.getMessage() for each in caplog.records]
+    assert good == [f"notify: {place} was not told that a run succeeded: {said}"]
+    assert bad == [f"notify: {place} was not told that a run failed: {said}"]
+    assert (lake.rows("s", "id"), lake.state()) == ([(1,), (2,)], {"x": 1})
+    assert [each["outcome"] for each in journals(lake)] == ["succeeded", "failed"]
+    assert SECRET not in json.dumps(journals(lake))
+
+
+def test_a_receiver_that_is_not_there_is_one_warning_and_changes_nothing(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        # Bound, but nobody listens.
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/{SECRET}"
+        warned_of(lake, url, "Connection refused", caplog)
+
+
+def test_a_name_that_is_not_known_is_one_warning(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        succeed(lake, notify=[{"url": f"https://hooks.invalid/{SECRET}", "on": ALL}])
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert line.startswith("notify: https://hooks.invalid was not told that a run succeeded: ")
+    assert SECRET not in line
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+    file, plain = folder / "certificate.pem", serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    file.write_bytes(private + builder.sign(key, hashes.SHA256()).public_bytes(pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+def test_a_certificate_that_nobody_vouches_for_is_one_warning_and_nothing_is_sent(
+    lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with listening(self_signed(tmp_path)) as hook, caplog.at_level(logging.WARNING):
+        succeed(lake, notify=[{"url": hook.url, "on": ALL}])
+        assert hook.paths == []
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert "certificate verify failed" in line
+
+
+def test_a_redirect_is_followed_with_the_content_but_to_no_other_scheme(
+    lake: Lake, hook: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"notify": [{"url": hook.url, "on": ALL}]}
+    hook.answer, hook.location = 307, f"{hook.root}/elsewhere"
+    succeed(lake, **settings)
+    assert hook.paths == [f"/services/{SECRET}", "/elsewhere"]
+    assert hook.told() == [("succeeded", f"test: {LINES}")]
+    hook.answer, hook.location = 307, hook.root.replace("http:", "https:") + "/elsewhere"
+    with caplog.at_level(logging.WARNING):
+        succeed(lake, **settings)
+    assert len(hook.notices) == 1
+    assert "its answer is 307, a redirect that is not followed" in caplog.text
+
+
+def test_a_proxy_of_the_environment_is_used(lake: Lake, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", hook.root)
+    succeed(lake, notify=[{"url": "http://hooks.invalid/x", "on": ALL}])
+    assert hook.paths == ["http://hooks.invalid/x"]

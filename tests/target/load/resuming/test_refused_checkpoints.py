@@ -1,0 +1,135 @@
+"""A checkpoint that does not fit the state, the settings, the files or the tap is refused, and nothing is changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from singer_spark.errors import ProtocolError, SingerSparkError, StateError
+from target.increment import GROWS, assert_as_before, assert_exact, increment
+from target.load.resuming.dying_taps import AFTER_ALL_RECORDS, AFTER_THE_SECOND_STATE, die
+from target.loading import JSON, Lake, record, state
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ({}, {"add_record_metadata": False}, "add_record_metadata"),
+        ({}, {"validate_records": False, "compression": "snappy"}, "compression, validate_records"),
+        ({}, {"stream_maps": {"grows": {"name": "'secret word'"}}}, "stream_maps"),
+        ({}, {"flattening_enabled": True, "flattening_max_depth": 1}, "flattening_enabled, flattening_max_depth"),
+        ({}, {"stream_options": {"gr*": {"key_properties": ["id", "name"]}}}, "stream_options"),
+        ({}, {"stream_options": {"gr*": {"columns": {"id": "string"}}}}, "stream_options"),
+        ({}, {"stream_options": {"gr*": {"load_method": "upsert"}}}, "stream_options"),
+        ({}, {"schema_evolution": "discard", "load_method": "upsert"}, "load_method, schema_evolution"),
+    ],
+)
+def test_other_settings_of_the_target_are_refused_once_and_the_next_run_starts_anew(
+    lake: Lake, before: JSON, after: JSON, named: str
+) -> None:
+    die(lake, AFTER_THE_SECOND_STATE, **before)
+    with pytest.raises(StateError, match=f"the target's {named} changed since run .* they start anew") as refused:
+        lake.load(*lake.announced(increment()), **after)
+    assert "secret word" not in str(refused.value)
+    assert_as_before(lake)
+    assert not [path for path in lake.files() if "staging" in path or "checkpoint" in path]
+    lines = lake.announced(increment())
+    assert lines[0]["start"] == "saved"
+    lake.load(*lines)
+    assert_exact(lake)
+
+
+def test_a_start_that_is_refused_discards_nothing(lake: Lake) -> None:
+    die(lake, AFTER_THE_SECOND_STATE)
+    before = lake.files()
+    with pytest.raises(StateError):
+        lake.load({**state(grows=1), "final": False, "start": "saved"}, GROWS)
+    assert lake.files() == before
+    lake.load(*lake.announced(increment()))
+    assert_exact(lake)
+
+
+@pytest.mark.parametrize("part", ["value", "resume"])
+def test_a_tap_that_goes_on_from_another_checkpoint_is_refused(lake: Lake, part: str) -> None:
+    die(lake, AFTER_THE_SECOND_STATE)
+    lines = lake.announced(increment())
+    stale = {**lines[0], part: {"sent": 3}}
+    for settings in ({}, {"accept_any_start": True}):
+        with pytest.raises(StateError, match=r"older place than run .* had staged; nothing was changed, run tap"):
+            lake.load(stale, *lines[1:], **settings)
+    assert_as_before(lake)
+    lake.load(*lines)
+    assert_exact(lake)
+
+
+def test_a_checkpoint_is_void_once_another_run_committed(lake: Lake) -> None:
+    die(lake, AFTER_THE_SECOND_STATE)
+    stale = lake.announced(increment())
+    lake.load(*lake.announced([GROWS, record("grows", id=3, name="new"), state(grows=3)], resume=False))
+    with pytest.raises(StateError, match="what that run staged is gone; nothing was changed, run tap and target"):
+        lake.load(*stale)
+    assert lake.checkpoint() is None
+    assert lake.rows("grows", "id") == [(1,), (2,), (3,)]
+
+
+def test_a_checkpoint_is_void_once_a_person_edited_the_state(lake: Lake) -> None:
+    die(lake, AFTER_THE_SECOND_STATE)
+    stale = lake.announced(increment())
+    place = lake.folder / ".dataspoc/state/test/state.json"
+    place.write_text('{"grows": 1}')
+    with pytest.raises(StateError, match="staged is gone"):
+        lake.load(*stale)
+    lines = lake.announced([GROWS, record("grows", id=2), state(grows=2)])
+    assert lines[0]["start"] == "saved"
+    lake.load(*lines)
+    assert [id for (id,) in lake.rows("grows", "id")] == [1, 2, 2]
+    assert not [path for path in lake.files() if "staging" in path or "checkpoint" in path]
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_files_that_are_not_there_whole_are_not_taken_over(lake: Lake, damage: str) -> None:
+    die(lake, AFTER_ALL_RECORDS)
+    lines = lake.announced(increment())
+    file = next((lake.folder / ".dataspoc/staging").rglob("*.parquet"))
+    file.unlink() if damage == "missing" else file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(StateError, match="staged is gone"):
+        lake.load(*lines)
+    assert_as_before(lake)
+    lines = lake.announced(increment())
+    assert lines[0]["start"] == "saved"
+    lake.load(*lines)
+    assert_exact(lake)
+
+
+def test_a_damaged_checkpoint_is_left_aside_and_a_newer_one_is_not_touched(lake: Lake) -> None:
+    die(lake, AFTER_THE_SECOND_STATE)
+    place = lake.folder / ".dataspoc/state/test/checkpoint.json"
+    good = place.read_text()
+    place.write_text(good.replace('"format_version": 1', '"format_version": 2', 1))
+    for _ in range(2):
+        with pytest.raises(SingerSparkError, match="upgrade this program"):
+            lake.load(*lake.announced(increment(), resume=False))
+    assert [path for path in lake.files() if "staging" in path]
+    place.write_text(good.replace('"bytes"', '"octets"'))
+    lake.load(*lake.announced(increment(), resume=False))
+    assert_exact(lake)
+
+
+def test_a_continued_tap_must_name_all_streams_that_were_taken_over(lake: Lake) -> None:
+    die(lake, AFTER_ALL_RECORDS)
+    lines = [line for line in lake.announced(increment()) if line.get("stream") != "whole"]
+    with pytest.raises(ProtocolError, match="sent no SCHEMA for whole"):
+        lake.load(*lines)
+    assert_as_before(lake)
+    lake.load(*lake.announced(increment()))
+    assert_exact(lake)
+
+
+def test_a_first_message_that_is_no_state_can_not_be_continued(lake: Lake) -> None:
+    die(lake, AFTER_ALL_RECORDS)
+    lines = lake.announced(increment())
+    with pytest.raises(ProtocolError, match="its first message is not the STATE"):
+        lake.load(GROWS, *lines)
+    assert_as_before(lake)

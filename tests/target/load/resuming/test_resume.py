@@ -1,0 +1,141 @@
+"""Going on from a tap that died: wherever its lines end, the next run brings the rest, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from singer_spark.errors import ProtocolError
+from target.increment import INT, TEXT, assert_as_before, assert_exact, increment
+from target.load.resuming.dying_taps import AFTER_ALL_RECORDS, AFTER_THE_SECOND_STATE, die
+from target.loading import JSON, Lake, record, schema, state, to_bytes
+from target_spark_lake.cli import spark_lake
+
+pytestmark = pytest.mark.usefixtures("without_jvm")
+
+
+def runs(lake: Lake, capsys: pytest.CaptureFixture[str]) -> list[JSON]:
+    config = lake.folder.parent / "target.json"
+    config.write_text(json.dumps({"bucket": str(lake.folder), "pipeline": "test"}))
+    capsys.readouterr()
+    assert spark_lake.command(["runs", "--config", str(config), "--json"]) == 0
+    return list(json.loads(capsys.readouterr().out))
+
+
+def last_state_before(lines: list[JSON], end: int) -> int | None:
+    """What stands beside the last STATE, of those behind the first, before a line."""
+    return next((line["resume"]["sent"] for line in reversed(lines[1:end]) if "resume" in line), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True], ids=["between lines", "inside a line"])
+@pytest.mark.parametrize("line", range(len(increment()) + 2))
+def test_wherever_the_taps_lines_end_the_next_run_brings_the_rest(lake: Lake, line: int, half: bool) -> None:
+    lines = lake.announced(increment())
+    whole, rest = to_bytes(*lines[:line]), to_bytes(*lines[line : line + 1]) if half else b""
+    if line == 0 and not half:
+        lake.load()
+    elif line < len(lines):
+        with pytest.raises(ProtocolError, match="the tap died"):
+            lake.load(whole, rest[: len(rest) // 2])
+    else:
+        lake.load(whole)
+    if line < len(lines):
+        assert_as_before(lake)
+        checkpoint = lake.checkpoint()
+        assert (checkpoint.resume["sent"] if checkpoint else None) == last_state_before(lines, line)
+        resumed = lake.announced(increment())
+        assert (resumed[0]["start"] == "resume") == (checkpoint is not None)
+        lake.load(*resumed)
+    assert_exact(lake)
+
+
+@pytest.mark.usefixtures("checkpoints_at_once")
+def test_a_tap_that_dies_again_and_again_gets_to_its_end(lake: Lake) -> None:
+    """A life that is too short for a new STATE keeps the older checkpoint; each one is a line longer."""
+    reached = []
+    for length in range(100):
+        lines = lake.announced(increment())
+        if 1 + length >= len(lines):
+            break
+        with pytest.raises(ProtocolError, match="the tap died"):
+            lake.load(*lines[: 1 + length])
+        assert_as_before(lake)
+        checkpoint = lake.checkpoint()
+        reached.append(checkpoint.resume["sent"] if checkpoint else 0)
+    assert reached == sorted(reached)
+    assert len(set(reached)) > 3
+    lake.load(*lines)
+    assert_exact(lake)
+
+
+@pytest.mark.usefixtures("checkpoints_at_once")
+def test_a_target_that_fails_leaves_what_it_wrote_as_its_checkpoint_before(lake: Lake) -> None:
+    """Nothing is salvaged from a run that failed by itself."""
+    with pytest.raises(ProtocolError, match="is not JSON"):
+        lake.load_slowly(*lake.announced(increment())[:9], b'"broken\n')
+    assert_as_before(lake)
+    lines = lake.announced(increment())
+    assert lines[0]["resume"]["sent"] == 6
+    lake.load(*lines)
+    assert_exact(lake)
+
+
+def test_the_runs_report_counts_what_was_taken_over_in_the_run_that_published_it(lake: Lake, capsys) -> None:
+    die(lake, AFTER_ALL_RECORDS)
+    lake.load(*lake.announced(increment()))
+    published, died, _ = runs(lake, capsys)
+    assert (published["outcome"], died["outcome"], died["streams"]) == ("succeeded", "failed", {})
+    assert {name: stream["records"] for name, stream in published["streams"].items()} == {
+        "grows": 5,
+        "whole": 5,
+        "empty": 0,
+    }
+
+
+def test_a_table_has_the_new_columns_of_what_was_taken_over_though_no_record_came_any_more(lake: Lake) -> None:
+    wider = schema("grows", {"id": INT, "name": TEXT, "extra": TEXT}, ("id",))
+    body = [wider, record("grows", id=3, extra="x"), state(grows=3), state(grows=3)]
+    with pytest.raises(ProtocolError, match="the tap died"):
+        lake.load(*lake.announced(body)[:-2])
+    lake.load(*lake.announced(body))
+    assert lake.rows("grows", "id, extra") == [(1, None), (2, None), (3, "x")]
+    table = json.loads((lake.folder / ".dataspoc/tables/raw/grows.json").read_text())
+    assert ["extra", "string"] in table["columns"]
+
+
+def test_a_column_that_only_the_dead_run_had_is_a_column_of_the_table(lake: Lake) -> None:
+    """Its SCHEMA changed on the way; the run that goes on sends the last one only."""
+    narrow = schema("grows", {"id": INT}, ("id",))
+    body = [schema("grows", {"id": INT, "extra": TEXT}), record("grows", id=3, extra="x"), narrow]
+    body += [record("grows", id=4), state(grows=4), record("grows", id=5), state(grows=5)]
+    with pytest.raises(ProtocolError, match="the tap died"):
+        lake.load(*lake.announced(body)[:6])
+    opening, *_, rest, mid, last = lake.announced(body)
+    assert opening["start"] == "resume"
+    lake.load(opening, narrow, rest, mid, last)
+    assert [id for (id,) in lake.rows("grows", "id")] == [1, 2, 3, 4, 5]
+    table = json.loads((lake.folder / ".dataspoc/tables/raw/grows.json").read_text())
+    assert ["extra", "string"] in table["columns"]
+
+
+def test_an_input_without_a_message_changes_nothing_and_keeps_what_can_be_continued(lake: Lake, capsys) -> None:
+    """The tap could not start: the database was down, its password is wrong."""
+    die(lake, AFTER_THE_SECOND_STATE)
+    before = lake.files()
+    known = len(runs(lake, capsys))
+    lake.load()
+    lake.load()
+    assert lake.files() == before
+    newest, *others = runs(lake, capsys)
+    assert (newest["outcome"], newest["streams"], len(others)) == ("failed", {}, known + 1)
+    assert "the tap did not start" in newest["error"]
+    lake.load(*lake.announced(increment()))
+    assert_exact(lake)
+
+
+def test_settings_that_do_not_change_rows_do_not_matter(lake: Lake) -> None:
+    die(lake, AFTER_THE_SECOND_STATE)
+    lake.load(*lake.announced(increment()), lock_ttl_seconds=5, target_file_mb=1, path="raw", resume=False)
+    assert_exact(lake)

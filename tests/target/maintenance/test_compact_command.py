@@ -1,0 +1,88 @@
+"""`spark-lake compact` is a run without records: it keeps the state, and what other runs hold or left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.faulty import DIE_BEFORE, Died, Faulty
+from faults.resuming_lake import ResumingLake
+from faults.small_lake import LAYOUT as NUMBERS
+from faults.small_lake import NO_BEATS, PIPELINE, STEP, SmallLake, dead_process
+from singer_spark.errors import LockedError
+from singer_spark.state.run_log import run_ids
+from target_spark_lake.cli.spark_lake import command
+from target_spark_lake.commit.pipeline_run import open_run
+from target_spark_lake.config.settings import TargetSettings
+from target_spark_lake.maintenance.compaction import compact
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> SmallLake:
+    (tmp_path / "target.json").write_text(json.dumps({"bucket": f"{tmp_path}/lake", "pipeline": PIPELINE}))
+    return SmallLake(f"{tmp_path}/lake", {})
+
+
+def answer(capsys: Any, lake: SmallLake, *words: str) -> Any:
+    capsys.readouterr()
+    assert command([*words, "--json", "--config", f"{Path(lake.url).parent}/target.json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_command_is_a_run_without_records_and_the_state_stays(lake: SmallLake, capsys: Any) -> None:
+    lake.sync()
+    lake.sync()
+    state = answer(capsys, lake, "state", "show")
+    done = answer(capsys, lake, "compact", "--stream", "grows")
+    (table,) = done["tables"]
+    assert (table["stream"], table["retired"], table["published"]) == ("grows", 4, 1)
+    (run, *_) = answer(capsys, lake, "runs")
+    assert (run["run_id"], run["outcome"]) == (done["run_id"], "succeeded")
+    assert run["streams"] == {
+        "grows": {"records": 0, "files": 1, "bytes": table["published_bytes"], "rejected": 0},
+    }
+    assert answer(capsys, lake, "state", "show") == state
+    lake.check_exact(2 * STEP)
+    assert answer(capsys, lake, "compact") == {"pipeline": PIPELINE, "run_id": None, "tables": []}
+    lake.check_exact(lake.sync())
+
+
+def test_a_compaction_waits_for_no_run_and_a_run_for_no_compaction(lake: SmallLake, capsys: Any) -> None:
+    lake.sync()
+    run = open_run(lake.storage(), NUMBERS, lock_ttl_seconds=NO_BEATS)
+    with pytest.raises(LockedError, match=f"run {run.run_id}"):
+        answer(capsys, lake, "compact")
+    run.leave()
+    assert len(answer(capsys, lake, "compact")["tables"]) == 1
+
+
+def test_what_a_dead_run_left_to_continue_is_not_thrown_away(lake: SmallLake, capsys: Any) -> None:
+    resuming = ResumingLake(lake.url, {})
+    resuming.sync()
+    broken = lake.faulty_files(lambda files: Faulty(files, 2, DIE_BEFORE, frozenset({"create"})))
+    with pytest.raises(Died):
+        resuming.sync(broken, dead_process())
+    staged = lake.staged_paths()
+    runs = run_ids(lake.storage(), NUMBERS.runs)
+    with pytest.raises(LockedError, match="compact after that run"):
+        answer(capsys, lake, "compact")
+    assert lake.staged_paths() == staged != []
+    assert len(run_ids(lake.storage(), NUMBERS.runs)) == len(runs) + 1  # the dead one is decided as rolled back
+    resuming.check_exact(resuming.sync())
+    assert resuming.taken_over() == len(staged)
+    assert answer(capsys, lake, "compact")["tables"]
+
+
+def test_a_lake_on_s3_is_compacted_like_one_on_a_disk(s3: Any, tmp_path: Path) -> None:
+    url, options = s3.new_bucket(), s3.storage_options
+    lake = SmallLake(url, options)
+    lake.sync()
+    lake.sync()
+    config = {"bucket": url, "pipeline": PIPELINE, "storage_options": options}
+    (done,) = compact(open_run(lake.storage(), NUMBERS), TargetSettings.from_config(config))
+    assert (done.retired, done.published) == (4, 1)
+    lake.check_exact(2 * STEP)
+    lake.check_exact(lake.sync())

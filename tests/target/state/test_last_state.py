@@ -1,0 +1,110 @@
+"""The last STATE is saved and printed once; a run that did not reach it, or began elsewhere, publishes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from singer_spark.errors import ProtocolError, StateError
+from target.loading import Lake, record, schema, state
+
+INT = {"type": ["integer", "null"]}
+ID = {"id": INT}
+
+
+@pytest.fixture
+def lake(spark, tmp_path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def announced(value: dict, **beside: object) -> dict:
+    return {"type": "STATE", "value": value, **beside}
+
+
+def test_the_last_state_is_saved_and_printed_once_as_it_came(lake: Lake, capsys) -> None:
+    last = {"bookmarks": {"s": {"replication_key_value": "ü", "n": 12345678901234567890, "f": 1.5}}}
+    lake.load(schema("s", ID), state(a=1), record("s", id=1), announced(last))
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [last]
+    assert lake.state() == last
+
+
+def test_without_a_state_nothing_is_printed_and_the_saved_one_stays(lake: Lake, capsys) -> None:
+    lake.load(schema("s", ID), state(a=1))
+    capsys.readouterr()
+    lake.load(schema("s", ID), record("s", id=1))
+    assert capsys.readouterr().out == ""
+    assert lake.state() == {"a": 1}
+
+
+def test_end_of_input_without_the_announced_last_state_publishes_nothing(lake: Lake, capsys) -> None:
+    start = announced({}, final=False, start="full")
+    with pytest.raises(ProtocolError, match="the tap died"):
+        lake.load(start, schema("s", ID), record("s", id=1), announced({"a": 1}))
+    assert lake.files() == []
+    assert capsys.readouterr().out == ""
+
+
+def test_a_tap_that_began_from_another_state_is_refused_unless_asked_for(lake: Lake) -> None:
+    def run(start: str, value: dict, **settings: object) -> None:
+        lake.load(
+            announced(value, final=False, start=start),
+            schema("s", ID),
+            record("s", id=1),
+            announced({"n": 1}, final=True),
+            **settings,
+        )
+
+    with pytest.raises(StateError):
+        run("saved", {"n": 0})
+    run("first", {})
+    with pytest.raises(StateError):
+        run("first", {})
+    with pytest.raises(StateError):
+        run("saved", {"n": 0})
+    assert lake.rows("s", "id") == [(1,)]
+    run("saved", {"n": 1})
+    run("full", {})
+    run("saved", {"n": 0}, accept_any_start=True)
+    assert len(lake.rows("s")) == 4
+
+
+def test_a_closed_output_leaves_the_commit_and_is_told(lake: Lake, monkeypatch) -> None:
+    class Closed(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Closed(), write_through=False))
+    with pytest.raises(Exception, match="the run is committed"):
+        lake.load(schema("s", ID), record("s", id=1), state(x=1))
+    monkeypatch.undo()
+    assert lake.state() == {"x": 1}
+    assert lake.rows("s", "id") == [(1,)]
+
+
+BEHIND = {
+    "RECORD": record("s", id=2),
+    "SCHEMA": schema("s", ID),
+    "another SCHEMA": schema("t", ID),
+    "ACTIVATE_VERSION": {"type": "ACTIVATE_VERSION", "stream": "s", "version": 2},
+    "BATCH": {"type": "BATCH", "stream": "s", "encoding": {"format": "jsonl"}, "manifest": ["file:///nowhere.jsonl"]},
+    "STATE": state(x=3),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND.keys())
+def test_what_comes_behind_the_last_state_fails_the_run(lake: Lake, behind: dict) -> None:
+    first, last = {**state(), "final": False, "start": "full"}, {**state(x=2), "final": True}
+    lake.load(first, schema("s", ID), record("s", id=1), last)
+    before = lake.files()
+    with pytest.raises(ProtocolError, match=r"after the tap's last STATE .* nothing was published"):
+        lake.load(first, schema("s", ID), record("s", id=3), last, behind)
+    assert lake.files() == before
+
+
+def test_the_last_state_may_come_twice_and_empty_lines_behind_it(lake: Lake) -> None:
+    first, last = {**state(), "final": False, "start": "full"}, {**state(x=2), "final": True}
+    lake.load(first, schema("s", ID), record("s", id=1), last, state(x=2), b"\n", {"type": "NEWS"})
+    assert lake.rows("s", "id") == [(1,)]
