@@ -53,7 +53,7 @@ class S3Account:
     def of(cls, options: Mapping[str, Any], bucket: str = "") -> S3Account:
         """Parse the options; without a region and a server, Amazon is asked for the bucket's region."""
         client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
-        keys, anonymous = _keys(options, client), bool(options.get("anon"))
+        keys, anonymous = keys_of(options), bool(options.get("anon"))
         profile = _profile(options) if keys is None and not anonymous else None
         endpoint = endpoint_of(options)
         style = (config.get("s3") or {}).get("addressing_style")
@@ -175,7 +175,9 @@ def region_of(options: Mapping[str, Any]) -> str:
     return str(named or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "")
 
 
-def _keys(options: Mapping[str, Any], client: Mapping[str, Any]) -> tuple[str, str, str] | None:
+def keys_of(options: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Access key, secret, and token or empty; None if the options have no key."""
+    client = options.get("client_kwargs") or {}
     key = options.get("key") or options.get("username") or client.get("aws_access_key_id")
     secret = options.get("secret") or options.get("password") or client.get("aws_secret_access_key")
     token = options.get("token") or client.get("aws_session_token")
