@@ -192,22 +192,10 @@ class _Writer:
     def tell(self) -> int:
         return self._place
 
-    def flush(self) -> None:
-        """Do nothing: pieces are sent when they are full."""
-
     def close(self) -> None:
         if not self.closed:
             self.closed = True
             answer_of(self._stream.close, self._key)
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
 
 
 def answer_of(request: Callable[[], Result], key: str) -> Result:
