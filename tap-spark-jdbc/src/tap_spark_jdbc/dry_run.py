@@ -78,7 +78,7 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     from tap_spark_jdbc.log.position import lsn_text
 
     log = LogRun(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
-    known = log.bookmark(stream.plan)
+    known = log.bookmark(stream.name)
     if known is None:
         return []
     start = f"stream {stream.name}: LOG_BASED, changes from {lsn_text(known.lsn)} on"

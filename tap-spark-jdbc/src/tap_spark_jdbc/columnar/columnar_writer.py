@@ -26,7 +26,7 @@ from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point
-from tap_spark_jdbc.reading.written import Written
+from tap_spark_jdbc.reading.batch_place import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -70,7 +70,7 @@ class LogRun:
         self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
         there = slot.look()
         for stream, table in self._tables.items():
-            bookmark = self._goes_on(stream)
+            bookmark = self.bookmark(stream)
             if bookmark is not None:
                 check_bookmark(table, bookmark, slot, self._system.system, there=there)
                 check_end(stream, bookmark, self._until)
@@ -112,11 +112,8 @@ class LogRun:
                 joining.append(table)
         return joining
 
-    def bookmark(self, plan: StreamPlan) -> LogBookmark | None:
+    def bookmark(self, stream: str) -> LogBookmark | None:
         """Where a stream continues in the log; None: its table must be read."""
-        return self._goes_on(plan.stream)
-
-    def _goes_on(self, stream: str) -> LogBookmark | None:
         found = LogBookmark.from_json(stream, self._state.entry(stream))
         return None if found is None or found.reading else found
 
@@ -175,7 +172,7 @@ class LogRun:
     def finish(self) -> None:
         """Complete the run: no other will continue it, so its versions are dropped."""
         for stream in self._bookmarks:
-            bookmark = self._goes_on(stream)
+            bookmark = self.bookmark(stream)
             if bookmark is not None and bookmark.version is not None:
                 self._state.note(stream, replace(bookmark, version=None).to_json())
 

@@ -14,8 +14,8 @@ from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.stream_sql import Edge, Point
+from tap_spark_jdbc.reading.batch_place import Written
 from tap_spark_jdbc.reading.spark_reader import SliceReader, fingerprint
-from tap_spark_jdbc.reading.written import Written
 
 if TYPE_CHECKING:
     from singer_spark.singer.lake_type import LakeType
