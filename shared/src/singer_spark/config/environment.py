@@ -45,15 +45,6 @@ def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = Non
     return expanded
 
 
-def expand_text(text: str, setting: str) -> str:
-    """Replace references in one text.
-
-    Raises:
-        ConfigurationError: a variable is not set, or a file can't be read; names the setting.
-    """
-    return str(expand({setting: text})[setting])
-
-
 def _expanded(value: Any, where: str, problems: list[str]) -> Any:
     if isinstance(value, str):
         return _REFERENCE.sub(lambda found: _value_of(found, where, problems), value)
