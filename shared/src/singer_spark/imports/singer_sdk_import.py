@@ -10,9 +10,10 @@ that uses them gets the real ones.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 
-from singer_spark.imports.stand_ins import Later, attributes_of, import_with, module
+from singer_spark.imports.stand_ins import Later, import_with, module
 
 SDK = "singer_sdk"
 # Each module, and the classes that the SDK imports from it for re-export.
@@ -38,5 +39,5 @@ def _stand_ins() -> dict[str, ModuleType]:
     if "upath" not in sys.modules:
         modules["upath"] = module("upath", {"UPath": Later("upath", "UPath")})
     if "requests" not in sys.modules:
-        modules["requests"] = module("requests", {"__getattr__": attributes_of("requests")})
+        modules["requests"] = module("requests", {"__getattr__": lambda name: getattr(import_module("requests"), name)})
     return modules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -33,11 +33,6 @@ def module(name: str, content: Mapping[str, Any]) -> ModuleType:
     made = ModuleType(name)
     made.__dict__.update(content)
     return made
-
-
-def attributes_of(name: str) -> Callable[[str], Any]:
-    """A `__getattr__` for a module that returns the attributes of the real module of this name."""
-    return lambda attribute: getattr(importlib.import_module(name), attribute)
 
 
 class Later:

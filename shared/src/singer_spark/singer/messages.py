@@ -145,25 +145,15 @@ def batch_message(
     encoding: JSON,
     manifest: Sequence[str],
     *,
-    files: Sequence[JSON] | None = None,
-    time_extracted: datetime | None = None,
-    record_metadata: bool = False,
+    files: Sequence[JSON],
+    time_extracted: datetime,
+    record_metadata: bool,
 ) -> bytes:
     """A BATCH line (singer-sdk, `docs/batch.md`), with details that save our target from looking into the files.
 
-    Args:
-        stream: The stream's name.
-        encoding: How the files are written: `{"format": "parquet", "compression": "zstd"}`.
-        manifest: URLs of the files, all of them complete.
-        files: Content of each, in the manifest's order: `{"rows": …, "bytes": …}`.
-        time_extracted: When their rows were extracted.
-        record_metadata: Whether they hold the metadata columns of `record_metadata`.
+    `files` is the content of each, in the manifest's order: `{"rows": …, "bytes": …}`. With `record_metadata` they hold
+    the metadata columns of `record_metadata`.
     """
     message: JSON = {"type": "BATCH", "stream": stream, "encoding": encoding, "manifest": list(manifest)}
-    if files is not None:
-        message["files"] = list(files)
-    if time_extracted is not None:
-        message["time_extracted"] = timestamp_text(time_extracted)
-    if record_metadata:
-        message["record_metadata"] = True
-    return _line(message)
+    message |= {"files": list(files), "time_extracted": timestamp_text(time_extracted)}
+    return _line({**message, "record_metadata": True} if record_metadata else message)

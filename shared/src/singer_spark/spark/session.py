@@ -18,24 +18,12 @@ from singer_spark.jvm.spark_jvm import start_jvm
 from singer_spark.process.shortage import shortage
 from singer_spark.spark.cluster import is_local, master_url, warn_while_waiting
 from singer_spark.spark.connect_session import connect
-from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, local_cores, remote_conf, session_conf
+from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, remote_conf, session_conf
 from singer_spark.spark.session_jvm import command_for, grace_seconds
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "SparkOptions",
-    "begin_jvm",
-    "get_context",
-    "get_gateway",
-    "get_session",
-    "import_pyspark",
-    "local_cores",
-    "session_conf",
-]
-
 
 _starting = threading.Lock()
 

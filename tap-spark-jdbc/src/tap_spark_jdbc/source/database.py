@@ -13,7 +13,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from singer_spark.spark.cluster import is_local, tasks_at_once
-from singer_spark.spark.session import SparkOptions, begin_jvm, get_context, get_gateway, get_session, local_cores
+from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
+from singer_spark.spark.session_conf import SparkOptions, local_cores
 from singer_spark.spark.store_connectors import connector_jars
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.access.ssh_tunnel import SshTunnel

@@ -103,11 +103,6 @@ class AzureAccount:
             config |= dict(self.login)
         return config
 
-    def token(self) -> str:
-        """A token of the machine's own login, for a library that takes no provider; empty if there is none."""
-        provider = self.provider()
-        return str(provider()["token"]) if provider is not None else ""
-
     def provider(self) -> Any:
         """Obstore's provider for the machine's own login; None if the options have a login, or obstore finds it."""
         if self.login or self.anonymous or os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):

@@ -98,7 +98,7 @@ class S3Account:
             return lambda: _credential(*self.keys, until=None)  # type: ignore[misc]
         if self.profile is None:
             return None
-        found = self._session().get_credentials()
+        found = _session_of(self.profile or "").get_credentials()
         if found is None:
             return None
 
@@ -130,7 +130,7 @@ class S3Account:
             **signed,
         )
         access, secret, token = self.keys or (None, None, None)
-        return self._session().create_client(
+        return _session_of(self.profile or "").create_client(
             "s3",
             region_name=self.region,
             endpoint_url=self.endpoint or None,
@@ -140,9 +140,6 @@ class S3Account:
             aws_session_token=token or None,
             config=config,
         )
-
-    def _session(self) -> Any:
-        return _session_of(self.profile or "")
 
 
 def _session_of(profile: str) -> Any:
