@@ -24,11 +24,7 @@ _REFERENCE = re.compile(
 def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Replace references (`${NAME}`, …) by their values, in each text at any depth; `$${` is a plain `${`.
 
-    A setting that is not a text (but a number, a list, …) and is a single reference is parsed as JSON.
-
-    Args:
-        config: Plain JSON values.
-        properties: JSON Schema of the settings.
+    A setting that by `properties` is not a text (but a number, a list, …) and is a single reference is parsed as JSON.
 
     Raises:
         ConfigurationError: a variable is not set, or a file or secret can't be read; names each such setting.

@@ -41,11 +41,9 @@ _opened = _Opened()
 
 
 def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
-    """Start the JVM in the background, unless there is one.
+    """Start the JVM in the background, unless there is one; the jars are on its class path besides Spark's.
 
-    Args:
-        start: Starts it and waits for it; its errors are raised where the JVM is requested.
-        jars: The jars on its class path besides Spark's.
+    `start` starts it and waits for it; its errors are raised where the JVM is requested.
     """
     if is_begun():
         return

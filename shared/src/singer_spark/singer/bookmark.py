@@ -171,11 +171,7 @@ class Bookmark:
 def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> None:
     """Refuse a value that can be parsed, but has another place in the current order of the key's column.
 
-    Args:
-        value: The saved value.
-        key_type: The key's current type.
-        aware: Whether the column currently has a time zone.
-        ours: Whether the value is certainly written by `to_json`, and not by hand.
+    It is `ours` if it was certainly written by `to_json`, and not by hand.
     """
     changed = "was saved of a key of another type: the column's type has changed since"
     if key_type in (KeyType.STRING, KeyType.UUID, KeyType.BINARY) and not isinstance(value, str):

@@ -33,11 +33,7 @@ def stream_columns(schema: JSON, stream: str) -> Struct:
 
 
 def lake_type(schema: JSON, column: str) -> LakeType:
-    """The narrowest type that holds every value the property admits.
-
-    Args:
-        schema: JSON Schema of one property.
-        column: Its name for errors, as `stream.column`.
+    """The narrowest type that holds every value the property admits; `column` names it in errors, as `stream.column`.
 
     Raises:
         SchemaError: the property can't be a column.

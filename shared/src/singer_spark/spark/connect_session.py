@@ -26,13 +26,7 @@ _SERVER_WAY = "the server owns it: set it where the server is started"
 
 
 def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], jars: Sequence[str]) -> SparkSession:
-    """A new session on the server.
-
-    Args:
-        url: `sc://host:port/;…`.
-        conf: Spark SQL settings for this session.
-        hadoop_conf: Storage options for this session, without a prefix.
-        jars: Local paths of jars that the session needs, sent to the server.
+    """A new session on the server at `sc://host:port/;…`, to which local jars are sent.
 
     Raises:
         ConfigurationError: a package is missing, the server can't be reached, or is not set up correctly.

@@ -42,12 +42,7 @@ class StateBackend:
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None, storage_options: Mapping[str, Any] | None = None) -> StateBackend:
-        """Parse `state_backend`.
-
-        Args:
-            config: Its value; None: the state is in the lake's bucket.
-            storage_options: The target's, for a backend that has none of its own.
-        """
+        """Parse `state_backend`; the target's `storage_options` are for a backend that has none of its own."""
         known = ("uri", "table_name", "storage_options")
         values = {name: value for name, value in (config or {}).items() if name in known and value is not None}
         values.setdefault("storage_options", dict(storage_options or {}))
@@ -99,13 +94,7 @@ def open_state_store(backend: StateBackend, storage: Storage, pipeline: str) -> 
 
 
 def open_database_state(database: DatabaseUrl, table: str | None, pipeline: str, lake: str | None) -> StateTable:
-    """The state of one pipeline in a table.
-
-    Args:
-        database: The database.
-        table: Name of the table; None: the default one.
-        pipeline: Name of the isolated state.
-        lake: URL of the bucket whose runs save it; None if it is only read.
+    """The state of one pipeline in a table, which `lake`'s runs save; None if it is only read.
 
     Raises:
         ConfigurationError: the table can't have this name.

@@ -100,10 +100,7 @@ def same_as(one: SavedState | None, other: SavedState | None) -> bool:
 
 
 def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | None:
-    """Refuse a place that another lake's runs save to.
-
-    Returns:
-        The run that saved last; None if none did.
+    """The run that saved last, None if none did; refuses a place that another lake's runs save to.
 
     Raises:
         StateError: another lake's run saved last.

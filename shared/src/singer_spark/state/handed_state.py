@@ -26,11 +26,7 @@ REST = "rest"
 
 
 def hand_over(place: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
-    """Put the location into the environment of programs started from here on.
-
-    Args:
-        place: The target's settings that locate the state: bucket, pipeline, state_backend, storage_options.
-        environ: This process's environment.
+    """Put the location, by the target's settings for it, into the environment of programs started from here on.
 
     Raises:
         ConfigurationError: there is no folder for temporary files.

@@ -97,13 +97,10 @@ class StateSource:
 
 
 def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> StateSource:
-    """The state at a path, an fsspec URL or the URL of a database.
+    """The state at a path, an fsspec URL or the URL of a database (`…?table=T&pipeline=P`).
 
-    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is recognised by its path.
-
-    Args:
-        url: `sqlite:///rel.db?table=T&pipeline=P`, `postgresql://…?table=T&pipeline=P`, any other as fsspec has it.
-        options: fsspec's options, for the state and for its lake.
+    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is recognised by its path. The options are fsspec's,
+    for the state and for its lake.
 
     Raises:
         ConfigurationError: the URL does not name a state.

@@ -63,13 +63,7 @@ class StateTable:
     place: str | None
 
     def __init__(self, database: StateDatabase, pipeline: str, lake: str | None = None) -> None:
-        """Nothing is read or created yet.
-
-        Args:
-            database: The database of the table, which is created when something is first written.
-            pipeline: Key of the row.
-            lake: URL of the bucket whose runs save it; None if only read.
-        """
+        """Nothing is read or created yet; `lake` is the bucket whose runs save it, None if it is only read."""
         self._database = database
         self._pipeline = pipeline
         self._lake = lake

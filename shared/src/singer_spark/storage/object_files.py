@@ -28,13 +28,9 @@ class ObjectFiles:
     """Objects below a prefix of a bucket."""
 
     def __init__(self, bucket: Bucket, root: str, kind: str, *, conditional: bool = True) -> None:
-        """Nothing is requested yet.
+        """Nothing is requested yet; `kind` is the URL's scheme, for messages.
 
-        Args:
-            bucket: The bucket.
-            root: The prefix in it; empty for all.
-            kind: The URL's scheme, for messages.
-            conditional: Whether the store must decide which writer is first; else we look, then write.
+        The store must decide which writer is first if `conditional`; else we look, then write.
         """
         self.bucket = bucket
         self.root = root.rstrip("/")

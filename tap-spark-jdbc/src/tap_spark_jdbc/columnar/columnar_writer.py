@@ -54,15 +54,7 @@ class ColumnarWriter:
         reader: Callable[[], SliceReader],
         by_jdbc: Callable[[], BatchWriter],
     ) -> None:
-        """Nothing is written yet.
-
-        Args:
-            source: The stream, in its snapshot.
-            columns: The columns of its files.
-            database: Runs the tasks.
-            reader: Makes a reader of the same stream by Spark.
-            by_jdbc: Makes a writer for slices that this one can't write.
-        """
+        """Nothing is written yet; `reader` and `by_jdbc` make Spark's reader and writer of the same stream."""
         self._source = source
         self._columns = columns
         self._place = columns.place

@@ -38,12 +38,9 @@ class EdgeRows:
     """
 
     def __init__(self, look: Look, sent: Counter[str], number: Callable[[float, bool], str]) -> None:
-        """No rows yet.
+        """No rows yet; `sent` counts the rows that were sent at the bookmark, by their fingerprints in hexadecimal.
 
-        Args:
-            look: Which rows need a second look.
-            sent: Fingerprints of the rows that were sent at the bookmark, in hexadecimal, counted.
-            number: Formats a floating-point number, single if the second argument is true, as Java does.
+        `number` formats a floating-point number, single if the second argument is true, as Java does.
         """
         self._look = look
         self._left = sent.copy()

@@ -45,12 +45,7 @@ class BatchWriter:
     ) -> Written:
         """Write a slice, in one Spark job and one pass; rows at the bookmark that were sent before are left out.
 
-        Args:
-            each: The slice.
-            sent: Fingerprints of the rows that were sent at the bookmark, in hexadecimal, counted.
-            fetch_size: JDBC rows a round trip.
-            look: Which of its rows need a second look.
-            wide: Whether rows are so wide that each copy of one matters.
+        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of one matters.
         """
         folder = self._place.new_folder(self._plan.stream)
         # Observing rows takes a twentieth of the time: it is skipped if the file alone shows all that is needed.

@@ -25,12 +25,7 @@ class AzureBucket(ObstoreBucket):
     folders_are_listed = False
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        """Nothing is requested yet.
-
-        Args:
-            url: `az://container`, `abfss://container@account.dfs.core.windows.net`.
-            options: adlfs options.
-        """
+        """Nothing is requested yet; the options are those of adlfs."""
         self._account = AzureAccount.of(url, options)
         self._container, _ = container_and_host(url)
         if not self._container:

@@ -47,12 +47,7 @@ class GoogleBucket:
     folders_are_listed = True
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        """Nothing is requested yet.
-
-        Args:
-            name: The bucket's name.
-            options: gcsfs options.
-        """
+        """Nothing is requested yet; the options are those of gcsfs."""
         import requests
 
         self._name = name
@@ -170,10 +165,7 @@ class GoogleBucket:
         return str(answer.headers["Location"])
 
     def send(self, place: str, start: int, piece: bytes, *, last: bool) -> int | None:
-        """Send a piece of an upload.
-
-        Returns:
-            For the last one, the size of the object.
+        """Send a piece of an upload; for the last one, returns the size of the object.
 
         Raises:
             LostAnswerError: it is unknown whether the piece arrived.

@@ -25,12 +25,7 @@ class GoogleLogin:
     """Makes the header that signs a request, with a token that is fetched anew before it expires."""
 
     def __init__(self, options: Mapping[str, Any], *, emulated: bool) -> None:
-        """Nothing is requested yet.
-
-        Args:
-            options: gcsfs options.
-            emulated: The server is not Google's: without a token, requests are not signed.
-        """
+        """Nothing is requested yet; if the server is `emulated`, requests are not signed without a token."""
         self._token = options.get("token")
         own = emulated and self._token in _OWN
         self.anonymous = own or self._token == "anon" or options.get("access") == "anon"

@@ -20,12 +20,7 @@ class S3Bucket(ObstoreBucket):
     """Objects of a bucket on S3."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        """Nothing is requested yet.
-
-        Args:
-            name: The bucket's name.
-            options: s3fs options.
-        """
+        """Nothing is requested yet; the options are those of s3fs."""
         self._name = name
         self._options = options
 
