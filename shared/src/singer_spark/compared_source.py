@@ -40,11 +40,6 @@ class Summing:
     moments as SQL prints them, in UTC and without trailing zeros, a boolean as 1 or 0, bytes in hexadecimal, a
     floating-point number's bits as an integer, a text after its length, and `NULL_TEXT`. Its checksum is the MD5 of
     that, in two halves; its bucket is by the MD5 of the key's columns, or of the row if there is no key.
-
-    Attributes:
-        columns: The columns that are compared.
-        keys: The key's columns.
-        buckets: Number of buckets.
     """
 
     columns: tuple[str, ...]
@@ -65,7 +60,6 @@ class SourceRows:
     """The rows of one stream as the source has them now.
 
     Attributes:
-        stream: Its name.
         schema: The stream's JSON Schema, as the tap sends it.
         columns: Its columns, with the types that a target gives them.
         rows: Makes, for a part or for all rows, `ROW`, a struct of the columns, and `FIRM`: whether the row was sent

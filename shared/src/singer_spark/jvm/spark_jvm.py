@@ -30,12 +30,7 @@ SECONDS_TO_BE_GONE = 0.5
 
 @dataclass(frozen=True)
 class Gateway:
-    """The address of the JVM for PySpark.
-
-    Attributes:
-        port: Its port on this machine.
-        secret: The secret that it requires.
-    """
+    """The address of the JVM for PySpark, and the secret that it requires."""
 
     port: int
     secret: str

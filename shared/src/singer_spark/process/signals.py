@@ -39,7 +39,6 @@ class _Stopping:
     """The signal handler, and its state.
 
     Attributes:
-        program: The program's name, for messages.
         if_stopped: What the user should know after a signal.
         at_once: Called right before the process exits without any clean-up.
         loading: Whether nothing has begun yet, so that there is nothing to clean up.

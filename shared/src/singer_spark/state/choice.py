@@ -36,7 +36,6 @@ class ChosenState:
     """The valid state.
 
     Attributes:
-        saved: The state; None before the first.
         moves_from: The place where it was kept before, as text for users; None if it stays in the store.
         replaces: The content of the store that is replaced when it moves there; None if there is none.
         written: Whether the store already holds it.

@@ -75,8 +75,6 @@ class DatabaseUrl:
         kind: `sqlite` or `postgresql`.
         connect: The path or URL for the driver; may contain a password.
         place: The database, as text for users and the journal; without user and password.
-        table: The parameter `table`.
-        pipeline: The parameter `pipeline`.
     """
 
     kind: str

@@ -42,7 +42,6 @@ class StateSource:
     """A place to read one pipeline's state from.
 
     Attributes:
-        store: The store of the published copy.
         lake: The bucket whose runs save it; None if unknown or unreachable.
         pipeline: Name of the isolated state.
     """

@@ -33,7 +33,6 @@ class ColumnarSource:
     """One stream in one run.
 
     Attributes:
-        sql: The stream's SQL in this run.
         number: Formats a floating-point number, single if the second argument is true, as Java does.
         only: The user wants no other reader, even if this one can't reach the database.
         works: It has connected once; a later failure to connect is a lost connection.

@@ -59,7 +59,6 @@ class LogTable:
 
     Attributes:
         name: Its full name, quoted.
-        oid: Its OID.
         key: Key of its records.
         generated: Columns that the server computes and does not log: before version 18, which lists them in the
             publication all the same.

@@ -68,7 +68,6 @@ class Rows:
     """Rows with the same columns.
 
     Attributes:
-        columns: The columns by name.
         ends: The offset at which each row ends.
     """
 

@@ -36,8 +36,6 @@ class Written:
     """The result of writing a slice; the file may be empty.
 
     Attributes:
-        found: What was read of the slice.
-        file: The file with the rows to send.
         width: Approximate bytes of a row as it was read; None if not measured.
     """
 

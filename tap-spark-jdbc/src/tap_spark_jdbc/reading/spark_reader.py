@@ -42,7 +42,6 @@ class SliceReader:
     """Reads the slices of one stream.
 
     Attributes:
-        sql: The stream's SQL in this run.
         changed_buckets: If set, only those rows at the bookmark are read that are in these buckets.
     """
 
