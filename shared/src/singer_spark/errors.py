@@ -9,11 +9,8 @@ import os
 import re
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MASK = "*****"
 SHORTEST_SECRET = 3

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.config.config_secrets import is_secret_name, is_secret_value, register_members
 from singer_spark.errors import ConfigurationError, redact, register_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Anything else between the braces is left as it is: Spark has references of its own, like ${env:HOME}.
 _REFERENCE = re.compile(

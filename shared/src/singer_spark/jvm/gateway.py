@@ -9,15 +9,12 @@ import importlib
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.jvm.spark_jvm import Gateway, end_jvm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _importing = threading.Lock()
 

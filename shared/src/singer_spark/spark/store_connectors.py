@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from singer_spark.errors import run_command_line
 from singer_spark.spark import s3_connector
 from singer_spark.spark.packages import JarCache
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _WAY_OUT = "on a machine without network name jars of your own in `spark.conf`: `spark.jars`, {} and what it needs"
 # Google's connector contains everything it needs in this single jar, under its own package names.

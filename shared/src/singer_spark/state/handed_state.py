@@ -11,14 +11,12 @@ in a file that only this user can read, and that is removed with Meltano's proce
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.scratch import scratch_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
 
 VARIABLE = "SPARK_LAKE_STATE"
 PLAIN = ("bucket", "pipeline")

@@ -6,9 +6,10 @@ Paths are relative to the storage's root, in POSIX spelling, without a leading s
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from singer_spark.config.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
@@ -19,11 +20,6 @@ from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.object_files import ObjectFiles
 from singer_spark.storage.storage_errors import CONDITIONAL_WAY_OUT, error_code, missing_is_fine, storage_errors
 from singer_spark.storage.stores.opening import kind_of, open_bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
 
 __all__ = ["FileInfo", "Storage", "open_url"]
 

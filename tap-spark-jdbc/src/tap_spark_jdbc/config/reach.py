@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.spark.cluster import is_local
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
 _OF_THIS_MACHINE = re.compile(r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))")

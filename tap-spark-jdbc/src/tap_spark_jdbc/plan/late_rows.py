@@ -6,14 +6,12 @@ bits, even once the row is frozen. A subtransaction has a number of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.plan.slices import Slice
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 K = TypeVar("K")
 WRITER = "CAST(CAST(xmin AS text) AS bigint)"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from singer_spark.storage.stores.s3_account import DEFAULT_REGION, endpoint_of, keys_of, region_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
 # Environment, profile, web identity, container, instance: the same sources as on the Python side.

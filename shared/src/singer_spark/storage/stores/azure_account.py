@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from singer_spark.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _USUAL_SUFFIX = "core.windows.net"
 _KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")

@@ -6,14 +6,12 @@ import json
 import os
 import threading
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.storage_errors import RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 # gcsfs's values for the machine's own login; `browser` would ask a person, and there is none.

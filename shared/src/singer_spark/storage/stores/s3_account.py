@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.stores import http_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 # Keys of a login that may change are fetched again after this time; botocore itself keeps them valid.
 KEPT_FOR = timedelta(minutes=10)
