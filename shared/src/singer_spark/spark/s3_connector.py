@@ -1,7 +1,5 @@
 """The jars of S3A, with which Spark itself reads and writes on S3; `store_connectors` fetches them."""
 
-from __future__ import annotations
-
 from singer_spark.spark.packages import JarCache
 
 AWS = "software.amazon.awssdk"
