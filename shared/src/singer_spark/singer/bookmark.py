@@ -42,14 +42,9 @@ class Boundary:
 
     @classmethod
     def of(cls, hashes: Iterable[str]) -> Boundary:
-        """The boundary of rows, given the fingerprint (16 hexadecimal characters) of each."""
+        """The boundary of `MAX_BOUNDARY_HASHES` rows at most, given the fingerprint (16 hexadecimal digits) of each."""
         ordered = tuple(sorted(hashes))
-        if len(ordered) <= MAX_BOUNDARY_HASHES:
-            return cls(len(ordered), ordered)
-        sums = [0] * BUCKETS
-        for fingerprint in ordered:
-            sums[int(fingerprint[:2], 16)] += int(fingerprint, 16)
-        return cls.of_buckets(len(ordered), sums)
+        return cls(len(ordered), ordered)
 
     @classmethod
     def of_buckets(cls, rows: int, sums: Iterable[int]) -> Boundary:

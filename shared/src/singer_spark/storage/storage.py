@@ -63,9 +63,11 @@ class Storage:
         self.local = folder is not None
         self.kind = "" if self.local else kind_of(self.url)
         self.accept_unconditional = accept_unconditional
-        if files is None:
-            conditional = not accept_unconditional
-            files = LocalFiles(folder, SCRATCH) if folder else _objects(self.url, self.options, conditional=conditional)
+        if files is None and folder is not None:
+            files = LocalFiles(folder, SCRATCH)
+        elif files is None:
+            bucket, root = open_bucket(self.url, self.options)
+            files = ObjectFiles(bucket, root, url.partition("://")[0], conditional=not accept_unconditional)
         self.files = files
 
     def read(self, path: str) -> bytes | None:
@@ -267,8 +269,3 @@ def _local_folder(url: str) -> Path | None:
     if protocol not in ("file", "local"):
         return None
     return Path("/" + rest.lstrip("/")) if rest.startswith("/") else Path(rest).absolute()
-
-
-def _objects(url: str, options: Mapping[str, Any], *, conditional: bool) -> ObjectFiles:
-    bucket, root = open_bucket(url, options)
-    return ObjectFiles(bucket, root, url.partition("://")[0], conditional=conditional)
