@@ -7,7 +7,7 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark import cloudpickle
+from pyspark import SparkContext, cloudpickle
 
 import singer_spark
 from singer_spark.spark.cluster import is_local, is_remote
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import pyarrow as pa
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 R = TypeVar("R")

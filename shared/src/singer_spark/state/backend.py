@@ -5,22 +5,18 @@ The journal in the bucket decides which state is valid; the copy kept here is re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError, redact
 from singer_spark.state.database import StateDatabase
 from singer_spark.state.database_url import POSTGRESQL, WITHOUT_PACKAGE, DatabaseUrl, TableName
 from singer_spark.state.folder import FolderState
-from singer_spark.state.store import BucketState, state_path
+from singer_spark.state.store import BucketState, StateStore, state_path
 from singer_spark.state.table import StateTable
 from singer_spark.storage.storage import Storage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from singer_spark.state.store import StateStore
 
 DEFAULT_TABLE = "spark_lake_state"
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, StateError
-from singer_spark.state.run_log import COMMITTED, read_entry, run_ids, runs_folder
+from singer_spark.state.run_log import COMMITTED, RunEntry, read_entry, run_ids, runs_folder
 from singer_spark.state.store import (
     BucketState,
     SavedState,
+    StateStore,
     committed_state,
     published_state,
     read_state,
@@ -22,8 +23,6 @@ from singer_spark.state.store import (
 )
 
 if TYPE_CHECKING:
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
 
 # In a run's journal: where it kept the state. Journals of the first version lack it: the state is in the lake's bucket.

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError, StorageError, redact
-from singer_spark.state.database_url import POSTGRESQL, SQLITE, WITHOUT_PACKAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from singer_spark.state.database_url import DatabaseUrl, TableName
+from singer_spark.state.database_url import POSTGRESQL, SQLITE, WITHOUT_PACKAGE, DatabaseUrl, TableName
 
 LONGEST_WAIT_SECONDS = 20
 _DRIVERS = {SQLITE: "sqlite3", POSTGRESQL: "psycopg"}

@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from singer_spark.config.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.backend import StateBackend, open_database_state, open_state_store
-from singer_spark.state.checkpoint import checkpoint_path, read_checkpoint
+from singer_spark.state.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
 from singer_spark.state.choice import check_owner, chosen_state
 from singer_spark.state.database_url import DatabaseUrl
 from singer_spark.state.folder import FolderState
-from singer_spark.state.run_log import LAKE_FOLDER, last_committed, read_entry, runs_folder
-from singer_spark.state.store import BucketState, published_state, state_path
+from singer_spark.state.run_log import LAKE_FOLDER, RunEntry, last_committed, read_entry, runs_folder
+from singer_spark.state.store import BucketState, SavedState, StateStore, published_state, state_path
 from singer_spark.storage.storage import Storage, open_url
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from singer_spark.state.checkpoint import Checkpoint
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import SavedState, StateStore
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.log.log_start import LogStart
 from tap_spark_jdbc.log.position import LogBookmark, bookmarks_of, lost, lsn_text
 from tap_spark_jdbc.log.position_check import check_bookmark, check_end, check_partitions
-from tap_spark_jdbc.log.publication import restricted
+from tap_spark_jdbc.log.publication import Published, restricted
 from tap_spark_jdbc.log.published_tables import LogTable, log_table
 from tap_spark_jdbc.log.slot import LogSlot, opened
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.log.log_sink import LogSink, LogStream
-    from tap_spark_jdbc.log.publication import Published
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.source.database import Database

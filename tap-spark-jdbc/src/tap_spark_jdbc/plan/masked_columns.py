@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.config.setting_problems import nearest
 from singer_spark.singer.sql_type import SqlType
-from tap_spark_jdbc.dialects.tables import Column, Reading
+from tap_spark_jdbc.dialects.tables import Column, Reading, Table
 from tap_spark_jdbc.masking.mask import Mask
 from tap_spark_jdbc.plan.stream_choice import Choice, fitting_names
 from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tap_spark_jdbc.config.settings import TapSettings
-    from tap_spark_jdbc.dialects.tables import Table
 
 logger = logging.getLogger("tap-spark-jdbc")
 _LITERAL = re.compile(r"'(?:[^'\\]|'')*'")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
-from singer_spark.singer.lake_type import FLOATING_TYPES, Array
+from singer_spark.singer.lake_type import FLOATING_TYPES, Array, LakeType
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
@@ -18,7 +18,6 @@ from tap_spark_jdbc.reading.batch_place import Written
 from tap_spark_jdbc.reading.spark_reader import SliceReader, fingerprint
 
 if TYPE_CHECKING:
-    from singer_spark.singer.lake_type import LakeType
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.reading.batch_columns import BatchColumns

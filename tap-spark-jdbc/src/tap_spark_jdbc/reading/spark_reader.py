@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from singer_spark.errors import ResourceError, SingerSparkError
@@ -24,8 +24,6 @@ from tap_spark_jdbc.source.lost_connection import first_sql_state, is_lost, is_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     from tap_spark_jdbc.dialects.tables import Column as SourceColumn
     from tap_spark_jdbc.source.jdbc_source import JdbcSource

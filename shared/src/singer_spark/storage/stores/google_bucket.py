@@ -11,7 +11,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -25,7 +25,6 @@ from singer_spark.storage.stores.bucket import ABSENT, PIECE_BYTES, Entry, LostA
 from singer_spark.storage.stores.google_login import GoogleLogin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from requests import Response
