@@ -26,11 +26,7 @@ def claim_stdout() -> None:
 
 
 def check_reader() -> None:
-    """Check, without writing, that the output still has a reader; does nothing unless it is a pipe.
-
-    Raises:
-        BrokenPipeError: the reader is gone.
-    """
+    """Raise BrokenPipeError, without writing, if the output is a pipe that has no reader any more."""
     try:
         output = sys.stdout.fileno()
     except (io.UnsupportedOperation, AttributeError):

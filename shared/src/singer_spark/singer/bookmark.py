@@ -153,13 +153,13 @@ class Bookmark:
             ) from error
         raw = entry.get("replication_key_raw")
         # Someone who edits the value will not know of the raw text: it is used only while both agree.
-        if raw is not None and not _agrees(raw, parsed, key_type, aware):
+        if raw is not None and _parsed(raw, parsed) != parsed:
             raw, boundary = None, None
         kept = packed.get("value") if packed is not None else None
-        if kept is not None and not _agrees(kept, parsed, key_type, aware):
+        if kept is not None and (before := _parsed(kept, parsed)) != parsed:
             boundary = None
             # Rows of open transactions are still to come below a lower value; a greater one skips them.
-            snapshot = snapshot if _is_below(parsed, kept) else None
+            snapshot = snapshot if before is not None and parsed < before else None
         return cls(replication_key, parsed, boundary, raw, snapshot)
 
 
@@ -176,15 +176,9 @@ def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> No
             raise ValueError(f"{value!r} {changed} ({'with' if aware else 'without'} time zone now)")
 
 
-def _agrees(raw: Any, value: KeyValue, key_type: KeyType, aware: bool) -> bool:
+def _parsed(raw: Any, like: KeyValue) -> KeyValue | None:
+    """Another value of the same key; None if it is not one."""
     try:
-        return KeyValue.parse(raw, key_type, aware=aware) == value
+        return KeyValue.parse(raw, like.key_type, aware=like.aware)
     except ValueError:
-        return False
-
-
-def _is_below(value: KeyValue, kept: Any) -> bool:
-    try:
-        return value < KeyValue.parse(kept, value.key_type, aware=value.aware)
-    except ValueError:
-        return False
+        return None

@@ -183,7 +183,8 @@ def _plain(number: Decimal) -> str:
 def _parse_moment(text: str, key_type: KeyType, aware: bool) -> KeyValue:
     match = _MOMENT.match(text)
     if not match:
-        raise ValueError(f"{text!r} is not a {key_type} like {_example(key_type)}")
+        like = "2025-01-20" if key_type is KeyType.DATE else "2025-01-20T15:30:00.000000"
+        raise ValueError(f"{text!r} is not a {key_type} like {like}")
     day, clock, fraction, zone = match["day"], match["clock"] or "00:00:00", match["fraction"] or "", match["zone"]
     if key_type is KeyType.DATE:
         return KeyValue(key_type, date.fromisoformat(day).isoformat())
@@ -214,7 +215,3 @@ def _moment_text(moment: datetime, below_microsecond: str, aware: bool) -> str:
     finer = below_microsecond.rstrip("0")
     text = moment.isoformat(timespec="microseconds") + (finer.ljust(3, "0") if finer else "")
     return text + ("Z" if aware else "")
-
-
-def _example(key_type: KeyType) -> str:
-    return "2025-01-20" if key_type is KeyType.DATE else "2025-01-20T15:30:00.000000"

@@ -98,11 +98,7 @@ def same_as(one: SavedState | None, other: SavedState | None) -> bool:
 
 
 def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | None:
-    """The run that saved last, None if none did; refuses a place that another lake's runs save to.
-
-    Raises:
-        StateError: another lake's run saved last.
-    """
+    """The run that saved last, None if none did; StateError: it is another lake's."""
     signature = store.signature()
     if signature is None or signature.run_id is None:
         return None
