@@ -1,4 +1,7 @@
-"""Standard output is for Singer messages only: the JVM and all libraries write to standard error."""
+"""Standard output is for Singer messages only: the JVM and all libraries write to standard error.
+
+Writing to it raises BrokenPipeError if its reader is gone.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +41,14 @@ def check_reader() -> None:
 
 
 def write(data: bytes) -> None:
-    """Write whole lines to the Singer output and flush them.
-
-    Raises:
-        BrokenPipeError: the reader is gone.
-    """
+    """Write whole lines to the Singer output and flush them."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def send_file(path: Path) -> None:
-    """Append a file's bytes to the Singer output, inside the kernel if both ends are real files.
-
-    Raises:
-        BrokenPipeError: the reader is gone.
-    """
+    """Append a file's bytes to the Singer output, inside the kernel if both ends are real files."""
     sys.stdout.flush()
     sys.stdout.buffer.flush()
     with path.open("rb") as source:
