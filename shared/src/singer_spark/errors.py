@@ -143,11 +143,7 @@ def one_line(error: BaseException) -> str:
 
 
 def run_command_line(main: Callable[[], int | None], program: str) -> None:
-    """Run `main` and exit with its exit code; an error becomes one line on standard error.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Run `main` and exit with its exit code; an error becomes one line on standard error."""
     try:
         code = main()
     except Exception as error:

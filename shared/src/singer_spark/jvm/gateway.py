@@ -70,11 +70,7 @@ def import_py4j() -> None:
 
 
 def gateway() -> Any:
-    """Py4J's gateway to the JVM that was begun; waits for it.
-
-    Raises:
-        ConfigurationError: it did not start.
-    """
+    """Py4J's gateway to the JVM that was begun; waits for it."""
     found = _of_pyspark()
     if found is not None:
         return found
@@ -85,11 +81,7 @@ def gateway() -> Any:
 
 @contextmanager
 def known_to_pyspark() -> Iterator[None]:
-    """Let PySpark use the JVM that was begun instead of starting one; waits for it.
-
-    Raises:
-        ConfigurationError: it did not start.
-    """
+    """Let PySpark use the JVM that was begun instead of starting one; waits for it."""
     if _of_pyspark() is not None:
         yield
         return
