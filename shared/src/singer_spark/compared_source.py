@@ -5,13 +5,12 @@ The target imports the tap's module by name when it verifies, so neither package
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -40,11 +39,6 @@ class Summing:
     moments as SQL prints them, in UTC and without trailing zeros, a boolean as 1 or 0, bytes in hexadecimal, a
     floating-point number's bits as an integer, a text after its length, and `NULL_TEXT`. Its checksum is the MD5 of
     that, in two halves; its bucket is by the MD5 of the key's columns, or of the row if there is no key.
-
-    Attributes:
-        columns: The columns that are compared.
-        keys: The key's columns.
-        buckets: Number of buckets.
     """
 
     columns: tuple[str, ...]
@@ -65,7 +59,6 @@ class SourceRows:
     """The rows of one stream as the source has them now.
 
     Attributes:
-        stream: Its name.
         schema: The stream's JSON Schema, as the tap sends it.
         columns: Its columns, with the types that a target gives them.
         rows: Makes, for a part or for all rows, `ROW`, a struct of the columns, and `FIRM`: whether the row was sent

@@ -1,22 +1,4 @@
-"""The tree of errors, and their reporting to the user in one line.
-
-::
-
-    SingerSparkError
-    ├── ConfigurationError   a setting must change
-    ├── SourceError          the database refused, or can't be reached
-    │   ├── ConnectionLostError  the connection broke; asked again, the database may answer
-    │   └── SkippedStreamsError  some streams did not arrive, the others did
-    ├── ProtocolError        the Singer input is malformed or out of order
-    ├── RecordError          a record breaks its stream's schema
-    ├── SchemaError          no lake type can hold a column, or a table's columns would conflict
-    ├── StateError           a saved state is malformed, or another run moved it on
-    ├── StorageError         the bucket refused, or gave an answer that can't be trusted
-    │   ├── DamagedError     an object of the lake's own folder is not as it was written
-    │   └── UnpublishableError  a committed run waits for a person: as things are, it can't be published
-    ├── LockedError          another run holds the pipeline
-    └── ResourceError        memory or disk of this machine is used up, or Spark's JVM is gone
-"""
+"""The tree of errors, and their reporting to the user in one line."""
 
 from __future__ import annotations
 
@@ -27,11 +9,8 @@ import os
 import re
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MASK = "*****"
 SHORTEST_SECRET = 3
@@ -164,11 +143,7 @@ def one_line(error: BaseException) -> str:
 
 
 def run_command_line(main: Callable[[], int | None], program: str) -> None:
-    """Run `main` and exit with its exit code; an error becomes one line on standard error.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Run `main` and exit with its exit code; an error becomes one line on standard error."""
     try:
         code = main()
     except Exception as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from singer_spark.config.environment import expand, expand_text
+from singer_spark.config.environment import expand
 from singer_spark.errors import ConfigurationError, SourceError
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
 from singer_spark.program.logs import LEVELS, set_up_logs
@@ -164,7 +164,7 @@ def _state_source(options: dict[str, Any], config: dict[str, Any]) -> Callable[[
         return None
     given = {"storage_options": config.get("storage_options") or {}}
     storage_options = expand(given, {"storage_options": {"type": "object"}})["storage_options"]
-    url = expand_text(options["state"], "--state")
+    url = expand({"--state": options["state"]})["--state"]
     check_state_url(url)
     return lambda: open_state_source(url, storage_options)
 

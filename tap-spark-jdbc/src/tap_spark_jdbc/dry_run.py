@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from tap_spark_jdbc.extraction.slice_size import SliceSize
 from tap_spark_jdbc.plan.slices import Slice
-from tap_spark_jdbc.plan.stream_sql import EVERYTHING
+from tap_spark_jdbc.plan.stream_sql import EVERYTHING, Point
 from tap_spark_jdbc.streams.jdbc_stream import JdbcStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tap_spark_jdbc.extraction.extraction import Extraction
-    from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.tap import TapSparkJdbc
 
 SHOWN_SLICES = 20
@@ -78,7 +77,7 @@ def _log_lines(stream: JdbcStream, tap: TapSparkJdbc) -> list[str]:
     from tap_spark_jdbc.log.position import lsn_text
 
     log = LogRun(tap.database, tap.snapshots, tap.run_state, tap.pipeline)
-    known = log.bookmark(stream.plan)
+    known = log.bookmark(stream.name)
     if known is None:
         return []
     start = f"stream {stream.name}: LOG_BASED, changes from {lsn_text(known.lsn)} on"

@@ -19,8 +19,7 @@ from end_to_end.pipe import TIMEOUT_SECONDS, Pipe
 from servers.processes import command_lines
 from singer_spark.jvm.class_archive import archive_path
 from singer_spark.jvm.java import find_java_home
-from singer_spark.spark.s3_connector import PINNED_SHA256
-from singer_spark.spark.store_connectors import connector_jars
+from singer_spark.spark.store_connectors import S3_SHA256, connector_jars
 from singer_spark.state.source import open_state_source
 from singer_spark.storage.storage import Storage
 from tap.in_process import send, tap_of
@@ -124,11 +123,11 @@ def test_the_connector_is_that_of_spark_s_own_hadoop_and_brings_nothing_that_spa
     import pyspark
 
     carried = [jar.name for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")]
-    assert "org.apache.hadoop:hadoop-aws:3.4.2" in PINNED_SHA256
+    assert "org.apache.hadoop:hadoop-aws:3.4.2" in S3_SHA256
     assert "hadoop-client-api-3.4.2.jar" in carried
     ours = {Path(jar).name for jar in connector_jars("s3", {})}
     assert ours.isdisjoint(carried)
-    assert len(ours) == len(PINNED_SHA256)
+    assert len(ours) == len(S3_SHA256)
 
 
 def test_a_connector_of_the_user_s_own_is_taken_instead() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from singer_spark.config.environment import expand, expand_text
+from singer_spark.config.environment import expand
 from singer_spark.errors import MASK, ConfigurationError, redact
 from tap_spark_jdbc.command_line import command
 from tap_spark_jdbc.config.settings import TapSettings
@@ -103,7 +103,7 @@ def test_what_files_hold_is_put_in_at_any_depth_but_for_one_line_break_at_the_en
         "y": [{"z": ["three", 1, None, "a\nb\n"]}, "[]"],
         "w": ["${HOME} ${file:plain} ü", "x\r"],
     }
-    assert expand_text("jdbc:x://u:${file:lf}@h", "--state") == "jdbc:x://u:two@h"
+    assert expand({"--state": "jdbc:x://u:${file:lf}@h"}) == {"--state": "jdbc:x://u:two@h"}
 
 
 def test_what_only_looks_like_a_file_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ PROVIDER = "fs.s3a.aws.credentials.provider"
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION"):
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -60,6 +60,8 @@ def test_without_keys_spark_looks_where_python_looks(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
     told = conf(anon=True)
     assert (told["fs.s3a.endpoint"], told["fs.s3a.endpoint.region"]) == ("https://s3.example.com", "eu-west-3")
+    monkeypatch.setenv("AWS_REGION", "eu-west-2")
+    assert conf(anon=True)["fs.s3a.endpoint.region"] == "eu-west-2"
 
 
 def test_the_rest_of_s3fs_s_options_that_s3a_knows() -> None:

@@ -140,6 +140,13 @@ def test_what_stays_is_the_file_without_what_was_sent(tmp_path_factory, rows, se
     assert left == Counter(hashes(record for record, _ in rows)) - (before & Counter(hashes(at_bookmark)))
 
 
+def at_once(fingerprints: list[bytes]) -> Boundary:
+    if len(fingerprints) <= MAX_BOUNDARY_HASHES:
+        return Boundary.of(each.hex() for each in fingerprints)
+    numbers = {bucket: [int.from_bytes(each) for each in fingerprints if each[0] == bucket] for bucket in range(256)}
+    return Boundary.of_buckets(len(fingerprints), map(sum, numbers.values()))
+
+
 @pytest.mark.parametrize("count", [0, 1, MAX_BOUNDARY_HASHES, MAX_BOUNDARY_HASHES + 1, 3 * MAX_BOUNDARY_HASHES])
 def test_a_boundary_is_the_same_whether_built_at_once_or_row_by_row(count):
     fingerprints = [fingerprint(b"%d" % number) for number in range(count)]
@@ -147,7 +154,14 @@ def test_a_boundary_is_the_same_whether_built_at_once_or_row_by_row(count):
     for each in fingerprints:
         builder.add(each)
 
-    assert builder.build() == Boundary.of(each.hex() for each in fingerprints)
+    assert builder.build() == at_once(fingerprints)
+
+
+def test_a_large_boundary_notices_one_changed_row_in_any_order():
+    fingerprints = [fingerprint(b"%d" % number) for number in range(MAX_BOUNDARY_HASHES + 1)]
+    boundary, other = at_once(fingerprints), at_once([*fingerprints[1:], fingerprint(b"other")])
+    assert (other.rows, at_once(fingerprints[::-1])) == (boundary.rows, boundary)
+    assert other.buckets != boundary.buckets
 
 
 def test_whole_buckets_and_single_rows_add_up():
@@ -160,7 +174,7 @@ def test_whole_buckets_and_single_rows_add_up():
         if each[0] >= 100:
             builder.add(each)
 
-    assert builder.build() == Boundary.of(each.hex() for each in fingerprints)
+    assert builder.build() == at_once(fingerprints)
 
 
 def test_an_empty_file_has_no_edges(spool):

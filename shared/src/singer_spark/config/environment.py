@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.config.config_secrets import is_secret_name, is_secret_value, register_members
 from singer_spark.errors import ConfigurationError, redact, register_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Anything else between the braces is left as it is: Spark has references of its own, like ${env:HOME}.
 _REFERENCE = re.compile(
@@ -24,11 +22,7 @@ _REFERENCE = re.compile(
 def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Replace references (`${NAME}`, …) by their values, in each text at any depth; `$${` is a plain `${`.
 
-    A setting that is not a text (but a number, a list, …) and is a single reference is parsed as JSON.
-
-    Args:
-        config: Plain JSON values.
-        properties: JSON Schema of the settings.
+    A setting that by `properties` is not a text (but a number, a list, …) and is a single reference is parsed as JSON.
 
     Raises:
         ConfigurationError: a variable is not set, or a file or secret can't be read; names each such setting.
@@ -43,15 +37,6 @@ def expand(config: Mapping[str, Any], properties: Mapping[str, Any] | None = Non
             if redact(text) != text:
                 register_members({name: expanded[name]})
     return expanded
-
-
-def expand_text(text: str, setting: str) -> str:
-    """Replace references in one text.
-
-    Raises:
-        ConfigurationError: a variable is not set, or a file can't be read; names the setting.
-    """
-    return str(expand({setting: text})[setting])
 
 
 def _expanded(value: Any, where: str, problems: list[str]) -> Any:

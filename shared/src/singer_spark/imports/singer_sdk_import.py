@@ -10,9 +10,10 @@ that uses them gets the real ones.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import ModuleType
-
-from singer_spark.imports.stand_ins import Later, attributes_of, import_with, module
+from typing import Any
 
 SDK = "singer_sdk"
 # Each module, and the classes that the SDK imports from it for re-export.
@@ -27,16 +28,39 @@ def import_singer_sdk() -> None:
     """
     if SDK in sys.modules:
         return
-    import_with(_stand_ins(), SDK, SDK)
+    stand_ins = _stand_ins()
+    sys.modules.update(stand_ins)
+    try:
+        import_module(SDK)
+    except Exception:
+        # What a stand-in lacks may raise any error; an error of the SDK itself is raised again below.
+        for each in [each for each in sys.modules if f"{each}.".startswith(f"{SDK}.")]:
+            del sys.modules[each]
+    finally:
+        for each in stand_ins:
+            sys.modules.pop(each, None)
+    import_module(SDK)
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Replacements for the slow modules while the SDK is imported."""
-    modules = {name: module(name, {each: type(each, (), {})}) for name, each in WEB_STREAMS.items()}
+    """Replacements for the slow modules while the SDK is imported; they load the real ones on use."""
+    modules = {name: _module(name, {each: type(each, (), {})}) for name, each in WEB_STREAMS.items()}
     if "joblib" not in sys.modules:
-        modules["joblib"] = module("joblib", {name: Later("joblib", name) for name in JOBLIB})
+        modules["joblib"] = _module("joblib", {name: _later("joblib", name) for name in JOBLIB})
     if "upath" not in sys.modules:
-        modules["upath"] = module("upath", {"UPath": Later("upath", "UPath")})
+        modules["upath"] = _module("upath", {"UPath": _later("upath", "UPath")})
     if "requests" not in sys.modules:
-        modules["requests"] = module("requests", {"__getattr__": attributes_of("requests")})
+        attributes = {"__getattr__": lambda name: getattr(import_module("requests"), name)}
+        modules["requests"] = _module("requests", attributes)
     return modules
+
+
+def _module(name: str, content: Mapping[str, Any]) -> ModuleType:
+    made = ModuleType(name)
+    made.__dict__.update(content)
+    return made
+
+
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """A function or class of a module that is imported when it is called."""
+    return lambda *arguments, **options: getattr(import_module(module), name)(*arguments, **options)

@@ -78,11 +78,7 @@ def build() -> Path:
 
 
 def build_in_background() -> bool:
-    """Build the archive in a detached process, unless it exists, can't be made, or is disabled.
-
-    Returns:
-        Whether the process was started.
-    """
+    """Build the archive in a detached process; False if it exists already, can't be made, or is disabled."""
     archive = archive_path(find_java_home())
     if os.environ.get(VARIABLE) or archive.exists() or _failed(archive).exists():
         return False

@@ -56,14 +56,7 @@ class JvmCommand:
 
 
 def jvm_command(java_home: Path, conf: Mapping[str, str], java_options: str, jars: tuple[str, ...]) -> JvmCommand:
-    """The command for these settings.
-
-    Args:
-        java_home: The `JAVA_HOME` of its Java.
-        conf: Spark settings, including the driver's master and memory.
-        java_options: Replace those in `conf`; quoted as in a shell.
-        jars: Local paths of jars.
-    """
+    """The command for these settings; `java_options`, quoted as in a shell, replace those in `conf`."""
     if _is_plain(conf, java_options, jars):
         try:
             of_environment = shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", ""))

@@ -9,15 +9,12 @@ import importlib
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.jvm.spark_jvm import Gateway, end_jvm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _importing = threading.Lock()
 
@@ -41,11 +38,9 @@ _opened = _Opened()
 
 
 def begin(start: Callable[[], Gateway], jars: tuple[str, ...]) -> None:
-    """Start the JVM in the background, unless there is one.
+    """Start the JVM in the background, unless there is one; the jars are on its class path besides Spark's.
 
-    Args:
-        start: Starts it and waits for it; its errors are raised where the JVM is requested.
-        jars: The jars on its class path besides Spark's.
+    `start` starts it and waits for it; its errors are raised where the JVM is requested.
     """
     if is_begun():
         return
@@ -75,11 +70,7 @@ def import_py4j() -> None:
 
 
 def gateway() -> Any:
-    """Py4J's gateway to the JVM that was begun; waits for it.
-
-    Raises:
-        ConfigurationError: it did not start.
-    """
+    """Py4J's gateway to the JVM that was begun; waits for it."""
     found = _of_pyspark()
     if found is not None:
         return found
@@ -90,11 +81,7 @@ def gateway() -> Any:
 
 @contextmanager
 def known_to_pyspark() -> Iterator[None]:
-    """Let PySpark use the JVM that was begun instead of starting one; waits for it.
-
-    Raises:
-        ConfigurationError: it did not start.
-    """
+    """Let PySpark use the JVM that was begun instead of starting one; waits for it."""
     if _of_pyspark() is not None:
         yield
         return

@@ -12,15 +12,12 @@ import struct
 import subprocess
 import threading
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from singer_spark.errors import ConfigurationError, ResourceError
 from singer_spark.process.scratch import scratch_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OUT_OF_MEMORY = (3, 52)  # exit codes of a JVM under -XX:+ExitOnOutOfMemoryError, and of Spark itself
 LOOK_SECONDS = 0.02
@@ -30,12 +27,7 @@ SECONDS_TO_BE_GONE = 0.5
 
 @dataclass(frozen=True)
 class Gateway:
-    """The address of the JVM for PySpark.
-
-    Attributes:
-        port: Its port on this machine.
-        secret: The secret that it requires.
-    """
+    """The address of the JVM for PySpark, and the secret that it requires."""
 
     port: int
     secret: str

@@ -5,12 +5,9 @@ from __future__ import annotations
 import errno
 import re
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from singer_spark.errors import ResourceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # With the class in front: a database server may report the same of its own disk.

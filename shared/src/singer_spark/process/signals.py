@@ -10,12 +10,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SAME_BREATH_SECONDS = 1.0
@@ -39,7 +36,6 @@ class _Stopping:
     """The signal handler, and its state.
 
     Attributes:
-        program: The program's name, for messages.
         if_stopped: What the user should know after a signal.
         at_once: Called right before the process exits without any clean-up.
         loading: Whether nothing has begun yet, so that there is nothing to clean up.

@@ -1,4 +1,7 @@
-"""Standard output is for Singer messages only: the JVM and all libraries write to standard error."""
+"""Standard output is for Singer messages only: the JVM and all libraries write to standard error.
+
+Writing to it raises BrokenPipeError if its reader is gone.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,7 @@ def claim_stdout() -> None:
 
 
 def check_reader() -> None:
-    """Check, without writing, that the output still has a reader; does nothing unless it is a pipe.
-
-    Raises:
-        BrokenPipeError: the reader is gone.
-    """
+    """Raise BrokenPipeError, without writing, if the output is a pipe that has no reader any more."""
     try:
         output = sys.stdout.fileno()
     except (io.UnsupportedOperation, AttributeError):
@@ -42,22 +41,14 @@ def check_reader() -> None:
 
 
 def write(data: bytes) -> None:
-    """Write whole lines to the Singer output and flush them.
-
-    Raises:
-        BrokenPipeError: the reader is gone.
-    """
+    """Write whole lines to the Singer output and flush them."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def send_file(path: Path) -> None:
-    """Append a file's bytes to the Singer output, inside the kernel if both ends are real files.
-
-    Raises:
-        BrokenPipeError: the reader is gone.
-    """
+    """Append a file's bytes to the Singer output, inside the kernel if both ends are real files."""
     sys.stdout.flush()
     sys.stdout.buffer.flush()
     with path.open("rb") as source:

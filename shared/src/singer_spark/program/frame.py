@@ -7,7 +7,8 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from singer_spark.errors import ResourceError, SingerSparkError, report
 from singer_spark.jvm.spark_jvm import end_jvm, jvm_failure, kill_jvm
@@ -16,9 +17,6 @@ from singer_spark.process.shortage import shortage
 from singer_spark.process.signals import Stopped, stop_on_signals, too_late_to_stop
 from singer_spark.process.stderr import claim_stderr, release_stderr
 from singer_spark.process.stdout import claim_stdout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def run_program(main: Callable[[], int | None], program: str, *, if_stopped: str) -> NoReturn:

@@ -24,12 +24,7 @@ class LiveLines:
     """Live lines, drawn until stopped, in a thread of their own."""
 
     def __init__(self, console: Console, content: Callable[[int], RenderableType | None]) -> None:
-        """Start drawing.
-
-        Args:
-            console: The terminal's size and capabilities.
-            content: Returns what to draw, in at most the given number of lines; None: nothing yet.
-        """
+        """Start drawing `content`, in at most the number of lines that it is given; None: there is nothing yet."""
         self._console = console
         self._content = content
         self._ended = threading.Event()

@@ -133,9 +133,7 @@ class Progress:
     def finish_run(self, place: str, next_runs: Mapping[str, object]) -> None:
         """Print the summary of a run, after its commit: `Done! 340 records in 1 stream(s), 3.2 s: ./lake/raw`.
 
-        Args:
-            place: Where the rows are.
-            next_runs: Where the next run begins, by incremental stream.
+        `next_runs` is where the next run begins, by incremental stream.
         """
         counts = self._ended()
         _print(f"Done! {self._total(counts)}: {place}")

@@ -42,14 +42,9 @@ class Boundary:
 
     @classmethod
     def of(cls, hashes: Iterable[str]) -> Boundary:
-        """The boundary of rows, given the fingerprint (16 hexadecimal characters) of each."""
+        """The boundary of `MAX_BOUNDARY_HASHES` rows at most, given the fingerprint (16 hexadecimal digits) of each."""
         ordered = tuple(sorted(hashes))
-        if len(ordered) <= MAX_BOUNDARY_HASHES:
-            return cls(len(ordered), ordered)
-        sums = [0] * BUCKETS
-        for fingerprint in ordered:
-            sums[int(fingerprint[:2], 16)] += int(fingerprint, 16)
-        return cls.of_buckets(len(ordered), sums)
+        return cls(len(ordered), ordered)
 
     @classmethod
     def of_buckets(cls, rows: int, sums: Iterable[int]) -> Boundary:
@@ -158,24 +153,20 @@ class Bookmark:
             ) from error
         raw = entry.get("replication_key_raw")
         # Someone who edits the value will not know of the raw text: it is used only while both agree.
-        if raw is not None and not _agrees(raw, parsed, key_type, aware):
+        if raw is not None and _parsed(raw, parsed) != parsed:
             raw, boundary = None, None
         kept = packed.get("value") if packed is not None else None
-        if kept is not None and not _agrees(kept, parsed, key_type, aware):
+        if kept is not None and (before := _parsed(kept, parsed)) != parsed:
             boundary = None
             # Rows of open transactions are still to come below a lower value; a greater one skips them.
-            snapshot = snapshot if _is_below(parsed, kept) else None
+            snapshot = snapshot if before is not None and parsed < before else None
         return cls(replication_key, parsed, boundary, raw, snapshot)
 
 
 def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> None:
     """Refuse a value that can be parsed, but has another place in the current order of the key's column.
 
-    Args:
-        value: The saved value.
-        key_type: The key's current type.
-        aware: Whether the column currently has a time zone.
-        ours: Whether the value is certainly written by `to_json`, and not by hand.
+    It is `ours` if it was certainly written by `to_json`, and not by hand.
     """
     changed = "was saved of a key of another type: the column's type has changed since"
     if key_type in (KeyType.STRING, KeyType.UUID, KeyType.BINARY) and not isinstance(value, str):
@@ -185,15 +176,9 @@ def _check_type(value: Any, key_type: KeyType, *, aware: bool, ours: bool) -> No
             raise ValueError(f"{value!r} {changed} ({'with' if aware else 'without'} time zone now)")
 
 
-def _agrees(raw: Any, value: KeyValue, key_type: KeyType, aware: bool) -> bool:
+def _parsed(raw: Any, like: KeyValue) -> KeyValue | None:
+    """Another value of the same key; None if it is not one."""
     try:
-        return KeyValue.parse(raw, key_type, aware=aware) == value
+        return KeyValue.parse(raw, like.key_type, aware=like.aware)
     except ValueError:
-        return False
-
-
-def _is_below(value: KeyValue, kept: Any) -> bool:
-    try:
-        return value < KeyValue.parse(kept, value.key_type, aware=value.aware)
-    except ValueError:
-        return False
+        return None

@@ -82,14 +82,7 @@ def state_from_json(text: bytes | str) -> Any:
 
 
 def to_json(value: Any, indent: int | None = None, *, ascii_only: bool = False, sort_keys: bool = False) -> str:
-    """JSON text that keeps every digit.
-
-    Args:
-        value: JSON values, Decimals and Numbers included.
-        indent: Spaces a level, for readability; None: all in one line.
-        ascii_only: Whether all other characters are escaped.
-        sort_keys: Whether members are sorted by name.
-    """
+    """JSON text that keeps every digit, of Decimals and Numbers, too; without `indent` in one line."""
     return _Writer(indent, encode_basestring_ascii if ascii_only else encode_basestring, sort_keys).text(value)
 
 

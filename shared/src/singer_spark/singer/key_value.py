@@ -101,29 +101,17 @@ class KeyValue:
         return int(self.text) if self.key_type is KeyType.INTEGER else self.text
 
     def moment(self) -> datetime:
-        """The moment to the microsecond, without zone (UTC if aware).
-
-        Raises:
-            ValueError: the value is not a moment.
-        """
-        if not self.key_type.is_moment:
-            raise ValueError(f"a {self.key_type} key has no moment")
+        """The moment to the microsecond, without zone (UTC if aware), of a key that `is_moment`."""
         return datetime.fromisoformat(self.text.removesuffix("Z")[:26])
 
     def minus(self, amount: float) -> KeyValue:
-        """The value this many seconds earlier; for integers and decimals this many units lower.
-
-        Raises:
-            ValueError: the key's type has no distance.
-        """
+        """The value this many seconds earlier, of a key that `has_distance`; a number is this many units lower."""
         if self.key_type is KeyType.INTEGER:
             return KeyValue(self.key_type, str(int(self.text) - int(amount)))
         if self.key_type is KeyType.DECIMAL:
             # The context's 28 digits would round, and a rounded bound may lie above the value itself.
             with localcontext(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX):
                 return KeyValue(self.key_type, _plain(Decimal(self.text) - Decimal(str(amount))))
-        if not self.key_type.is_moment:
-            raise ValueError(f"a {self.key_type} key has no distance: a lag can't be taken from it")
         earliest = datetime(1, 1, 1)
         moment = self.moment()
         lag = timedelta(seconds=amount)
@@ -183,7 +171,8 @@ def _plain(number: Decimal) -> str:
 def _parse_moment(text: str, key_type: KeyType, aware: bool) -> KeyValue:
     match = _MOMENT.match(text)
     if not match:
-        raise ValueError(f"{text!r} is not a {key_type} like {_example(key_type)}")
+        like = "2025-01-20" if key_type is KeyType.DATE else "2025-01-20T15:30:00.000000"
+        raise ValueError(f"{text!r} is not a {key_type} like {like}")
     day, clock, fraction, zone = match["day"], match["clock"] or "00:00:00", match["fraction"] or "", match["zone"]
     if key_type is KeyType.DATE:
         return KeyValue(key_type, date.fromisoformat(day).isoformat())
@@ -214,7 +203,3 @@ def _moment_text(moment: datetime, below_microsecond: str, aware: bool) -> str:
     finer = below_microsecond.rstrip("0")
     text = moment.isoformat(timespec="microseconds") + (finer.ljust(3, "0") if finer else "")
     return text + ("Z" if aware else "")
-
-
-def _example(key_type: KeyType) -> str:
-    return "2025-01-20" if key_type is KeyType.DATE else "2025-01-20T15:30:00.000000"

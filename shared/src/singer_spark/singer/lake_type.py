@@ -72,7 +72,6 @@ class Struct:
     """Members in order, or the columns of a table.
 
     Attributes:
-        fields: The members.
         types: Name to type, in order.
     """
 

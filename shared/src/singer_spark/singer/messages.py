@@ -68,18 +68,8 @@ def schema_message(
 ) -> bytes:
     """A SCHEMA line; whatever the Singer specification has no place for is an annotation in the JSON Schema.
 
-    Args:
-        stream: The stream's name.
-        schema: JSON Schema of the record.
-        key_properties: Names of the primary key's properties.
-        bookmark_properties: The name of the replication key's property in a list, or an empty list.
-        replication_method: `FULL_TABLE`, `INCREMENTAL` or `LOG_BASED`.
-        extent: `full` or `delta`: what this run sends of the stream.
-        load_method: The load method that the user wants, if any.
-        keys_of: The stream whose present keys this one holds; None for a stream of records.
-        late_rows: Whether the rows that follow were committed late.
-        source_order: Whether only the database knows the order of the replication key's values.
-        row_estimate: Approximate number of rows to come, if the database has an estimate.
+    `extent` is `full` or `delta`: what this run sends of the stream. `keys_of` is the stream whose present keys this
+    one holds.
     """
     annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
     if load_method:
@@ -145,25 +135,15 @@ def batch_message(
     encoding: JSON,
     manifest: Sequence[str],
     *,
-    files: Sequence[JSON] | None = None,
-    time_extracted: datetime | None = None,
-    record_metadata: bool = False,
+    files: Sequence[JSON],
+    time_extracted: datetime,
+    record_metadata: bool,
 ) -> bytes:
     """A BATCH line (singer-sdk, `docs/batch.md`), with details that save our target from looking into the files.
 
-    Args:
-        stream: The stream's name.
-        encoding: How the files are written: `{"format": "parquet", "compression": "zstd"}`.
-        manifest: URLs of the files, all of them complete.
-        files: Content of each, in the manifest's order: `{"rows": …, "bytes": …}`.
-        time_extracted: When their rows were extracted.
-        record_metadata: Whether they hold the metadata columns of `record_metadata`.
+    `files` is the content of each, in the manifest's order: `{"rows": …, "bytes": …}`. With `record_metadata` they hold
+    the metadata columns of `record_metadata`.
     """
     message: JSON = {"type": "BATCH", "stream": stream, "encoding": encoding, "manifest": list(manifest)}
-    if files is not None:
-        message["files"] = list(files)
-    if time_extracted is not None:
-        message["time_extracted"] = timestamp_text(time_extracted)
-    if record_metadata:
-        message["record_metadata"] = True
-    return _line(message)
+    message |= {"files": list(files), "time_extracted": timestamp_text(time_extracted)}
+    return _line({**message, "record_metadata": True} if record_metadata else message)

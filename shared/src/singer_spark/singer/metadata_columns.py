@@ -1,7 +1,5 @@
 """The metadata columns of singer-sdk, which either side may write (record_metadata in its documentation)."""
 
-from __future__ import annotations
-
 DELETED_AT = "_sdc_deleted_at"
 TABLE_VERSION = "_sdc_table_version"
 # Of a row from a database's log: the position of its commit.

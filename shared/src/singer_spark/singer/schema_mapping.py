@@ -6,13 +6,14 @@ JSON types come first, and the SQL annotation refines them: a value that the sch
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from singer_spark.errors import SchemaError
 from singer_spark.singer.lake_type import STRING, Array, LakeType, Scalar, Struct
 from singer_spark.singer.sql_type import MAX_DECIMAL_PRECISION, SqlType, annotated_type, property_schema
 
-__all__ = ["SqlType", "json_types", "lake_type", "property_schema", "single_branch", "stream_columns"]
+__all__ = ["SqlType", "json_types", "lake_type", "property_schema", "single_branch", "stream_columns", "twins"]
 
 JSON = dict[str, Any]
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
@@ -33,11 +34,7 @@ def stream_columns(schema: JSON, stream: str) -> Struct:
 
 
 def lake_type(schema: JSON, column: str) -> LakeType:
-    """The narrowest type that holds every value the property admits.
-
-    Args:
-        schema: JSON Schema of one property.
-        column: Its name for errors, as `stream.column`.
+    """The narrowest type that holds every value the property admits; `column` names it in errors, as `stream.column`.
 
     Raises:
         SchemaError: the property can't be a column.
@@ -127,16 +124,18 @@ def _string_type(schema: JSON) -> Scalar:
 
 
 def _members(properties: JSON, owner: str) -> Struct:
-    _refuse_twins(properties, owner)
+    if pair := twins(properties):
+        raise SchemaError(
+            f"{owner}: columns {pair[0]!r} and {pair[1]!r} differ only by case, which no reader of the lake could "
+            "tell apart; deselect one of them, or rename it"
+        )
     return Struct.of({name: lake_type(each, f"{owner}.{name}") for name, each in properties.items()})
 
 
-def _refuse_twins(properties: JSON, owner: str) -> None:
+def twins(names: Iterable[str]) -> tuple[str, str] | None:
+    """Two names that differ only by case; None if there are none."""
     seen: dict[str, str] = {}
-    for name in properties:
-        twin = seen.setdefault(name.lower(), name)
-        if twin != name:
-            raise SchemaError(
-                f"{owner}: columns {twin!r} and {name!r} differ only by case, which no reader of the lake could tell "
-                "apart; deselect one of them, or rename it"
-            )
+    for name in names:
+        if (twin := seen.setdefault(name.lower(), name)) != name:
+            return twin, name
+    return None

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from singer_spark.spark.session import SparkOptions, get_session
+from singer_spark.spark.session import get_session
+from singer_spark.spark.session_conf import SparkOptions
 
 
 def rehearse(folder: Path) -> None:

@@ -26,13 +26,7 @@ _SERVER_WAY = "the server owns it: set it where the server is started"
 
 
 def connect(url: str, conf: Mapping[str, str], hadoop_conf: Mapping[str, str], jars: Sequence[str]) -> SparkSession:
-    """A new session on the server.
-
-    Args:
-        url: `sc://host:port/;…`.
-        conf: Spark SQL settings for this session.
-        hadoop_conf: Storage options for this session, without a prefix.
-        jars: Local paths of jars that the session needs, sent to the server.
+    """A new session on the server at `sc://host:port/;…`, to which local jars are sent.
 
     Raises:
         ConfigurationError: a package is missing, the server can't be reached, or is not set up correctly.
@@ -103,11 +97,7 @@ def _set(session: SparkSession, name: str, value: str) -> None:
 
 
 def check_zone(session: SparkSession) -> None:
-    """Check that the server's JVMs are in UTC: times without a zone pass through their zone.
-
-    Raises:
-        ConfigurationError: they are not.
-    """
+    """Check that the server's JVMs are in UTC: times without a zone pass through their zone."""
     zones = {row.zone for row in session.range(0, ZONE_LOOKS, 1, ZONE_LOOKS).selectExpr(_ZONE).collect()}
     wrong = sorted(zone for zone in zones if zone not in _UTC)
     if wrong:
@@ -118,11 +108,7 @@ def check_zone(session: SparkSession) -> None:
 
 
 def check_reach(session: SparkSession, url: str) -> None:
-    """Check that the server itself can access a bucket.
-
-    Raises:
-        ConfigurationError: it can't.
-    """
+    """Check that the server itself can access a bucket."""
     try:
         session.read.text(url).schema  # noqa: B018
     except Exception as error:

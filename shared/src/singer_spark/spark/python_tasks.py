@@ -7,7 +7,7 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark import cloudpickle
+from pyspark import SparkContext, cloudpickle
 
 import singer_spark
 from singer_spark.spark.cluster import is_local, is_remote
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import pyarrow as pa
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 R = TypeVar("R")
@@ -72,8 +71,4 @@ def _settle(context: SparkContext) -> None:
     ours = sys.executable if is_local(conf.get("spark.master")) else "python3"
     context.pythonExec = str(conf.get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON", ours)))
     # The run itself reports a JVM that is gone; the accumulator server would also print a traceback.
-    context._accumulatorServer.handle_error = _ignore_error  # type: ignore[method-assign]
-
-
-def _ignore_error(request: object, client_address: object) -> None:
-    """Replaces `socketserver.BaseServer.handle_error`."""
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]

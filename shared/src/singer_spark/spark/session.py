@@ -1,4 +1,7 @@
-"""The only module that makes Spark sessions, or just the context that runs tasks."""
+"""The only module that makes Spark sessions, or just the context that runs tasks.
+
+ConfigurationError: there is no Java, or Spark does not start with these settings.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +21,18 @@ from singer_spark.jvm.spark_jvm import start_jvm
 from singer_spark.process.shortage import shortage
 from singer_spark.spark.cluster import is_local, master_url, warn_while_waiting
 from singer_spark.spark.connect_session import connect
-from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, local_cores, remote_conf, session_conf
+from singer_spark.spark.session_conf import SparkOptions, hadoop_conf, remote_conf, session_conf
 from singer_spark.spark.session_jvm import command_for, grace_seconds
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "SparkOptions",
-    "begin_jvm",
-    "get_context",
-    "get_gateway",
-    "get_session",
-    "import_pyspark",
-    "local_cores",
-    "session_conf",
-]
-
-
 _starting = threading.Lock()
 
 
 def begin_jvm(options: SparkOptions) -> None:
-    """Start the JVM in the background, without a session, unless there is one, or Spark runs on a server.
-
-    Raises:
-        ConfigurationError: there is no Java.
-    """
+    """Start the JVM in the background, without a session, unless there is one, or Spark runs on a server."""
     if options.remote or gateway.is_begun():
         return
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -56,11 +43,7 @@ def begin_jvm(options: SparkOptions) -> None:
 
 
 def get_gateway(options: SparkOptions) -> Any:
-    """Py4J's gateway to the JVM, with or without a session in it.
-
-    Raises:
-        ConfigurationError: there is no Java, or it does not start with these settings.
-    """
+    """Py4J's gateway to the JVM, with or without a session in it."""
     begin_jvm(options)
     try:
         return gateway.gateway()
@@ -79,11 +62,7 @@ def import_pyspark() -> None:
 
 
 def get_session(options: SparkOptions) -> SparkSession:
-    """Start the session, or return the one that runs in this process.
-
-    Raises:
-        ConfigurationError: there is no Java, or Spark can't start with these settings.
-    """
+    """Start the session, or return the one that runs in this process."""
     if options.remote:
         import_pyspark()
         return connect(options.remote, remote_conf(options), hadoop_conf(options), options.jars)
@@ -100,11 +79,7 @@ def get_session(options: SparkOptions) -> SparkSession:
 
 
 def get_context(options: SparkOptions) -> SparkContext:
-    """Start the context that runs tasks, or return this process's; a session, which takes twice as long, is not made.
-
-    Raises:
-        ConfigurationError: there is no Java, or Spark can't start with these settings.
-    """
+    """Start the context that runs tasks, or return this process's; a session would take twice as long."""
     begin_jvm(options)
     # While the JVM starts: both take a second.
     import_pyspark()

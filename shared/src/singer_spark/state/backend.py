@@ -5,22 +5,18 @@ The journal in the bucket decides which state is valid; the copy kept here is re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError, redact
 from singer_spark.state.database import StateDatabase
 from singer_spark.state.database_url import POSTGRESQL, WITHOUT_PACKAGE, DatabaseUrl, TableName
 from singer_spark.state.folder import FolderState
-from singer_spark.state.store import BucketState, state_path
+from singer_spark.state.store import BucketState, StateStore, state_path
 from singer_spark.state.table import StateTable
 from singer_spark.storage.storage import Storage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from singer_spark.state.store import StateStore
 
 DEFAULT_TABLE = "spark_lake_state"
 
@@ -42,12 +38,7 @@ class StateBackend:
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None, storage_options: Mapping[str, Any] | None = None) -> StateBackend:
-        """Parse `state_backend`.
-
-        Args:
-            config: Its value; None: the state is in the lake's bucket.
-            storage_options: The target's, for a backend that has none of its own.
-        """
+        """Parse `state_backend`; the target's `storage_options` are for a backend that has none of its own."""
         known = ("uri", "table_name", "storage_options")
         values = {name: value for name, value in (config or {}).items() if name in known and value is not None}
         values.setdefault("storage_options", dict(storage_options or {}))
@@ -99,13 +90,7 @@ def open_state_store(backend: StateBackend, storage: Storage, pipeline: str) -> 
 
 
 def open_database_state(database: DatabaseUrl, table: str | None, pipeline: str, lake: str | None) -> StateTable:
-    """The state of one pipeline in a table.
-
-    Args:
-        database: The database.
-        table: Name of the table; None: the default one.
-        pipeline: Name of the isolated state.
-        lake: URL of the bucket whose runs save it; None if it is only read.
+    """The state of one pipeline in a table, which `lake`'s runs save; None if it is only read.
 
     Raises:
         ConfigurationError: the table can't have this name.

@@ -74,11 +74,6 @@ def checkpoint_path(pipeline: str) -> str:
 
 
 def read_checkpoint(storage: Storage, path: str) -> Checkpoint | None:
-    """The checkpoint at a path, None if there is none.
-
-    Raises:
-        DamagedError: it is not as it was written.
-        StorageError: a newer version of the programs wrote it.
-    """
+    """The checkpoint at a path, None if there is none; raises what `Checkpoint.from_bytes` does."""
     data = storage.read(path)
     return None if data is None else Checkpoint.from_bytes(data, path)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, StateError
-from singer_spark.state.run_log import COMMITTED, read_entry, run_ids, runs_folder
+from singer_spark.state.run_log import COMMITTED, RunEntry, read_entry, run_ids, runs_folder
 from singer_spark.state.store import (
     BucketState,
     SavedState,
+    StateStore,
     committed_state,
     published_state,
     read_state,
@@ -22,8 +23,6 @@ from singer_spark.state.store import (
 )
 
 if TYPE_CHECKING:
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import StateStore
     from singer_spark.storage.storage import Storage
 
 # In a run's journal: where it kept the state. Journals of the first version lack it: the state is in the lake's bucket.
@@ -36,7 +35,6 @@ class ChosenState:
     """The valid state.
 
     Attributes:
-        saved: The state; None before the first.
         moves_from: The place where it was kept before, as text for users; None if it stays in the store.
         replaces: The content of the store that is replaced when it moves there; None if there is none.
         written: Whether the store already holds it.
@@ -100,14 +98,7 @@ def same_as(one: SavedState | None, other: SavedState | None) -> bool:
 
 
 def check_owner(storage: Storage, pipeline: str, store: StateStore) -> str | None:
-    """Refuse a place that another lake's runs save to.
-
-    Returns:
-        The run that saved last; None if none did.
-
-    Raises:
-        StateError: another lake's run saved last.
-    """
+    """The run that saved last, None if none did; StateError: it is another lake's."""
     signature = store.signature()
     if signature is None or signature.run_id is None:
         return None

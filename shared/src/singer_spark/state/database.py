@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError, StorageError, redact
-from singer_spark.state.database_url import POSTGRESQL, SQLITE, WITHOUT_PACKAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from singer_spark.state.database_url import DatabaseUrl, TableName
+from singer_spark.state.database_url import POSTGRESQL, SQLITE, WITHOUT_PACKAGE, DatabaseUrl, TableName
 
 LONGEST_WAIT_SECONDS = 20
 _DRIVERS = {SQLITE: "sqlite3", POSTGRESQL: "psycopg"}
@@ -73,7 +69,10 @@ class StateSession:
 
 
 class StateDatabase:
-    """A database with a table of states; each transaction opens its own connection, so that none is held for hours."""
+    """A database with a table of states; each transaction opens its own connection, so that none is held for hours.
+
+    StorageError: it can't be read, or written to.
+    """
 
     def __init__(self, url: DatabaseUrl, table: TableName) -> None:
         self.place = f"{url.place}, table {table}"
@@ -82,21 +81,13 @@ class StateDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[StateSession | None]:
-        """A read-only transaction; None if there is no table yet.
-
-        Raises:
-            StorageError: the database can't be read.
-        """
+        """A read-only transaction; None if there is no table yet."""
         with self._transaction(writes=False) as session:
             yield session if session and session.has_table() else None
 
     @contextmanager
     def writing(self) -> Iterator[StateSession]:
-        """A transaction that is committed at its end, or rolled back on an error; it does not wait long for others.
-
-        Raises:
-            StorageError: the database can't be written to.
-        """
+        """A transaction that is committed at its end, or rolled back on an error; it does not wait long for others."""
         with self._transaction(writes=True) as session:
             assert session is not None
             yield session

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlencode
 
 from singer_spark.errors import ConfigurationError, register_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 WITHOUT_PACKAGE = (
@@ -75,8 +72,6 @@ class DatabaseUrl:
         kind: `sqlite` or `postgresql`.
         connect: The path or URL for the driver; may contain a password.
         place: The database, as text for users and the journal; without user and password.
-        table: The parameter `table`.
-        pipeline: The parameter `pipeline`.
     """
 
     kind: str

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.state.run_log import decode, encode
 from singer_spark.state.store import BucketState, Signature, state_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass

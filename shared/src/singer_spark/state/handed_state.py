@@ -11,14 +11,12 @@ in a file that only this user can read, and that is removed with Meltano's proce
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.process.scratch import scratch_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
 
 VARIABLE = "SPARK_LAKE_STATE"
 PLAIN = ("bucket", "pipeline")
@@ -26,11 +24,7 @@ REST = "rest"
 
 
 def hand_over(place: Mapping[str, Any], environ: MutableMapping[str, str]) -> None:
-    """Put the location into the environment of programs started from here on.
-
-    Args:
-        place: The target's settings that locate the state: bucket, pipeline, state_backend, storage_options.
-        environ: This process's environment.
+    """Put the location, by the target's settings for it, into the environment of programs started from here on.
 
     Raises:
         ConfigurationError: there is no folder for temporary files.

@@ -135,10 +135,7 @@ def _complete(run_id: str, phase: str, body: dict[str, Any]) -> None:
 def last_committed(storage: Storage, runs: str, decided: Sequence[str] | None = None) -> RunEntry | None:
     """The newest committed run; two reads at most after any number of failed runs.
 
-    Args:
-        storage: The bucket.
-        runs: Folder of the journals.
-        decided: Ids of the runs, newest first, if known already.
+    `decided` are the runs' ids, newest first, if known already.
     """
     for run_id in run_ids(storage, runs) if decided is None else decided:
         entry = read_entry(storage, runs, run_id)

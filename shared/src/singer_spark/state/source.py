@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from singer_spark.config.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.state.backend import StateBackend, open_database_state, open_state_store
-from singer_spark.state.checkpoint import checkpoint_path, read_checkpoint
+from singer_spark.state.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
 from singer_spark.state.choice import check_owner, chosen_state
 from singer_spark.state.database_url import DatabaseUrl
 from singer_spark.state.folder import FolderState
-from singer_spark.state.run_log import LAKE_FOLDER, last_committed, read_entry, runs_folder
-from singer_spark.state.store import BucketState, published_state, state_path
+from singer_spark.state.run_log import LAKE_FOLDER, RunEntry, last_committed, read_entry, runs_folder
+from singer_spark.state.store import BucketState, SavedState, StateStore, published_state, state_path
 from singer_spark.storage.storage import Storage, open_url
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from singer_spark.state.checkpoint import Checkpoint
-    from singer_spark.state.run_log import RunEntry
-    from singer_spark.state.store import SavedState, StateStore
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +36,6 @@ class StateSource:
     """A place to read one pipeline's state from.
 
     Attributes:
-        store: The store of the published copy.
         lake: The bucket whose runs save it; None if unknown or unreachable.
         pipeline: Name of the isolated state.
     """
@@ -97,13 +90,10 @@ class StateSource:
 
 
 def open_state_source(url: str, options: Mapping[str, Any] | None = None) -> StateSource:
-    """The state at a path, an fsspec URL or the URL of a database.
+    """The state at a path, an fsspec URL or the URL of a database (`…?table=T&pipeline=P`).
 
-    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is recognised by its path.
-
-    Args:
-        url: `sqlite:///rel.db?table=T&pipeline=P`, `postgresql://…?table=T&pipeline=P`, any other as fsspec has it.
-        options: fsspec's options, for the state and for its lake.
+    A lake's own `<bucket>/.dataspoc/state/<pipeline>/state.json` is recognised by its path. The options are fsspec's,
+    for the state and for its lake.
 
     Raises:
         ConfigurationError: the URL does not name a state.

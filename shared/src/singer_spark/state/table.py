@@ -58,18 +58,12 @@ _FORGET = (
 
 
 class StateTable:
-    """The state of one pipeline in a table."""
+    """The state of one pipeline in a table; StorageError: its database can't be read, or written to."""
 
     place: str | None
 
     def __init__(self, database: StateDatabase, pipeline: str, lake: str | None = None) -> None:
-        """Nothing is read or created yet.
-
-        Args:
-            database: The database of the table, which is created when something is first written.
-            pipeline: Key of the row.
-            lake: URL of the bucket whose runs save it; None if only read.
-        """
+        """Nothing is read or created yet; `lake` is the bucket whose runs save it, None if it is only read."""
         self._database = database
         self._pipeline = pipeline
         self._lake = lake
@@ -81,29 +75,17 @@ class StateTable:
         return f"{self.place}, pipeline {self._pipeline}"
 
     def content(self) -> bytes | None:
-        """The state in the row as bytes, or None.
-
-        Raises:
-            StorageError: the database can't be read, or a newer version of the programs wrote the row.
-        """
+        """The state in the row as bytes, or None."""
         with self._database.reading() as session:
             return None if session is None else self._row(session)[0]
 
     def signature(self) -> Signature | None:
-        """The owner of the row; None if there is no row.
-
-        Raises:
-            StorageError: the database can't be read.
-        """
+        """The owner of the row; None if there is no row."""
         with self._database.reading() as session:
             return None if session is None else self._row(session)[1]
 
     def register(self) -> None:
-        """Record in the row which lake's runs save it; creates table and row if missing.
-
-        Raises:
-            StorageError: the database can't be written to.
-        """
+        """Record in the row which lake's runs save it; creates table and row if missing."""
         with self._database.writing() as session:
             session.create(_CREATE, _CREATE_HISTORY)
             _, signature = self._row(session)

@@ -8,15 +8,13 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from singer_spark.process.identity import Process
 from singer_spark.storage.files import FileInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 # So often is a folder walked at most while files in it vanish.
 LISTINGS = 10

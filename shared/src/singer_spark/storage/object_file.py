@@ -15,14 +15,9 @@ AHEAD_BYTES = 4 << 20
 
 
 class ObjectFile(io.RawIOBase):
-    """One object; its end is read on opening."""
+    """One object; its end is read on opening, which raises FileNotFoundError if there is none."""
 
     def __init__(self, bucket: Bucket, key: str) -> None:
-        """Open the object.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
         super().__init__()
         self._bucket = bucket
         self._key = key

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO
 
 from singer_spark.storage.files import FileInfo
 from singer_spark.storage.object_file import ObjectFile
 from singer_spark.storage.storage_errors import UnconditionalStoreError
-from singer_spark.storage.stores.bucket import ABSENT, PIECE_BYTES, LostAnswerError, UndecidedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from singer_spark.storage.stores.bucket import Bucket, Entry
+from singer_spark.storage.stores.bucket import ABSENT, PIECE_BYTES, Bucket, Entry, LostAnswerError, UndecidedError
 
 # A condition that no object meets, valid for any store.
 NO_OBJECT_HAS_THIS_VERSION = {"If-Match": '"00000000000000000000000000000000"', "ifGenerationMatch": "1"}
@@ -28,13 +24,9 @@ class ObjectFiles:
     """Objects below a prefix of a bucket."""
 
     def __init__(self, bucket: Bucket, root: str, kind: str, *, conditional: bool = True) -> None:
-        """Nothing is requested yet.
+        """Nothing is requested yet; `kind` is the URL's scheme, for messages.
 
-        Args:
-            bucket: The bucket.
-            root: The prefix in it; empty for all.
-            kind: The URL's scheme, for messages.
-            conditional: Whether the store must decide which writer is first; else we look, then write.
+        The store must decide which writer is first if `conditional`; else we look, then write.
         """
         self.bucket = bucket
         self.root = root.rstrip("/")

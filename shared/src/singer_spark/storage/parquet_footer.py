@@ -1,4 +1,4 @@
-"""The footers of Parquet files, read without Arrow."""
+"""The footers of Parquet files, read without Arrow; StorageError: a file can't be read."""
 
 from __future__ import annotations
 
@@ -27,11 +27,7 @@ ROWS = 3
 
 @contextmanager
 def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
-    """A file of a storage, opened for reading; only what is read is transferred.
-
-    Raises:
-        StorageError: it can't be read.
-    """
+    """A file of a storage, opened for reading; only what is read is transferred."""
     try:
         with storage.open(path) as file:
             yield file
@@ -42,11 +38,7 @@ def open_parquet(storage: Storage, path: str) -> Iterator[BinaryIO]:
 
 
 def download(storage: Storage, path: str, target: Path) -> None:
-    """Copy a file of a storage to this machine, a block at a time.
-
-    Raises:
-        StorageError: it can't be read or written.
-    """
+    """Copy a file of a storage to this machine, a block at a time."""
     with open_parquet(storage, path) as source, target.open("wb") as output:
         shutil.copyfileobj(source, output, BLOCK_BYTES)
 

@@ -6,9 +6,10 @@ Paths are relative to the storage's root, in POSIX spelling, without a leading s
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 from singer_spark.config.config_secrets import register_secrets
 from singer_spark.errors import ConfigurationError, StorageError
@@ -19,11 +20,6 @@ from singer_spark.storage.local_files import LocalFiles
 from singer_spark.storage.object_files import ObjectFiles
 from singer_spark.storage.storage_errors import CONDITIONAL_WAY_OUT, error_code, missing_is_fine, storage_errors
 from singer_spark.storage.stores.opening import kind_of, open_bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
 
 __all__ = ["FileInfo", "Storage", "open_url"]
 
@@ -67,9 +63,11 @@ class Storage:
         self.local = folder is not None
         self.kind = "" if self.local else kind_of(self.url)
         self.accept_unconditional = accept_unconditional
-        if files is None:
-            conditional = not accept_unconditional
-            files = LocalFiles(folder, SCRATCH) if folder else _objects(self.url, self.options, conditional=conditional)
+        if files is None and folder is not None:
+            files = LocalFiles(folder, SCRATCH)
+        elif files is None:
+            bucket, root = open_bucket(self.url, self.options)
+            files = ObjectFiles(bucket, root, url.partition("://")[0], conditional=not accept_unconditional)
         self.files = files
 
     def read(self, path: str) -> bytes | None:
@@ -271,8 +269,3 @@ def _local_folder(url: str) -> Path | None:
     if protocol not in ("file", "local"):
         return None
     return Path("/" + rest.lstrip("/")) if rest.startswith("/") else Path(rest).absolute()
-
-
-def _objects(url: str, options: Mapping[str, Any], *, conditional: bool) -> ObjectFiles:
-    bucket, root = open_bucket(url, options)
-    return ObjectFiles(bucket, root, url.partition("://")[0], conditional=conditional)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from singer_spark.errors import SingerSparkError, StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CONDITIONAL_WAY_OUT = (
     "take a store with conditional puts, or take the risk by the target's setting accept_unconditional_storage"

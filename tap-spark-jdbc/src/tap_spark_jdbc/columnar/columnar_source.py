@@ -33,7 +33,6 @@ class ColumnarSource:
     """One stream in one run.
 
     Attributes:
-        sql: The stream's SQL in this run.
         number: Formats a floating-point number, single if the second argument is true, as Java does.
         only: The user wants no other reader, even if this one can't reach the database.
         works: It has connected once; a later failure to connect is a lost connection.
@@ -47,7 +46,7 @@ class ColumnarSource:
         self.only = only
         self.works = False
         self._source = lane.snapshots.source
-        self._database = lane.database
+        self._database = lane.database.columnar
 
     def reads(self, each: Slice[Point], look: Look) -> bool:
         """Whether to try this slice: rows that are only known by the sums of their buckets are left to Spark."""
@@ -123,7 +122,7 @@ class ColumnarSource:
                 f"stream {stream}: reader arrow can't read the database: {reason}; set reader to jdbc"
             )
         if not self._database.is_out_of_reach:
-            self._database.put_out_of_reach()
+            self._database.is_out_of_reach = True
             logger.warning(
                 "read over JDBC from here on (stream %s), as the columnar driver can't read the database: %s",
                 stream, reason,

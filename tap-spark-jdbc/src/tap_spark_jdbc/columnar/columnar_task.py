@@ -28,11 +28,9 @@ class ColumnarTask:
     """Everything a worker needs to write a slice.
 
     Attributes:
-        query: The query that reads it.
         constants: The file's columns after those that are read, with one value each for all rows.
         folder: URL of a folder that no other task writes to.
         options: fsspec's options for that location.
-        codec: Parquet's compression.
         long: Columns whose values are too long to be repeated in a dictionary or a footer.
         edges: Edges whose rows are returned.
     """

@@ -26,7 +26,7 @@ from tap_spark_jdbc.columnar.edge_rows import EdgeRows
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.slices import Slice
 from tap_spark_jdbc.plan.stream_sql import Edge, Point
-from tap_spark_jdbc.reading.written import Written
+from tap_spark_jdbc.reading.batch_place import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,15 +54,7 @@ class ColumnarWriter:
         reader: Callable[[], SliceReader],
         by_jdbc: Callable[[], BatchWriter],
     ) -> None:
-        """Nothing is written yet.
-
-        Args:
-            source: The stream, in its snapshot.
-            columns: The columns of its files.
-            database: Runs the tasks.
-            reader: Makes a reader of the same stream by Spark.
-            by_jdbc: Makes a writer for slices that this one can't write.
-        """
+        """Nothing is written yet; `reader` and `by_jdbc` make Spark's reader and writer of the same stream."""
         self._source = source
         self._columns = columns
         self._place = columns.place

@@ -8,19 +8,15 @@ from __future__ import annotations
 import base64
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tap_spark_jdbc.columnar.columnar_query import CrowdedError
-from tap_spark_jdbc.extraction.fingerprints import fingerprint
+from tap_spark_jdbc.extraction.fingerprints import Look, fingerprint
 from tap_spark_jdbc.plan.stream_sql import Edge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tap_spark_jdbc.extraction.fingerprints import Look
 
 MOST_ROWS = 10_000
 # As Jackson escapes characters that are not allowed in JSON text; the backslash first, as the others contain it.
@@ -38,12 +34,9 @@ class EdgeRows:
     """
 
     def __init__(self, look: Look, sent: Counter[str], number: Callable[[float, bool], str]) -> None:
-        """No rows yet.
+        """No rows yet; `sent` counts the rows that were sent at the bookmark, by their fingerprints in hexadecimal.
 
-        Args:
-            look: Which rows need a second look.
-            sent: Fingerprints of the rows that were sent at the bookmark, in hexadecimal, counted.
-            number: Formats a floating-point number, single if the second argument is true, as Java does.
+        `number` formats a floating-point number, single if the second argument is true, as Java does.
         """
         self._look = look
         self._left = sent.copy()

@@ -1,13 +1,17 @@
-"""Problems of settings that depend on the kind of database: its login, its connections, its limits."""
+"""Problems of settings that depend on the kind of database: its login, its connections, its limits, its place."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from singer_spark.spark.cluster import is_local
 from tap_spark_jdbc.dialects import dialect_of
 
 _IAM = ("postgresql", "mariadb")
+# Files, or databases within a JVM; Derby, H2 and HSQLDB also have servers.
+_OF_THIS_MACHINE = re.compile(r"jdbc:(sqlite:|duckdb:|derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:))")
 
 
 def database_problems(config: Mapping[str, Any]) -> list[str]:
@@ -32,3 +36,16 @@ def database_problems(config: Mapping[str, Any]) -> list[str]:
     if config.get("statement_timeout") and dialect.statement_timeout is None:
         problems.append(f"statement_timeout: is not supported for {dialect.name}; set a limit for the database's user")
     return problems
+
+
+def reach_problems(jdbc_url: object, spark: Mapping[str, Any]) -> list[str]:
+    """Problems with the database for the executors configured in `spark`."""
+    remote, master = spark.get("remote"), spark.get("master")
+    url = str(jdbc_url)
+    if not _OF_THIS_MACHINE.match(url) or not (remote or not is_local(master)):
+        return []
+    shown = re.split(r"[?;]", url, maxsplit=1)[0]
+    where = "spark.remote" if remote else "spark.master"
+    return [
+        f"{where}: {shown} is a database of this machine alone, which executors elsewhere don't reach; use local[*]"
+    ]

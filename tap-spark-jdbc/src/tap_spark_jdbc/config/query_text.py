@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tap_spark_jdbc.dialects import dialect_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 # SQL's tokens, as far as needed to find words and the end of a statement. Transact-SQL has names in brackets.
 _TOKENS = re.compile(

@@ -15,10 +15,9 @@ from singer_spark.errors import ConfigurationError
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.config.batch_settings import BatchSettings, batch_problems
 from tap_spark_jdbc.config.config_schema import CONFIG_JSONSCHEMA
-from tap_spark_jdbc.config.database_limits import database_problems
+from tap_spark_jdbc.config.database_limits import database_problems, reach_problems
 from tap_spark_jdbc.config.incremental_spec import IncrementalSpec
 from tap_spark_jdbc.config.query_text import query_problems
-from tap_spark_jdbc.config.reach import reach_problems
 from tap_spark_jdbc.config.ssh_settings import SshSettings, ssh_problems
 from tap_spark_jdbc.masking.mask import Kind
 

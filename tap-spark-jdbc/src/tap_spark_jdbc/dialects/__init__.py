@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from singer_spark.errors import ConfigurationError
 from tap_spark_jdbc.dialects.db2 import DB2
 from tap_spark_jdbc.dialects.derby import DERBY
 from tap_spark_jdbc.dialects.dialect import CatalogQueries, Dialect, text_form
@@ -30,15 +29,7 @@ def known_dialects() -> Mapping[str, Dialect]:
 
 
 def dialect_of(jdbc_url: str) -> Dialect:
-    """The dialect for a JDBC URL; standard SQL for an unknown database.
-
-    Raises:
-        ConfigurationError: it is not a JDBC URL.
-    """
-    if not jdbc_url.startswith("jdbc:"):
-        raise ConfigurationError(
-            "setting jdbc_url: it must begin with jdbc:, as in jdbc:postgresql://host:5432/shop or jdbc:sqlite:shop.db"
-        )
+    """The dialect for a JDBC URL; standard SQL for an unknown database."""
     for dialect in (*_KNOWN, STANDARD_WITH_LIMIT):
         if jdbc_url.startswith(dialect.url_prefixes):
             return dialect

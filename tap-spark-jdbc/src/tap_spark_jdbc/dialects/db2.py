@@ -1,7 +1,5 @@
 """Db2 for Linux, UNIX and Windows. Dates and times are read as text, exact to the picosecond."""
 
-from __future__ import annotations
-
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import STANDARD_RULES, TypeRule

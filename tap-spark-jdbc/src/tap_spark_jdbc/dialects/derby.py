@@ -1,7 +1,5 @@
 """Apache Derby, whose driver ships with Spark. Dates and times are read as text, exact to the nanosecond."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

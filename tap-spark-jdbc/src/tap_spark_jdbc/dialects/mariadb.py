@@ -3,8 +3,6 @@
 Dates and times are read as text, so that values without a lake type (zero dates, the 31st of February) can be refused.
 """
 
-from __future__ import annotations
-
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, CatalogQueries, Checksums, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule

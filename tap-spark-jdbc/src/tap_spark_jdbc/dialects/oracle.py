@@ -3,8 +3,6 @@
 Its DATE has a time of day, and its empty string is NULL.
 """
 
-from __future__ import annotations
-
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule

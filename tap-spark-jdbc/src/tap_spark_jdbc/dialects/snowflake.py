@@ -1,7 +1,5 @@
 """Snowflake. All times are read as text: they may have nine digits, and its numbers without scale have 38."""
 
-from __future__ import annotations
-
 from singer_spark.singer.bookmark import KeyType
 from tap_spark_jdbc.dialects.dialect import LIMIT, LITERALS, Dialect
 from tap_spark_jdbc.dialects.type_rules import TypeRule

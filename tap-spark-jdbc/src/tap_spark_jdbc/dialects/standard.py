@@ -1,7 +1,5 @@
 """Standard SQL, for unknown databases: types by their standard names, all others refused by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from singer_spark.singer.bookmark import KeyType

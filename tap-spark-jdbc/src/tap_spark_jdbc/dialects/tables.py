@@ -73,7 +73,6 @@ class Column:
     Attributes:
         name: As the database spells it.
         native_type: The database's own name for its type, with parameters: `numeric(12,2)`.
-        nullable: Whether it may hold NULL.
         reading: How its values are read.
         as_text: How any value's text is read.
         as_bytes: How the bytes of any value's text are read; None if the database can't return them.
@@ -111,7 +110,6 @@ class Table:
     Attributes:
         schema: None in a database without schemas.
         name: As the database spells it.
-        is_view: Whether it is a view.
         columns: In the table's order.
         primary_key: Column names in the key's order; empty if there is none.
         indexed: Names of columns that are the first of some index.
@@ -150,7 +148,6 @@ class Key:
     """A column by which rows are ordered and bounded: a replication key, or the key that splits a full table.
 
     Attributes:
-        column: The column.
         key_type: How its values are read, compared and kept.
         aware: Its values are instants (the column has a time zone).
         textual: The database compares its values as text, so bookmarks also keep the database's own text.

@@ -22,16 +22,10 @@ class TypeRule:
     Attributes:
         pattern: Regular expression over the whole native type, in lower case.
         sql_type: ANSI name template: `DECIMAL({p},{s})`.
-        select: SQL template over the quoted column `{c}`, see `Reading`.
-        read_as: Spark type of the result of `select`.
-        becomes: Spark SQL template over `{c}`.
         cast_text: `select` returns text, or an array of texts, and Spark casts it to `sql_type` with checks.
-        typed: See `Reading`.
-        ordered: See `Reading`.
         text: SQL template over `{c}` for a value's text; None: the dialect's.
-        key_literal: See `Reading`.
-        columnar: See `Reading`.
-        checked: See `Reading`.
+
+    All others are those of `Reading`.
     """
 
     pattern: str

@@ -192,8 +192,7 @@ class Extraction:
     def bookmark_at(self, point: Point, boundary: Boundary | None = None) -> Bookmark:
         """A bookmark of this stream; with a boundary, a later run may begin from it."""
         key = self.plan.replication_key
-        if key is None:
-            raise ValueError("a stream without replication key has no bookmark")
+        assert key is not None
         bookmark = point.bookmark(key, boundary)
         return bookmark if boundary is None else replace(bookmark, snapshot=self.snapshot)
 

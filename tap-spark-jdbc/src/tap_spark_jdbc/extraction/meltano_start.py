@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.errors import ConfigurationError, StorageError
 from singer_spark.singer.exact_json import rounded
 from singer_spark.state.source import StateSource, open_state_source, source_of_target
 from singer_spark.state.store import same_state
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 logger = logging.getLogger("tap-spark-jdbc")
 

@@ -99,11 +99,10 @@ class RunState:
         self.continued_run: str | None = None
         self.fingerprint: str | None = None
         self._take(opening.value)
-        self._opening = copy.deepcopy(opening.value) if opening.start == "saved" else None
+        self._opening = opening.value if opening.start == "saved" else None
         self._opening_resume: dict[str, Any] | None = None
         self._progress: dict[str, StreamProgress] = {}
-        self._before = copy.deepcopy(opening.value)
-        self._committed = copy.deepcopy(opening.value)
+        self._committed: Mapping[str, Any] = opening.value.get("bookmarks", {})
         self._skipped: list[str] = []
         self._last_line = b""
 
@@ -111,14 +110,14 @@ class RunState:
         """Continue the run that left this checkpoint, with the progress of its streams."""
         self.start, self.continued_run = "resume", checkpoint.run_id
         self._take(checkpoint.state)
-        self._opening, self._opening_resume = copy.deepcopy(checkpoint.state), checkpoint.resume
+        self._opening, self._opening_resume = checkpoint.state, checkpoint.resume
         self._progress = dict(streams)
 
     def forget(self, plans: list[StreamPlan]) -> None:
         """On a full run, drop the bookmarks of the streams that are extracted anew; others are kept."""
         for plan in plans:
             if self.start == "full" and plan.end_value is None:
-                self.value["bookmarks"].pop(plan.stream, None)
+                self.note(plan.stream, None)
 
     @property
     def first_stream(self) -> str | None:
@@ -157,26 +156,20 @@ class RunState:
         found: dict[str, dict[str, Any]] = self.value["bookmarks"]
         return found
 
-    def committed_entries(self) -> dict[str, dict[str, Any]]:
+    def committed_entries(self) -> Mapping[str, dict[str, Any]]:
         """The entries as saved before this run, and before a dead run that it continues."""
-        found: dict[str, dict[str, Any]] = self._committed.get("bookmarks", {})
-        return found
+        return self._committed
 
-    def note(self, stream: str, entry: dict[str, Any]) -> None:
-        """Set the entry of a stream that has its own kind of bookmark."""
-        self.value["bookmarks"][stream] = entry
-
-    def drop(self, plan: StreamPlan) -> None:
-        """Remove the bookmark of a stream that is exported in full."""
-        self.value["bookmarks"].pop(plan.stream, None)
+    def note(self, stream: str, entry: dict[str, Any] | None) -> None:
+        """Set the entry of a stream that has its own kind of bookmark; None removes it, as of one exported in full."""
+        if entry is None:
+            self.entries().pop(stream, None)
+        else:
+            self.entries()[stream] = entry
 
     def skip(self, stream: str, sent_as: Sequence[str]) -> None:
         """Reset a failed stream, sent as `sent_as`: its bookmark is again what it was before all runs."""
-        before = self._before.get("bookmarks", {}).get(stream)
-        if before is None:
-            self.value["bookmarks"].pop(stream, None)
-        else:
-            self.value["bookmarks"][stream] = copy.deepcopy(before)
+        self.note(stream, copy.deepcopy(self._committed.get(stream)))
         self._progress.pop(stream, None)
         self._skipped += sent_as
 

@@ -98,16 +98,12 @@ class ColumnBounds:
 
     def _one(self, ordered: str, offset: int) -> Point | None:
         raw = self._text(ordered, offset)
-        if raw is not None and self.only_cuts and not self._parses(raw):
-            return None
-        return None if raw is None else self.point(raw)
-
-    def _parses(self, raw: str) -> bool:
         try:
-            self.key.parse(raw)
-        except ValueError:
-            return False
-        return True
+            return None if raw is None else self.point(raw)
+        except SourceError:
+            if self.only_cuts:
+                return None
+            raise
 
     def _text(self, condition: str, offset: int = 0) -> str | None:
         # The cast is applied to the one row wanted, not to all those the offset skips.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,7 +87,7 @@ class LogValues:
         if native == "bytea" and select == _COLUMN:
             return _base64
         if _PARSED.fullmatch(native) and not pa.types.is_string(self.types[column.name]):
-            return _cast
+            return lambda texts, kind: texts.cast(kind)
         if _TEXTS.fullmatch(native) and pa.types.is_string(self.types[column.name]):
             return lambda texts, _: texts
         return None
@@ -136,8 +136,8 @@ class LogValues:
             # The server's message quotes the value, even of a key that was looked up.
             is_masked = any(each.mask for each in self.columns.values())
             raise self._unfit(", ".join(names), without_words(outcome.state) if is_masked else outcome.refused)
-        found = pa.Table.from_batches(sink.batches, schema).combine_chunks()
-        return {name: _one(found.column(place)) for place, name in enumerate(names)}
+        found = pa.Table.from_batches(sink.batches, schema)
+        return {name: found.column(place).combine_chunks() for place, name in enumerate(names)}
 
     def _unfit(self, name: str, why: str) -> SourceError:
         return SourceError(
@@ -161,10 +161,6 @@ class _Kept:
         return sum(batch.num_rows for batch in self.batches)
 
 
-def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    return texts.cast(kind)
-
-
 def _base64(texts: pa.Array, _: pa.DataType) -> pa.Array:
     """Bytes in base64, from PostgreSQL's hexadecimal form, which begins with a backslash and an x."""
     return pa.array(
@@ -177,7 +173,3 @@ def _array(texts: pa.Array) -> str:
     escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
     quoted = pc.binary_join_element_wise('"', escaped, '"', "")
     return "{" + ",".join(pc.coalesce(quoted, "NULL").to_pylist()) + "}"
-
-
-def _one(column: Any) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

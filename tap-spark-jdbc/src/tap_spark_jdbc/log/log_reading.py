@@ -11,7 +11,7 @@ from tap_spark_jdbc.columnar.columnar_query import ColumnarQuery, read
 from tap_spark_jdbc.columnar.columnar_source import lake_schema
 from tap_spark_jdbc.log.change_lines import ChangeLines
 from tap_spark_jdbc.log.column_values import LogValues
-from tap_spark_jdbc.log.log_sink import EnoughError, LogStream
+from tap_spark_jdbc.log.log_sink import EnoughError, LogSink, LogStream
 from tap_spark_jdbc.log.log_start import check_columns
 from tap_spark_jdbc.source.jdbc_errors import with_hint
 from tap_spark_jdbc.source.libpq import conninfo
@@ -19,7 +19,6 @@ from tap_spark_jdbc.source.libpq import conninfo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tap_spark_jdbc.log.log_sink import LogSink
     from tap_spark_jdbc.log.position import LogBookmark
     from tap_spark_jdbc.log.published_tables import LogTable
     from tap_spark_jdbc.log.slot import LogSlot

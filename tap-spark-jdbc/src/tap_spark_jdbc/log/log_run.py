@@ -14,7 +14,7 @@ from tap_spark_jdbc.extraction.stream_progress import StreamProgress
 from tap_spark_jdbc.log.log_start import LogStart
 from tap_spark_jdbc.log.position import LogBookmark, bookmarks_of, lost, lsn_text
 from tap_spark_jdbc.log.position_check import check_bookmark, check_end, check_partitions
-from tap_spark_jdbc.log.publication import restricted
+from tap_spark_jdbc.log.publication import Published, restricted
 from tap_spark_jdbc.log.published_tables import LogTable, log_table
 from tap_spark_jdbc.log.slot import LogSlot, opened
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.extraction.run_budget import RunBudget
     from tap_spark_jdbc.extraction.run_state import RunState
     from tap_spark_jdbc.log.log_sink import LogSink, LogStream
-    from tap_spark_jdbc.log.publication import Published
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.snapshot.stream_snapshot import StreamSnapshots
     from tap_spark_jdbc.source.database import Database
@@ -70,7 +69,7 @@ class LogRun:
         self._tables = {plan.stream: log_table(self._database, plan) for plan in plans}
         there = slot.look()
         for stream, table in self._tables.items():
-            bookmark = self._goes_on(stream)
+            bookmark = self.bookmark(stream)
             if bookmark is not None:
                 check_bookmark(table, bookmark, slot, self._system.system, there=there)
                 check_end(stream, bookmark, self._until)
@@ -112,11 +111,8 @@ class LogRun:
                 joining.append(table)
         return joining
 
-    def bookmark(self, plan: StreamPlan) -> LogBookmark | None:
+    def bookmark(self, stream: str) -> LogBookmark | None:
         """Where a stream continues in the log; None: its table must be read."""
-        return self._goes_on(plan.stream)
-
-    def _goes_on(self, stream: str) -> LogBookmark | None:
         found = LogBookmark.from_json(stream, self._state.entry(stream))
         return None if found is None or found.reading else found
 
@@ -175,7 +171,7 @@ class LogRun:
     def finish(self) -> None:
         """Complete the run: no other will continue it, so its versions are dropped."""
         for stream in self._bookmarks:
-            bookmark = self._goes_on(stream)
+            bookmark = self.bookmark(stream)
             if bookmark is not None and bookmark.version is not None:
                 self._state.note(stream, replace(bookmark, version=None).to_json())
 

@@ -26,7 +26,6 @@ class LogServer:
 
     Attributes:
         version: Its version number, like 180001.
-        database: The name of the database.
         role: The user, quoted.
         replicates: The user has the attribute REPLICATION; a provider's role may allow slots to others, too.
     """

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.log.position import Moment, lsn_of
+from tap_spark_jdbc.log.position import LogBookmark, Moment, lsn_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tap_spark_jdbc.log.position import LogBookmark
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.source.database import Database
 

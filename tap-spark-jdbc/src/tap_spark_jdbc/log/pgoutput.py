@@ -5,7 +5,7 @@ See "Logical Replication Message Formats" in PostgreSQL's documentation. Numbers
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BEGIN, COMMIT, RELATION, TRUNCATE = b"BCRT"
 INSERT, UPDATE, DELETE = b"IUD"
-NEW, OLD, KEY = b"NOK"
+NEW, OLD = b"NO"
 # Padding after the last message: bytes are read before it is known whether they exist.
 _PADDING = np.zeros(8, np.uint8)
 # Microseconds from 1970 to 2000, the server's epoch.
@@ -83,10 +83,6 @@ class Messages:
 
     def __len__(self) -> int:
         return len(self.begins)
-
-    def slice(self, begin: int, end: int) -> Messages:
-        """The messages from `begin` up to, but not including, `end`."""
-        return replace(self, begins=self.begins[begin:end], kinds=self.kinds[begin:end])
 
     def at(self, *kinds: int) -> Numbers:
         """The numbers of the messages of these kinds."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import StateError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 LOG_BASED = "LOG_BASED"
 _ANEW = "run the tap with --full, or `spark-lake state reset --stream {stream}`, so that the table is read anew"

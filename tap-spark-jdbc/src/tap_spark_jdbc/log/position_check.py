@@ -6,10 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from singer_spark.errors import SourceError
-from tap_spark_jdbc.log.position import lost, lsn_text
+from tap_spark_jdbc.log.position import LogBookmark, lost, lsn_text
 
 if TYPE_CHECKING:
-    from tap_spark_jdbc.log.position import LogBookmark
     from tap_spark_jdbc.log.published_tables import LogTable
     from tap_spark_jdbc.log.slot import LogSlot
     from tap_spark_jdbc.source.database import Database

@@ -81,10 +81,7 @@ class Publication:
     ) -> dict[str, Published]:
         """Create the publication, or add tables to it; returns its tables by stream.
 
-        Args:
-            tables: The tables of all streams.
-            going_on: The streams that need what was logged before.
-            slot: The slot, if it exists already.
+        Streams that are `going_on` need what was logged before; `slot` is None if it does not exist yet.
 
         Raises:
             SourceError: changes are lost, or rights are missing.

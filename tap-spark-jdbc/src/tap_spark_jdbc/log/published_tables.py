@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError
 
@@ -59,7 +59,6 @@ class LogTable:
 
     Attributes:
         name: Its full name, quoted.
-        oid: Its OID.
         key: Key of its records.
         generated: Columns that the server computes and does not log: before version 18, which lists them in the
             publication all the same.
@@ -116,9 +115,9 @@ def log_table(database: Database, plan: StreamPlan) -> LogTable:
     )
 
 
-def _check_identity(plan: StreamPlan, part: Mapping[str, object]) -> None:
+def _check_identity(plan: StreamPlan, part: Mapping[str, Any]) -> None:
     """Refuse a table without identity, of which the server would even refuse updates once it is published."""
-    table, identity, key = str(part["name"]), part["identity"], _names(part["key"])
+    table, identity, key = part["name"], part["identity"], part["key"] or ()
     way_out = _WAY_OUT.replace("{table}", table)
     if identity == "n" or (identity in ("d", "i") and not key):
         why = "has REPLICA IDENTITY NOTHING" if identity == "n" else "has no primary key, or a DEFERRABLE one"
@@ -131,7 +130,7 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, object]) -> None:
             f"stream {plan.stream}: the log names old rows of {table} by {', '.join(key)}, and its key_properties have "
             f"{', '.join(lacking)}, too: take that out, or ALTER TABLE {table} REPLICA IDENTITY FULL"
         )
-    immediate, deferred = ([set(_names(each)) for each in _lists(part[kind])] for kind in ("immediate", "deferred"))
+    immediate, deferred = ([set(each) for each in part[kind] or ()] for kind in ("immediate", "deferred"))
     ours = set(plan.key_properties)
     if any(each <= ours for each in deferred) and not any(each <= ours for each in immediate):
         raise ConfigurationError(
@@ -140,7 +139,7 @@ def _check_identity(plan: StreamPlan, part: Mapping[str, object]) -> None:
         )
 
 
-def _check_same_identity(plan: StreamPlan, root: Mapping[str, object], part: Mapping[str, object]) -> None:
+def _check_same_identity(plan: StreamPlan, root: Mapping[str, Any], part: Mapping[str, Any]) -> None:
     """Refuse differing identities: a partition logs old rows by its own, and the server sends them by the root's."""
     whole = part["identity"] == "f"
     if root["identity"] == part["identity"] and (whole or root["key"] == part["key"]):
@@ -151,11 +150,3 @@ def _check_same_identity(plan: StreamPlan, root: Mapping[str, object], part: Map
             f"log can't say which row was changed: ALTER TABLE … REPLICA IDENTITY the same, of {root['name']} and of "
             "each partition, then run with --full"
         )
-
-
-def _lists(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _names(value: object) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else []

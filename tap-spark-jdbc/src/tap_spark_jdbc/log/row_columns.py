@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tap_spark_jdbc.log.pgoutput import Bytes, Numbers
 
-_NULL, _UNCHANGED, _TEXT = b"nut"
+_UNCHANGED, _TEXT = b"ut"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,6 @@ class Rows:
     """Rows with the same columns.
 
     Attributes:
-        columns: The columns by name.
         ends: The offset at which each row ends.
     """
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from singer_spark.errors import ConfigurationError, SourceError
-from tap_spark_jdbc.log.log_server import log_server
+from tap_spark_jdbc.log.log_server import LogServer, log_server
 from tap_spark_jdbc.log.position import bookmarks_of, lsn_of, lsn_text
 from tap_spark_jdbc.log.publication import Publication
 from tap_spark_jdbc.source.libpq import conninfo
@@ -16,7 +16,6 @@ from tap_spark_jdbc.source.libpq import conninfo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tap_spark_jdbc.log.log_server import LogServer
     from tap_spark_jdbc.source.database import Database
 
 logger = logging.getLogger("tap-spark-jdbc")

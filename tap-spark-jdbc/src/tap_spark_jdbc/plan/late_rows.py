@@ -6,14 +6,12 @@ bits, even once the row is frozen. A subtransaction has a number of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from singer_spark.singer.transaction_snapshot import MAX_SEEN, TransactionSnapshot
 from tap_spark_jdbc.plan.slices import Slice
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 K = TypeVar("K")
 WRITER = "CAST(CAST(xmin AS text) AS bigint)"
@@ -69,15 +67,9 @@ class Written:
 def written_query(source: str, xmin: int, xmax: int, snapshot: str, late: LateRows[K] | None, places: str) -> str:
     """SQL that looks at the writers of all rows once, in one row of three texts (`written_of`).
 
-    A writer that the server calls unfinished is not *seen*: its number is that of a row a whole cycle older.
-
-    Args:
-        source: `FROM` and `WHERE` of the stream.
-        xmin: Of the snapshot in which the query runs, as `xmax`.
-        xmax: See `xmin`.
-        snapshot: The server's own text of it, a literal.
-        late: What the last run could see, if there was one.
-        places: The condition for the ranges in which that run sent everything.
+    A writer that the server calls unfinished is not *seen*: its number is that of a row a whole cycle older. `xmin`,
+    `xmax` and the server's own text are of the snapshot in which the query runs; `places` is the condition for the
+    ranges in which the last run sent everything that, by `late`, it could see.
     """
     first = xmin if late is None else min(xmin, late.snapshot.xmin)
     distance = _distance("w", xmin)

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 from singer_spark.config.setting_problems import nearest
 from singer_spark.singer.sql_type import SqlType
-from tap_spark_jdbc.dialects.tables import Column, Reading
+from tap_spark_jdbc.dialects.tables import Column, Reading, Table
 from tap_spark_jdbc.masking.mask import Mask
 from tap_spark_jdbc.plan.stream_choice import Choice, fitting_names
-from tap_spark_jdbc.source.discovery_bounds import fits
+from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tap_spark_jdbc.config.settings import TapSettings
-    from tap_spark_jdbc.dialects.tables import Table
 
 logger = logging.getLogger("tap-spark-jdbc")
 _LITERAL = re.compile(r"'(?:[^'\\]|'')*'")
@@ -64,7 +63,7 @@ def unknown_masked(tables: Sequence[Table], settings: TapSettings) -> list[str]:
         for name in options.mask if fitting else ():
             if not any(_fitting(name, table) for table in fitting):
                 problem = f"stream_options.{pattern}.mask: {name!r} is not a column{nearest(name, known)}"
-                if any(sign in pattern for sign in "*?["):
+                if is_pattern(pattern):
                     logger.warning("%s", problem)
                 else:
                     problems.append(problem)

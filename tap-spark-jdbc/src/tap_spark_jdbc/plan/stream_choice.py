@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from singer_spark.config.setting_problems import nearest
 from tap_spark_jdbc.config.settings import StreamOptions, TapSettings
-from tap_spark_jdbc.source.discovery_bounds import fits
+from tap_spark_jdbc.source.discovery_bounds import fits, is_pattern
 
 if TYPE_CHECKING:
     from singer_spark.singer.bookmark import KeyType
@@ -177,7 +177,7 @@ def unused_patterns(streams: Sequence[str], settings: TapSettings, *, by_catalog
     """
     unknown = [each for each in settings.stream_options if not any(fits(stream, each) for stream in streams)]
     lost = [each for each in unknown if settings.stream_options[each].mask] if by_catalog else unknown
-    plain = [each for each in lost if not any(sign in each for sign in "*?[")]
+    plain = [each for each in lost if not is_pattern(each)]
     for each in unknown if streams else ():
         if each not in plain:
             logger.warning("stream_options: %r fits no stream", each)

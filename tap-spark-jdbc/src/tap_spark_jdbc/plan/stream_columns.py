@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from singer_spark.config.setting_problems import nearest
+from singer_spark.singer.schema_mapping import twins
 from tap_spark_jdbc.dialects import overridden
 from tap_spark_jdbc.plan.masked_columns import masked, masks_of
 from tap_spark_jdbc.plan.stream_choice import CatalogOptions, Choice, fitting_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tap_spark_jdbc.dialects.tables import Column, Table
 
 
@@ -48,16 +47,9 @@ def selected_columns(
         selected.append(read)
     if not selected:
         raise ValueError("no column of it is selected; deselect the stream instead")
-    _refuse_twins(selected)
+    if pair := twins(each.name for each in selected):
+        raise ValueError(
+            f"columns {pair[0]!r} and {pair[1]!r} differ only by case, which no reader of a lake could tell apart; "
+            "deselect one of them in a catalog"
+        )
     return tuple(selected)
-
-
-def _refuse_twins(columns: Sequence[Column]) -> None:
-    seen: dict[str, str] = {}
-    for column in columns:
-        twin = seen.setdefault(column.name.lower(), column.name)
-        if twin != column.name:
-            raise ValueError(
-                f"columns {twin!r} and {column.name!r} differ only by case, which no reader of a lake could tell "
-                "apart; deselect one of them in a catalog"
-            )

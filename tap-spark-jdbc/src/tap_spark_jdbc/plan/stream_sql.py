@@ -58,8 +58,6 @@ class StreamSql:
     """The SQL of one stream in one run.
 
     Attributes:
-        dialect: The database's dialect.
-        plan: The stream's plan.
         split: The column along which rows are cut that the replication key can't separate.
         bookmark: Where the last run ended, if rows at that very value need a second look.
         upper: The run's upper bound.

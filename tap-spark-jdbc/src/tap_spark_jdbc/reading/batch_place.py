@@ -15,6 +15,7 @@ from singer_spark.storage.parquet_footer import rows_of
 if TYPE_CHECKING:
     from singer_spark.storage.storage import Storage
     from tap_spark_jdbc.config.batch_settings import BatchSettings
+    from tap_spark_jdbc.extraction.fingerprints import Found
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,19 @@ class BatchFile:
     rows: int
     size: int
     folder: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """The result of writing a slice; the file may be empty.
+
+    Attributes:
+        width: Approximate bytes of a row as it was read; None if not measured.
+    """
+
+    found: Found
+    file: BatchFile
+    width: float | None = None
 
 
 class BatchPlace:

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
-from singer_spark.singer.lake_type import FLOATING_TYPES, Array
+from singer_spark.singer.lake_type import FLOATING_TYPES, Array, LakeType
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import stream_columns
 from tap_spark_jdbc.extraction.fingerprints import Found, Look
 from tap_spark_jdbc.plan.stream_sql import Edge, Point
+from tap_spark_jdbc.reading.batch_place import Written
 from tap_spark_jdbc.reading.spark_reader import SliceReader, fingerprint
-from tap_spark_jdbc.reading.written import Written
 
 if TYPE_CHECKING:
-    from singer_spark.singer.lake_type import LakeType
     from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.reading.batch_columns import BatchColumns
@@ -45,12 +44,7 @@ class BatchWriter:
     ) -> Written:
         """Write a slice, in one Spark job and one pass; rows at the bookmark that were sent before are left out.
 
-        Args:
-            each: The slice.
-            sent: Fingerprints of the rows that were sent at the bookmark, in hexadecimal, counted.
-            fetch_size: JDBC rows a round trip.
-            look: Which of its rows need a second look.
-            wide: Whether rows are so wide that each copy of one matters.
+        `sent` counts these by their fingerprints in hexadecimal. If rows are `wide`, each copy of one matters.
         """
         folder = self._place.new_folder(self._plan.stream)
         # Observing rows takes a twentieth of the time: it is skipped if the file alone shows all that is needed.

@@ -56,12 +56,9 @@ class Ahead(Generic[R]):
     """Makes a result of each slice; at most twice as many are kept as are processed at a time."""
 
     def __init__(self, slices: Iterator[Slice[Point]], make: Callable[[Slice[Point]], R], lane: Lane) -> None:
-        """Nothing is made before `start` or `results`.
+        """Nothing is made before `start` or `results`; the lane's planner consumes the slices lazily.
 
-        Args:
-            slices: Consumed lazily, by the lane's planner.
-            make: Called again if a connection breaks; it removes what a failed attempt leaves.
-            lane: The lane whose threads are used.
+        `make` is called again if a connection breaks; it removes what a failed attempt leaves.
         """
         self._slices = slices
         self._make = make

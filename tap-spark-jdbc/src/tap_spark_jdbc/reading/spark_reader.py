@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from singer_spark.errors import ResourceError, SingerSparkError
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from tap_spark_jdbc.dialects.tables import Column as SourceColumn
     from tap_spark_jdbc.source.jdbc_source import JdbcSource
 
@@ -42,7 +40,6 @@ class SliceReader:
     """Reads the slices of one stream.
 
     Attributes:
-        sql: The stream's SQL in this run.
         changed_buckets: If set, only those rows at the bookmark are read that are in these buckets.
     """
 

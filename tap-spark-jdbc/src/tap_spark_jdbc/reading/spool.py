@@ -58,12 +58,8 @@ class Spool:
         """Render a slice of any size piece by piece; a piece is deleted, and the next one made, once that is requested.
 
         Rendering begins when the slice's turn has come: while waiting for a reader it would occupy a task that the
-        slices before it need.
-
-        Args:
-            each: The slice.
-            job: Renders it into a named pipe; retried if it fails before the first piece, when nothing is sent yet.
-            on_trouble: Called before a retry.
+        slices before it need. The job writes into a named pipe; it is retried if it fails before the first piece, when
+        nothing is sent yet.
         """
 
         def begin() -> tuple[StreamedLines, Path | None]:

@@ -16,12 +16,9 @@ class StreamedLines:
     """The lines that a job writes to a named pipe, in pieces that end with a whole line."""
 
     def __init__(self, job: Callable[[Path], None], folder: Path, piece_bytes: int) -> None:
-        """Start the job, in a thread of its own.
+        """Start the job, in a thread of its own: it writes lines to a path, and ends when they are no longer read.
 
-        Args:
-            job: Writes lines to the given path, and ends when they are no longer read.
-            folder: A new folder for the pipe and the pieces.
-            piece_bytes: Approximate size of a piece.
+        The pipe and the pieces, of about this size, are in a new folder.
         """
         folder.mkdir()
         self._folder = folder

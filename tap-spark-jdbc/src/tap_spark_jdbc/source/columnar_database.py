@@ -11,10 +11,14 @@ from typing import Any
 
 
 class ColumnarDatabase:
-    """A database opened on first use, for connections of any thread."""
+    """A database opened on first use, for connections of any thread.
+
+    Attributes:
+        is_out_of_reach: Whether the driver failed to reach it; it is not tried again in this run.
+    """
 
     def __init__(self) -> None:
-        """Nothing is opened yet."""
+        self.is_out_of_reach = False
         self._opening = Lock()
         self._opened: dict[str, Any] = {}
 

@@ -10,10 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from singer_spark.spark.cluster import is_local, tasks_at_once
-from singer_spark.spark.session import SparkOptions, begin_jvm, get_context, get_gateway, get_session, local_cores
+from singer_spark.spark.session import begin_jvm, get_context, get_gateway, get_session
+from singer_spark.spark.session_conf import SparkOptions, local_cores
 from singer_spark.spark.store_connectors import connector_jars
 from singer_spark.storage.storage import Storage
 from tap_spark_jdbc.access.ssh_tunnel import SshTunnel
@@ -56,8 +57,8 @@ class Database:
     settings: TapSettings
     _beside: Database | None = None
     _others: list[Database] = field(default_factory=list, init=False, repr=False)
-    _out_of_reach: bool = field(default=False, init=False, repr=False)
     _starting: Lock = field(default_factory=Lock, init=False, repr=False)
+    _made: dict[Any, Future[Any]] = field(default_factory=dict, init=False, repr=False)
     _columnar: ColumnarDatabase = field(default_factory=ColumnarDatabase, init=False, repr=False)
 
     def beside(self) -> Database:
@@ -68,18 +69,9 @@ class Database:
         return other
 
     @property
-    def is_out_of_reach(self) -> bool:
-        """Whether the columnar driver failed to reach it; it is not tried again in this run."""
-        return self._root._out_of_reach
-
-    @property
     def columnar(self) -> ColumnarDatabase:
         """The columnar driver's database, for all slices of the run."""
         return self._root._columnar
-
-    def put_out_of_reach(self) -> None:
-        """Note that the columnar driver can't reach it."""
-        self._root._out_of_reach = True
 
     @cached_property
     def source(self) -> JdbcSource:
@@ -98,17 +90,17 @@ class Database:
 
     def begin_session(self) -> None:
         """Start the session in the background, as rows are sure to be read by it."""
-        _ = self._session
+        self._begun(get_session)
 
     @property
     def spark(self) -> SparkSession:
         """The session."""
-        return self._session.result()
+        return self._begun(get_session).result()
 
     @property
     def context(self) -> SparkContext | None:
         """The context that runs tasks; None with Spark Connect."""
-        return None if self.settings.spark.remote else self._context.result()
+        return None if self.settings.spark.remote else self._begun(get_context).result()
 
     @property
     def n_jobs(self) -> int:
@@ -161,23 +153,15 @@ class Database:
     def _root(self) -> Database:
         return self if self._beside is None else self._beside._root
 
-    @property
-    def _session(self) -> Future[SparkSession]:
-        with self._root._starting:
-            return self._root._in_session
-
-    @property
-    def _context(self) -> Future[SparkContext]:
-        with self._root._starting:
-            return self._root._in_context
-
-    @cached_property
-    def _in_session(self) -> Future[SparkSession]:
-        return _in_background("session", lambda: get_session(self._options))
-
-    @cached_property
-    def _in_context(self) -> Future[SparkContext]:
-        return _in_background("context", lambda: get_context(self._options))
+    def _begun(self, start: Callable[[SparkOptions], T]) -> Future[T]:
+        """What `start` makes in a thread of its own, once for this database and those beside it."""
+        root = self._root
+        with root._starting:
+            if start not in root._made:
+                thread = ThreadPoolExecutor(1, thread_name_prefix=start.__name__)
+                root._made[start] = thread.submit(lambda: start(root._options))
+                thread.shutdown(wait=False)
+            return root._made[start]
 
     @cached_property
     def _options(self) -> SparkOptions:
@@ -225,10 +209,3 @@ class Database:
         if tunnel is not None:
             self.__dict__.pop("source", None)
             tunnel.close()
-
-
-def _in_background(name: str, work: Callable[[], T]) -> Future[T]:
-    thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-    future = thread.submit(work)
-    thread.shutdown(wait=False)
-    return future

@@ -18,11 +18,7 @@ Row = Sequence[Any]
 
 
 def discover_tables(connection: JdbcConnection, dialect: Dialect, bounds: Bounds) -> list[Table]:
-    """The tables and views within bounds, by schema and name.
-
-    Raises:
-        SourceError: the database refused.
-    """
+    """The tables and views within bounds, by schema and name."""
     if bounds.only is not None and not bounds.only:
         return []
     if dialect.catalog is None:

@@ -28,7 +28,6 @@ def tables_by_driver(connection: JdbcConnection, dialect: Dialect, bounds: Bound
 
     Raises:
         ConfigurationError: the database quotes names differently from its dialect.
-        SourceError: the database refused.
     """
     mark = connection.identifier_quote()
     if mark != dialect.quote_mark:

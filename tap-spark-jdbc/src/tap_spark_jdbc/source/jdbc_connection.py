@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 from xml.etree import ElementTree
@@ -15,7 +16,6 @@ from py4j.protocol import Py4JJavaError
 from singer_spark.errors import ConfigurationError, SourceError
 from tap_spark_jdbc.source.jdbc_errors import kind_of, may_quote, reason, shown
 from tap_spark_jdbc.source.jdbc_source import JdbcSource
-from tap_spark_jdbc.source.jvm_driver import loaded_driver
 from tap_spark_jdbc.source.lost_connection import again
 
 Row = tuple[str | None, ...]
@@ -58,7 +58,7 @@ class JdbcConnection:
         for name, value in source.dialect.system_properties.items():
             if jvm.java.lang.System.getProperty(name) is None:
                 jvm.java.lang.System.setProperty(name, value)
-        driver = loaded_driver(gateway, source)
+        driver = _loaded_driver(gateway, source)
         properties = jvm.java.util.Properties()
         for name, value in source.connection_properties().items():
             properties.setProperty(name, value)
@@ -203,6 +203,40 @@ def _refusing(what: str, *, hides_values: bool) -> Iterator[None]:
     except Py4JJavaError as error:
         cause = None if hides_values and may_quote(error) else error
         raise kind_of(error)(f"{what}{reason(error, hides_values=hides_values)}") from cause
+
+
+def _loaded_driver(gateway: Any, source: JdbcSource) -> Any:
+    """An instance of the driver; `DriverManager` alone would not see one that came with `spark.jars`.
+
+    Raises:
+        ConfigurationError: it does not exist, or is not a driver.
+    """
+    jvm = gateway.jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        return _instance(gateway, source.driver, loader)
+    except Py4JJavaError as error:
+        # A running session only has the drivers that it was started with.
+        if not source.jars or not hasattr(loader, "addURL"):
+            raise _unknown_driver(source, error) from error
+    for jar in source.jars:
+        loader.addURL(jvm.java.net.URL(Path(jar).as_uri()))
+    try:
+        return _instance(gateway, source.driver, loader)
+    except Py4JJavaError as error:
+        raise _unknown_driver(source, error) from error
+
+
+def _instance(gateway: Any, name: str, loader: Any) -> Any:
+    java = gateway.jvm.java.lang
+    constructor = java.Class.forName(name, True, loader).getDeclaredConstructor(gateway.new_array(java.Class, 0))
+    return constructor.newInstance(gateway.new_array(java.Object, 0))
+
+
+def _unknown_driver(source: JdbcSource, error: Py4JJavaError) -> ConfigurationError:
+    return ConfigurationError(
+        f"driver {source.driver} can't be loaded ({reason(error)}); check `driver`, `driver_package` and `driver_jars`"
+    )
 
 
 class _NotAtOnce(Exception):

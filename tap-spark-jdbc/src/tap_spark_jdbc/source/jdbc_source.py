@@ -48,7 +48,7 @@ class JdbcSource:
         """Find dialect and driver for the settings' URL (fetching the driver the first time); needs no JVM.
 
         Raises:
-            ConfigurationError: no dialect, no driver, or the driver is unavailable.
+            ConfigurationError: no driver is known, or it is unavailable.
         """
         dialect = dialect_of(settings.jdbc_url)
         driver = settings.driver or dialect.driver

@@ -36,7 +36,6 @@ def described_columns(connection: JdbcConnection, dialect: Dialect, sql: str) ->
 
     Raises:
         ConfigurationError: two have the same name.
-        SourceError: the database refused.
     """
     rows = connection.describe(f"SELECT * FROM (\n{sql}\n) q")
     names = [str(row["COLUMN_NAME"]) for row in rows]

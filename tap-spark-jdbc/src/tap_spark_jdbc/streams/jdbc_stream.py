@@ -267,7 +267,7 @@ class JdbcStream(Stream):
             if self.log_start is not None:
                 state.note(self.name, replace(self.log_start.bookmark, reading=False).to_json())
             elif self.plan.replication_key is None:
-                state.drop(self.plan)
+                state.note(self.name, None)
         self._write_state()
         if edges.nulls:
             self.logger.info(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from singer_spark.singer import messages
 from tap_spark_jdbc.extraction.slice_size import SliceSize
-from tap_spark_jdbc.plan.slices import page_slices
+from tap_spark_jdbc.plan.slices import Slice, page_slices
 from tap_spark_jdbc.reading.batch_columns import BatchColumns
 from tap_spark_jdbc.streams.stream_reading import StreamReading
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tap_spark_jdbc.config.settings import TapSettings
     from tap_spark_jdbc.extraction.fingerprints import Found
     from tap_spark_jdbc.extraction.run_state import RunState
-    from tap_spark_jdbc.plan.slices import Slice
     from tap_spark_jdbc.plan.stream_plan import StreamPlan
     from tap_spark_jdbc.plan.stream_sql import Point
     from tap_spark_jdbc.reading.batch_place import BatchFile, BatchPlace

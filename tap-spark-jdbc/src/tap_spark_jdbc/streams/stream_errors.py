@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from singer_spark.errors import ConfigurationError, SchemaError, SkippedStreamsError, SourceError, StateError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 logger = logging.getLogger("tap-spark-jdbc")
 # Errors of the stream or its table; a failure of the machine or the pipe always ends the run.

@@ -48,7 +48,6 @@ class StreamReading(ABC, Generic[R]):
     """One stream in one run, read over one lane; a subclass defines what a slice is made into.
 
     Attributes:
-        plan: The stream's plan.
         lane: The lane, which no other stream uses until `end`.
         keys: Reads the keys of all rows, if they are sent after the records.
         budget: The run's limits.

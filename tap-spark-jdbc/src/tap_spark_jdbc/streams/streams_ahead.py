@@ -44,14 +44,7 @@ class ReadAhead:
         *,
         alone: bool = False,
     ) -> None:
-        """Nothing is begun yet.
-
-        Args:
-            plans: The streams.
-            make: Makes the reading of a stream over a lane.
-            lane: The first lane; if its `n_jobs` is 1, no stream is begun before its turn.
-            alone: Never begin a stream before its turn.
-        """
+        """Nothing is begun yet; if the lane's `n_jobs` is 1, or with `alone`, no stream is begun before its turn."""
         n_jobs = lane.database.n_jobs
         self._waiting = deque(plans)
         self._make = make

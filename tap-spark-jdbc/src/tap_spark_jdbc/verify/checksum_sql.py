@@ -18,13 +18,12 @@ from singer_spark.compared_source import (
     SEPARATOR,
     Summing,
 )
-from tap_spark_jdbc.plan.stream_sql import Edge, StreamSql
+from tap_spark_jdbc.plan.stream_sql import Edge, Point, StreamSql
 
 if TYPE_CHECKING:
     from tap_spark_jdbc.dialects.dialect import Checksums
     from tap_spark_jdbc.dialects.tables import Column
     from tap_spark_jdbc.plan.slices import Slice
-    from tap_spark_jdbc.plan.stream_sql import Point
 
 # Spark types of a relation's columns: drivers differ in the type of a sum.
 SUMS_SCHEMA = f"{BUCKET} INT, {NEWER} INT, {ROWS} BIGINT, {HIGH} DECIMAL(38,0), {LOW} DECIMAL(38,0)"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.imports.singer_sdk_import import import_singer_sdk
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def drop_log(

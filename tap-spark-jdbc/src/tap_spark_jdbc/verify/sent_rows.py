@@ -109,12 +109,7 @@ def source_rows(
 ) -> DataFrame:
     """The rows for `SourceRows.rows`, each slice in a task of its own.
 
-    Args:
-        extraction: The result of `compared_extraction`.
-        reader: A reader with its SQL.
-        part: The same reader, or one whose SQL is limited to a part of the rows.
-        slices: The slices to read.
-        fetch: JDBC rows a round trip.
+    `part` is the same reader, or one whose SQL is limited to a part of the rows.
     """
     rows = part.rows_of(slices, fetch)
     firm = F.col("edge") == int(Edge.NONE)

@@ -26,7 +26,8 @@ def start_session(settings: TargetSettings, storage: Storage, further_jars: Sequ
     """
     from singer_spark.spark.cluster import is_local
     from singer_spark.spark.connect_session import check_reach
-    from singer_spark.spark.session import SparkOptions, get_session
+    from singer_spark.spark.session import get_session
+    from singer_spark.spark.session_conf import SparkOptions
     from singer_spark.spark.store_connectors import connector_jars
 
     spark = settings.spark

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from singer_spark.storage.stores.azure_account import AzureAccount, container_and_host
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
 _SAS = "org.apache.hadoop.fs.azurebfs.sas.FixedSASTokenProvider"

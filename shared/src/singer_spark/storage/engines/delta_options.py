@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.storage.stores.opening import kind_of
 from singer_spark.storage.stores.option_names import AZURE, GOOGLE, S3
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def delta_url(url: str) -> str:
@@ -56,8 +54,9 @@ def _of_azure(url: str, options: Mapping[str, Any]) -> dict[str, str]:
     settings = {f"azure_storage_{name}": _text(value) for name, value in account.config().items()}
     if "azure_storage_skip_signature" in settings:
         settings["azure_skip_signature"] = settings.pop("azure_storage_skip_signature")
-    if not account.login and not account.anonymous and (token := account.token()):
-        settings["azure_storage_token"] = token
+    # The machine's own login.
+    if provider := account.provider():
+        settings["azure_storage_token"] = str(provider()["token"])
     return {**settings, **_plain(account.endpoint)}
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.stores.google_bucket import endpoint_of
 from singer_spark.storage.stores.google_login import GoogleLogin
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _CONNECTOR = "com.google.cloud.hadoop.fs.gcs"
 

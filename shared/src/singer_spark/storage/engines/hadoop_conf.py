@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from singer_spark.storage.stores.opening import kind_of
 from singer_spark.storage.stores.option_names import AZURE, GOOGLE, S3
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def hadoop_url(url: str, options: Mapping[str, Any]) -> str:

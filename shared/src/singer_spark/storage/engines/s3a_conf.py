@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from singer_spark.storage.stores.s3_account import DEFAULT_REGION, endpoint_of, keys_of, region_of
 
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
 # Environment, profile, web identity, container, instance: the same sources as on the Python side.
@@ -17,8 +16,8 @@ _ENCRYPTIONS = {"aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
 
 def s3a_conf(options: Mapping[str, Any]) -> dict[str, str]:
     """Hadoop settings (`fs.s3a.…`) for s3fs options; they contain secrets."""
-    client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
-    conf = {**_account(options, client), **_place(options, client, config), **_proxy(config)}
+    config = options.get("config_kwargs") or {}
+    conf = {**_account(options), **_place(options, config), **_proxy(config)}
     if options.get("requester_pays"):
         conf["requester.pays.enabled"] = "true"
     extra = options.get("s3_additional_kwargs") or {}
@@ -29,40 +28,34 @@ def s3a_conf(options: Mapping[str, Any]) -> dict[str, str]:
     return {f"fs.s3a.{name}": value for name, value in conf.items()}
 
 
-def _account(options: Mapping[str, Any], client: Mapping[str, Any]) -> dict[str, str]:
+def _account(options: Mapping[str, Any]) -> dict[str, str]:
     """The credentials, and the Hadoop provider for them."""
-    credentials = {
-        "access.key": options.get("key") or options.get("username") or client.get("aws_access_key_id"),
-        "secret.key": options.get("secret") or options.get("password") or client.get("aws_secret_access_key"),
-        "session.token": options.get("token") or client.get("aws_session_token"),
-    }
     provider = "aws.credentials.provider"
     if options.get("anon"):
         return {provider: f"{_PROVIDERS}AnonymousAWSCredentialsProvider"}
-    if credentials["access.key"]:
-        kind = "Temporary" if credentials["session.token"] else "Simple"
-        keys = {name: str(value) for name, value in credentials.items() if value}
-        return {**keys, provider: f"{_PROVIDERS}{kind}AWSCredentialsProvider"}
+    if keys := keys_of(options):
+        names = ("access.key", "secret.key", "session.token")
+        given = {name: key for name, key in zip(names, keys, strict=True) if key}
+        kind = "Temporary" if "session.token" in given else "Simple"
+        return {**given, provider: f"{_PROVIDERS}{kind}AWSCredentialsProvider"}
     if options.get("profile"):
         name = {"auth.profile.name": str(options["profile"])}
         return {**name, provider: f"{_PROVIDERS}auth.ProfileAWSCredentialsProvider"}
     return {provider: _DEFAULT_PROVIDER}
 
 
-def _place(options: Mapping[str, Any], client: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
+def _place(options: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
     """The server, its region, and the style of URLs."""
-    named = options.get("endpoint_url") or client.get("endpoint_url")
-    endpoint = named or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = client.get("region_name") or config.get("region_name") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint, region = endpoint_of(options), region_of(options)
     style = (config.get("s3") or {}).get("addressing_style")
     conf = {}
     if endpoint:
-        conf["endpoint"] = str(endpoint)
+        conf["endpoint"] = endpoint
     if region or endpoint:
-        conf["endpoint.region"] = str(region or "us-east-1")
+        conf["endpoint.region"] = region or DEFAULT_REGION
     if style == "path" or (endpoint and style != "virtual"):
         conf["path.style.access"] = "true"
-    if str(endpoint).startswith("http://") or (options.get("use_ssl") is False and not endpoint):
+    if endpoint.startswith("http://") or (options.get("use_ssl") is False and not endpoint):
         conf["connection.ssl.enabled"] = "false"
     return conf
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from singer_spark.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _USUAL_SUFFIX = "core.windows.net"
 _KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
@@ -102,11 +100,6 @@ class AzureAccount:
         elif self.login:
             config |= dict(self.login)
         return config
-
-    def token(self) -> str:
-        """A token of the machine's own login, for a library that takes no provider; empty if there is none."""
-        provider = self.provider()
-        return str(provider()["token"]) if provider is not None else ""
 
     def provider(self) -> Any:
         """Obstore's provider for the machine's own login; None if the options have a login, or obstore finds it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.storage_errors import StoreFailure
@@ -12,9 +13,6 @@ from singer_spark.storage.stores.azure_account import AzureAccount, container_an
 from singer_spark.storage.stores.bucket import UndecidedError
 from singer_spark.storage.stores.http_options import client_options, retry_config
 from singer_spark.storage.stores.obstore_bucket import ObstoreBucket, answer_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 COPY_SECONDS = 600
 
@@ -25,12 +23,7 @@ class AzureBucket(ObstoreBucket):
     folders_are_listed = False
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        """Nothing is requested yet.
-
-        Args:
-            url: `az://container`, `abfss://container@account.dfs.core.windows.net`.
-            options: adlfs options.
-        """
+        """Nothing is requested yet; the options are those of adlfs."""
         self._account = AzureAccount.of(url, options)
         self._container, _ = container_and_host(url)
         if not self._container:

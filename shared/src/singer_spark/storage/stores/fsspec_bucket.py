@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import IO, Any, cast
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.stores.bucket import Entry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 MODIFIED_NAMES = ("LastModified", "last_modified", "updated", "modified", "mtime", "created")
 

@@ -11,22 +11,20 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote
 
-from singer_spark.errors import ConfigurationError, cut
+from singer_spark.errors import cut
 from singer_spark.storage.storage_errors import MissingError, RefusedError, StoreFailure
 from singer_spark.storage.stores.bucket import ABSENT, PIECE_BYTES, Entry, LostAnswerError, UndecidedError
 from singer_spark.storage.stores.google_login import GoogleLogin
-from singer_spark.storage.stores.google_upload import ResumableUpload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from requests import Response
@@ -38,8 +36,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 BUSY = (408, 429, 500, 502, 503, 504)
 CONNECT_SECONDS, READ_SECONDS = 20.0, 60.0
 CONDITION = "ifGenerationMatch"
-# The generation of an object that never existed; only a resumable upload needs it.
-MORE_TO_COME, NOT_SATISFIABLE = 308, 416
+MORE_TO_COME = 308
 
 
 class GoogleBucket:
@@ -49,18 +46,9 @@ class GoogleBucket:
     folders_are_listed = True
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        """Nothing is requested yet.
+        """Nothing is requested yet; the options are those of gcsfs."""
+        import requests
 
-        Args:
-            name: The bucket's name.
-            options: gcsfs options.
-        """
-        try:
-            import requests
-        except ImportError as error:
-            raise ConfigurationError(
-                f"gs:// needs a package that is not installed: {error} (the extra gcs has it)"
-            ) from error
         self._name = name
         self._server = endpoint_of(options) or GOOGLE
         self._login = GoogleLogin(options, emulated=self._server != GOOGLE)
@@ -100,7 +88,7 @@ class GoogleBucket:
     def upload(self, source: Path, key: str) -> None:
         for attempt in range(TRIES):
             try:
-                with source.open("rb") as file, ResumableUpload(self, key) as target:
+                with source.open("rb") as file, _Upload(self, key) as target:
                     while piece := file.read(PIECE_BYTES):
                         target.write(piece)
                 return
@@ -110,7 +98,7 @@ class GoogleBucket:
                     raise
 
     def open_writer(self, key: str) -> IO[bytes]:
-        return cast("IO[bytes]", ResumableUpload(self, key))
+        return cast("IO[bytes]", _Upload(self, key))
 
     def copy(self, source: str, target: str) -> None:
         place = f"{self._object(source)}/rewriteTo/b/{quote(self._name, safe='')}/o/{quote(target, safe='')}"
@@ -176,10 +164,7 @@ class GoogleBucket:
         return str(answer.headers["Location"])
 
     def send(self, place: str, start: int, piece: bytes, *, last: bool) -> int | None:
-        """Send a piece of an upload.
-
-        Returns:
-            For the last one, the size of the object.
+        """Send a piece of an upload; for the last one, returns the size of the object.
 
         Raises:
             LostAnswerError: it is unknown whether the piece arrived.
@@ -229,6 +214,52 @@ class GoogleBucket:
     def _is_missing(self, signed: Mapping[str, str]) -> bool:
         """Whether the bucket does not exist; a bucket that denies access does."""
         return self._session.get(self._bucket(), headers=signed, timeout=self._patience).status_code == 404
+
+
+class _Upload:
+    """A stream of bytes, sent in pieces by a resumable upload; they become an object when it is closed."""
+
+    def __init__(self, bucket: GoogleBucket, key: str) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._place = ""
+        self._sent = 0
+        self._held = bytearray()
+        self.closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+    def write(self, data: Any) -> int:
+        self._held += data
+        while len(self._held) > PIECE_BYTES:
+            self._send(bytes(self._held[:PIECE_BYTES]), last=False)
+            del self._held[:PIECE_BYTES]
+        return memoryview(data).nbytes
+
+    def _send(self, piece: bytes, *, last: bool) -> None:
+        if not self._place:
+            self._place = self._bucket.begin(self._key)
+        size = self._bucket.send(self._place, self._sent, piece, last=last)
+        self._sent += len(piece)
+        if last and size != self._sent:
+            raise StoreFailure(f"{self._key} has {size} bytes, {self._sent} were sent", "Size")
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._place:
+            self._send(bytes(self._held), last=True)
+        else:
+            self._bucket.write(self._key, bytes(self._held))
+
+    def tell(self) -> int:
+        return self._sent + len(self._held)
 
 
 def endpoint_of(options: Mapping[str, Any]) -> str:

@@ -6,14 +6,12 @@ import json
 import os
 import threading
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.storage_errors import RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 # gcsfs's values for the machine's own login; `browser` would ask a person, and there is none.
@@ -25,12 +23,7 @@ class GoogleLogin:
     """Makes the header that signs a request, with a token that is fetched anew before it expires."""
 
     def __init__(self, options: Mapping[str, Any], *, emulated: bool) -> None:
-        """Nothing is requested yet.
-
-        Args:
-            options: gcsfs options.
-            emulated: The server is not Google's: without a token, requests are not signed.
-        """
+        """Nothing is requested yet; if the server is `emulated`, requests are not signed without a token."""
         self._token = options.get("token")
         own = emulated and self._token in _OWN
         self.anonymous = own or self._token == "anon" or options.get("access") == "anon"

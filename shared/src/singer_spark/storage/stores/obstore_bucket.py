@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from math import ceil
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
 from urllib.parse import quote
 
 from singer_spark.storage.storage_errors import MissingError, RefusedError, StoreFailure
@@ -20,10 +22,6 @@ from singer_spark.storage.stores.bucket import (
     LostAnswerError,
     UndecidedError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 Result = TypeVar("Result")
 
@@ -192,22 +190,10 @@ class _Writer:
     def tell(self) -> int:
         return self._place
 
-    def flush(self) -> None:
-        """Do nothing: pieces are sent when they are full."""
-
     def close(self) -> None:
         if not self.closed:
             self.closed = True
             answer_of(self._stream.close, self._key)
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
 
 
 def answer_of(request: Callable[[], Result], key: str) -> Result:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.errors import ConfigurationError
 from singer_spark.storage.stores import http_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 # Keys of a login that may change are fetched again after this time; botocore itself keeps them valid.
 KEPT_FOR = timedelta(minutes=10)
@@ -53,7 +51,7 @@ class S3Account:
     def of(cls, options: Mapping[str, Any], bucket: str = "") -> S3Account:
         """Parse the options; without a region and a server, Amazon is asked for the bucket's region."""
         client, config = options.get("client_kwargs") or {}, options.get("config_kwargs") or {}
-        keys, anonymous = _keys(options, client), bool(options.get("anon"))
+        keys, anonymous = keys_of(options), bool(options.get("anon"))
         profile = _profile(options) if keys is None and not anonymous else None
         endpoint = endpoint_of(options)
         style = (config.get("s3") or {}).get("addressing_style")
@@ -98,7 +96,7 @@ class S3Account:
             return lambda: _credential(*self.keys, until=None)  # type: ignore[misc]
         if self.profile is None:
             return None
-        found = self._session().get_credentials()
+        found = _session_of(self.profile or "").get_credentials()
         if found is None:
             return None
 
@@ -130,7 +128,7 @@ class S3Account:
             **signed,
         )
         access, secret, token = self.keys or (None, None, None)
-        return self._session().create_client(
+        return _session_of(self.profile or "").create_client(
             "s3",
             region_name=self.region,
             endpoint_url=self.endpoint or None,
@@ -140,9 +138,6 @@ class S3Account:
             aws_session_token=token or None,
             config=config,
         )
-
-    def _session(self) -> Any:
-        return _session_of(self.profile or "")
 
 
 def _session_of(profile: str) -> Any:
@@ -175,7 +170,9 @@ def region_of(options: Mapping[str, Any]) -> str:
     return str(named or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "")
 
 
-def _keys(options: Mapping[str, Any], client: Mapping[str, Any]) -> tuple[str, str, str] | None:
+def keys_of(options: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Access key, secret, and token or empty; None if the options have no key."""
+    client = options.get("client_kwargs") or {}
     key = options.get("key") or options.get("username") or client.get("aws_access_key_id")
     secret = options.get("secret") or options.get("password") or client.get("aws_secret_access_key")
     token = options.get("token") or client.get("aws_session_token")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.storage.storage_errors import StoreFailure
 from singer_spark.storage.stores.http_options import client_options, retry_config
 from singer_spark.storage.stores.obstore_bucket import ObstoreBucket
 from singer_spark.storage.stores.s3_account import S3Account
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TOO_LARGE_CODES = ("EntityTooLarge", "InvalidRequest")
 
@@ -20,12 +18,7 @@ class S3Bucket(ObstoreBucket):
     """Objects of a bucket on S3."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        """Nothing is requested yet.
-
-        Args:
-            name: The bucket's name.
-            options: s3fs options.
-        """
+        """Nothing is requested yet; the options are those of s3fs."""
         self._name = name
         self._options = options
 

@@ -5,14 +5,12 @@ The object itself is not transferred. obstore does not copy parts, so this uses 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singer_spark.storage.storage_errors import MissingError, StoreFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The least size of every part of an upload except the last one.
 LEAST_PART_BYTES = 5 << 20
