@@ -82,7 +82,7 @@ def state_from_json(text: bytes | str) -> Any:
 
 
 def to_json(value: Any, indent: int | None = None, *, ascii_only: bool = False, sort_keys: bool = False) -> str:
-    """JSON text that keeps every digit, of Decimals and Numbers, too; without `indent` in one line."""
+    """JSON text that keeps every digit, also of Decimals and Numbers; on one line unless `indent` is given."""
     return _Writer(indent, encode_basestring_ascii if ascii_only else encode_basestring, sort_keys).text(value)
 
 

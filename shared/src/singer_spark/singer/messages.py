@@ -68,8 +68,18 @@ def schema_message(
 ) -> bytes:
     """A SCHEMA line; whatever the Singer specification has no place for is an annotation in the JSON Schema.
 
-    `extent` is `full` or `delta`: what this run sends of the stream. `keys_of` is the stream whose present keys this
-    one holds.
+    Args:
+        stream: The stream's name.
+        schema: JSON Schema of the record.
+        key_properties: Names of the primary key's properties.
+        bookmark_properties: The name of the replication key's property in a list, or an empty list.
+        replication_method: `FULL_TABLE`, `INCREMENTAL` or `LOG_BASED`.
+        extent: `full` or `delta`: what this run sends of the stream.
+        load_method: The load method that the user wants, if any.
+        keys_of: The stream whose present keys this one holds; None for a stream of records.
+        late_rows: Whether the rows that follow were committed late.
+        source_order: Whether only the database knows the order of the replication key's values.
+        row_estimate: Approximate number of rows to come, if the database has an estimate.
     """
     annotated = {**schema, "x-replication-method": replication_method, "x-extent": extent}
     if load_method:
