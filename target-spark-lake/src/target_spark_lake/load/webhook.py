@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from http.client import HTTPMessage
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
@@ -43,40 +43,29 @@ def post(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str | None]:
     Returns:
         For each, why it was not accepted, without any part of its URL; None if it was.
     """
-    posts = [_Post(url, json.dumps(content).encode()) for url, content in contents]
-    deadline = time.monotonic() + SECONDS
-    for each in posts:
-        each.start()
-    for each in posts:
-        each.done.wait(max(0.0, deadline - time.monotonic()))
-    return [each.problem if each.done.is_set() else f"no whole answer within {SECONDS:.0f} s" for each in posts]
+    posts = [_started(url, json.dumps(content).encode()) for url, content in contents]
+    done, _ = wait(posts, SECONDS)
+    return [each.result() if each in done else f"no whole answer within {SECONDS:.0f} s" for each in posts]
 
 
-class _Post:
-    """One post: done when it is over, with its problem, if any."""
+def _started(url: str, data: bytes) -> Future[str | None]:
+    """A post in a thread of its own; the result is its problem."""
+    problem: Future[str | None] = Future()
+    # Nothing can stop a name look-up, so the end of the process must not wait for it, as it would for an executor.
+    thread = threading.Thread(target=lambda: problem.set_result(_problem(url, data)), name="notify", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        problem.set_result("no thread could be started")
+    return problem
 
-    def __init__(self, url: str, data: bytes) -> None:
-        self.done = threading.Event()
-        self.problem: str | None = None
-        self._url = url
-        self._data = data
 
-    def start(self) -> None:
-        # Nothing can stop a name look-up, so the end of the process must not wait for it.
-        thread = threading.Thread(target=self._run, name="notify", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            self.problem = "no thread could be started"
-            self.done.set()
-
-    def _run(self) -> None:
-        try:
-            _send(self._url, self._data)
-        except Exception as error:
-            self.problem = _in_words(error)
-        finally:
-            self.done.set()
+def _problem(url: str, data: bytes) -> str | None:
+    try:
+        _send(url, data)
+    except Exception as error:
+        return _in_words(error)
+    return None
 
 
 def _send(url: str, data: bytes) -> None:
