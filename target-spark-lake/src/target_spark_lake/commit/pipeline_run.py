@@ -30,7 +30,7 @@ from target_spark_lake.commit.recovery import recover
 from target_spark_lake.commit.run_reports import source_of
 from target_spark_lake.intake.batch_sweep import sweep_batches
 from target_spark_lake.layout import is_data_file
-from target_spark_lake.state.start_check import check_resumed, check_start
+from target_spark_lake.state.start_check import check_start
 from target_spark_lake.table_logs.table_log import TableLogs
 from target_spark_lake.tables.changes import with_orders
 from target_spark_lake.tables.table_record import check_owner, claim_all, read_record, release_claims
@@ -99,9 +99,18 @@ class PipelineRun:
         """Refuse a run that started from another state than the committed one (`state.start_check`)."""
         check_start(start, value, self.committed_state(), self.layout.pipeline, self._before)
 
-    def resume_from(self, value: Mapping[str, Any], resume: Mapping[str, Any] | None) -> Checkpoint:
-        """The checkpoint from which a tap resumes a dead run (`state.start_check`)."""
-        return check_resumed(value, resume, self.checkpoint.current, self.layout.pipeline)
+    def guard_checkpoint(self, command: str, again: str) -> None:
+        """Refuse a command that would void what the next run could resume from.
+
+        Raises:
+            LockedError: there is such a run; `again` says what to do after it.
+        """
+        left = self.recovery.checkpoint
+        if left is not None:
+            raise LockedError(
+                f"pipeline {self.layout.pipeline}: run {left.run_id} died and the next run goes on from what it "
+                f"staged, which {command} would throw away; {again} after that run"
+            )
 
     def write_checkpoint(self, state: dict[str, Any], resume: dict[str, Any], target: dict[str, Any]) -> bool:
         """Offer what is staged (`target`) to a later run, in case this one dies; False if that failed.

@@ -13,7 +13,6 @@ from singer_spark.errors import ConfigurationError, LockedError
 from singer_spark.process.scratch import scratch_folder
 from singer_spark.process.signals import too_late_to_stop
 from target_spark_lake.config.config_schema import DELTA, ICEBERG
-from target_spark_lake.maintenance.checkpoint_guard import guard_checkpoint
 from target_spark_lake.maintenance.compaction_plan import COMPACTED, is_small, joined_paths
 from target_spark_lake.maintenance.table_joining import joined_files, joins_of, reason_against
 from target_spark_lake.tables.changes import Commit, TableChange
@@ -66,7 +65,7 @@ def compact(run: PipelineRun, settings: TargetSettings, stream: str | None = Non
         StorageError: the storage failed; the text says whether the run is committed.
     """
     with run.failing(ConfigurationError, LockedError):
-        guard_checkpoint(run, "a compaction", "compact")
+        run.guard_checkpoint("a compaction", "compact")
         plans = tuple(_plans(run, settings, stream))
     if not plans:
         run.leave()

@@ -26,7 +26,6 @@ from target_spark_lake.commit.lock_entry import newest_entry
 from target_spark_lake.config.settings import TargetSettings
 from target_spark_lake.intake.stream_mapping import wants_mapping
 from target_spark_lake.layout import Layout
-from target_spark_lake.maintenance.checkpoint_guard import guard_checkpoint
 from target_spark_lake.staging.lake_session import start_session
 from target_spark_lake.tables.changes import Commit
 from target_spark_lake.verify.repair import Repair
@@ -110,7 +109,7 @@ def repair(
     """
     with run.failing(ConfigurationError, LockedError):
         _refuse_mapping(config)
-        guard_checkpoint(run, "a repair", "repair")
+        run.guard_checkpoint("a repair", "repair")
     storage, layout, state = run.storage, run.layout, run.committed_state() or {}
     scratch = TemporaryDirectory(prefix="repair-", dir=scratch_folder(), ignore_cleanup_errors=True)
     with run.failing(ConfigurationError), scratch as folder:
