@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import select
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from target_spark_lake.intake.singer_lines import READ_BYTES, RECORD, LineRouter
 CHECK_SECONDS = 0.5
 PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031
+logger = logging.getLogger("target-spark-lake")
 
 
 class LineReader(GenericSingerReader[bytes]):
@@ -58,7 +60,8 @@ class LineReader(GenericSingerReader[bytes]):
                     counts[item.kind] += 1
                 elif item.kind not in unknown:
                     unknown.add(item.kind)
-                    _warn(f"input line {item.line}: messages of type {item.value['type']!r} are unknown, skipped")
+                    kind = item.value["type"]
+                    logger.warning("input line %d: messages of type %r are unknown, skipped", item.line, kind)
         except BaseException as error:
             if self._failed is not None:
                 self._failed(error)
@@ -99,9 +102,3 @@ def _pieces_of_object(source: IO[Any], check: Callable[[], None]) -> Iterator[by
     while piece := source.read(READ_BYTES):
         check()
         yield piece.encode() if isinstance(piece, str) else piece
-
-
-def _warn(text: str) -> None:
-    import logging
-
-    logging.getLogger("target-spark-lake").warning(text)

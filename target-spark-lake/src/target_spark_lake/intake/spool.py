@@ -49,14 +49,12 @@ class SpooledBatch:
     Attributes:
         path: The file.
         received: When the batch was started.
-        batched: When it was closed.
         rows: Number of lines.
         size: Size in bytes.
     """
 
     path: Path
     received: datetime = field(default_factory=lambda: datetime.now(UTC))
-    batched: datetime | None = None
     rows: int = 0
     size: int = 0
     _segments: list[tuple[int, int, str | None]] = field(default_factory=list)
@@ -91,7 +89,6 @@ class SpooledBatch:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.batched = datetime.now(UTC)
 
     def place_of(self, line: bytes) -> str | None:
         """Where a line first occurred, in words: in the input or a batch file; scans the file, so only for errors."""

@@ -17,7 +17,7 @@ from singer_spark.singer.exact_json import from_json, to_json
 from singer_spark.singer.metadata_columns import METADATA_COLUMNS
 from singer_spark.singer.schema_mapping import json_types
 from singer_spark.singer.sql_type import annotated_type
-from target_spark_lake.validation.lake_value import UnholdableError, lake_value
+from target_spark_lake.validation.lake_value import MOMENT, UnholdableError, lake_value
 from target_spark_lake.validation.plain_numbers import plain_numbers, refuse_rounded
 from target_spark_lake.validation.schema_reading import FLOATING, NON_FINITE, plain_branch
 
@@ -31,11 +31,7 @@ JSON = dict[str, Any]
 SHOWN_CHARACTERS = 80
 # More digits than any column can hold.
 _EXACT = Context(prec=1000)
-# A time zone may be whole hours, as PostgreSQL writes it and some taps pass it on.
-_MOMENT = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):[0-5]\d:[0-6]\d)(\.\d+)?([Zz]|[+-]\d\d(?::\d\d)?)?", re.ASCII
-)
-# Likewise for times: in SQL they mostly have no zone.
+# In SQL times mostly have no zone, or one of whole hours.
 _CLOCK = re.compile(
     r"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::[0-5]\d)?)?", re.ASCII
 )
@@ -177,7 +173,7 @@ class RecordValidator:
             iter(sorted(self._validator.iter_errors(record), key=lambda each: list(map(str, each.path)))), None
         )
         if error is not None:
-            path, reason = tuple(error.absolute_path), _reason(error.message)
+            path, reason = tuple(error.absolute_path), _cut(error.message, 3 * SHOWN_CHARACTERS)
             place = pointer(path) or "/"
             raise InvalidRecordError(f"stream {self._stream}: a record is invalid at {place}: {reason}", reason, path)
 
@@ -268,7 +264,7 @@ def _as_draft7(schema: Any) -> Any:
 def _is_moment(value: object) -> bool:
     if not isinstance(value, str):
         return True
-    match = _MOMENT.fullmatch(value)
+    match = MOMENT.fullmatch(value)
     if not match:
         return False
     day, clock, _, zone = match.groups()
@@ -285,10 +281,6 @@ def shown(value: Any) -> str:
     """A value for an error message, cut to a readable length."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else to_json(value)
     return _cut(text, SHOWN_CHARACTERS)
-
-
-def _reason(message: str) -> str:
-    return _cut(message, 3 * SHOWN_CHARACTERS)
 
 
 def _cut(text: str, characters: int) -> str:
