@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from http.client import HTTPMessage
@@ -43,8 +44,9 @@ def post(contents: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str | None]:
     Returns:
         For each, why it was not accepted, without any part of its URL; None if it was.
     """
+    deadline = time.monotonic() + SECONDS
     posts = [_started(url, json.dumps(content).encode()) for url, content in contents]
-    done, _ = wait(posts, SECONDS)
+    done, _ = wait(posts, max(0.0, deadline - time.monotonic()))
     return [each.result() if each in done else f"no whole answer within {SECONDS:.0f} s" for each in posts]
 
 
