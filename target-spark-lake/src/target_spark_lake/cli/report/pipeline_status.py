@@ -51,42 +51,27 @@ class PipelineStatus:
     streams: Mapping[str, JSON]
 
 
-@dataclass(frozen=True)
-class AgeLimits:
-    """Maximum age of a pipeline's last successful sync, in seconds."""
+def age_limits(words: Sequence[str]) -> dict[str, float]:
+    """Maximum ages of a last success in seconds, by pattern of names: from `PATTERN=26h`; `6h` is for all others.
 
-    named: tuple[tuple[str, float], ...] = ()
-    others: float | None = None
-
-    @staticmethod
-    def of(words: Sequence[str]) -> AgeLimits:
-        """Parse `6h` for all pipelines, and `PATTERN=26h` for matching names; of several matches the last one counts.
-
-        Raises:
-            ConfigurationError: a word is not an age.
-        """
-        named, others = [], None
-        for word in words:
-            pattern, _, age = word.rpartition("=")
-            seconds = seconds_of(age)
-            if seconds is None:
-                raise ConfigurationError(f"--max-age {word}: {age!r} is not an age like 30m, 6h or 2d")
-            if pattern:
-                named.append((pattern, seconds))
-            else:
-                others = seconds
-        return AgeLimits(tuple(named), others)
-
-    def of_pipeline(self, pipeline: str) -> float | None:
-        """The limit of a pipeline; None for no limit."""
-        fitting = [seconds for pattern, seconds in self.named if fnmatchcase(pipeline, pattern)]
-        return fitting[-1] if fitting else self.others
+    Raises:
+        ConfigurationError: a word is not an age.
+    """
+    limits: dict[str, float] = {}
+    for word in words:
+        pattern, _, age = word.rpartition("=")
+        seconds = seconds_of(age)
+        if seconds is None:
+            raise ConfigurationError(f"--max-age {word}: {age!r} is not an age like 30m, 6h or 2d")
+        limits.pop(pattern, None)  # of several matches the last one counts
+        limits[pattern] = seconds
+    return limits
 
 
 def status(
     storage: Storage,
     store_of: Callable[[str], StateStore],
-    limits: AgeLimits,
+    limits: Mapping[str, float],
     only: str | None = None,
     *,
     file_bytes: int = 128 << 20,
@@ -102,7 +87,8 @@ def status(
 
     def look(name: str) -> tuple[PipelineStatus | None, list[str]]:
         small_files = _small_files(storage, tables.get(name, {}), file_bytes)
-        return _look(storage, name, store_of, limits.of_pipeline(name), now, small_files)
+        fitting = [pattern for pattern in limits if fnmatchcase(name, pattern)] or [""]
+        return _look(storage, name, store_of, limits.get(fitting[-1]), now, small_files)
 
     looks = each(storage, look, names)
     problems = [problem for _, each_of in looks for problem in each_of]
